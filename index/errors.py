@@ -1,0 +1,186 @@
+"""Everything that can go wrong in the index, one class a cause.
+
+::
+
+    GcwsError
+    ├── InvalidInput               expected, got, loc
+    │   ├── InvalidVector          a vector that is no vector of this collection
+    │   ├── InvalidId
+    │   ├── InvalidPayload
+    │   ├── InvalidFilter
+    │   └── InvalidParameter
+    ├── NotFound
+    │   ├── CollectionNotFound     name
+    │   ├── ItemNotFound           item_id
+    │   └── BackendNotFound        name
+    ├── Conflict
+    │   ├── CollectionExists       name
+    │   └── ItemExists             item_id, row
+    ├── CollectionLoading          name
+    └── StoreError
+        ├── DirectoryLocked        directory, holder
+        ├── DamagedFile            name, reason
+        ├── IncompatibleFile       name, expected, got
+        └── DiskFull               name
+"""
+
+from pathlib import Path
+
+Loc = tuple[str | int, ...]
+
+
+class GcwsError(Exception):
+    """The root of every error this package raises on purpose."""
+
+
+class InvalidInput(GcwsError):
+    """Something a caller sent is not what was expected.
+
+    Attributes
+    ----------
+    loc : tuple of str and int
+        Where in the caller's input, outermost first: ``("items", 17, "vector", 3)``.
+    expected, got : str
+        What would have been right, and what came.
+    """
+
+    def __init__(self, *, expected: str, got: str, loc: Loc = ()) -> None:
+        self.expected = expected
+        self.got = got
+        self.loc = loc
+        super().__init__(self.detail)
+
+    @property
+    def detail(self) -> str:
+        """One sentence: where, what was expected, what came."""
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.loc)
+        prefix = f"{where.lstrip('.')}: " if where else ""
+        return f"{prefix}expected {self.expected}, got {self.got}"
+
+    def at(self, *outer: str | int) -> "InvalidInput":
+        """Return the same error seen from further out: ``outer`` is put before its location."""
+        return type(self)(expected=self.expected, got=self.got, loc=(*outer, *self.loc))
+
+
+class InvalidVector(InvalidInput):
+    """A vector has the wrong length, a bad number, a bad index, or is all zero."""
+
+
+class InvalidId(InvalidInput):
+    """An id is empty, too long, or no string or integer."""
+
+
+class InvalidPayload(InvalidInput):
+    """A payload is no JSON object."""
+
+
+class InvalidFilter(InvalidInput):
+    """A filter is malformed."""
+
+
+class InvalidParameter(InvalidInput):
+    """A parameter is unknown or outside its permitted range."""
+
+
+class NotFound(GcwsError):
+    """Something named does not exist."""
+
+
+class CollectionNotFound(NotFound):
+    """No collection has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no collection is named {name!r}")
+
+
+class ItemNotFound(NotFound):
+    """No item of the collection has this id."""
+
+    def __init__(self, item_id: str) -> None:
+        self.item_id = item_id
+        super().__init__(f"no item has the id {item_id!r}")
+
+
+class BackendNotFound(NotFound):
+    """No backend of the collection has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no backend is named {name!r}")
+
+
+class Conflict(GcwsError):
+    """Something that must be new exists already."""
+
+
+class CollectionExists(Conflict):
+    """A collection of this name exists with another configuration."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"collection {name!r} exists with another configuration")
+
+
+class ItemExists(Conflict):
+    """An item of this id exists, and the caller asked for inserts only.
+
+    Attributes
+    ----------
+    item_id : str
+    row : int
+        Position of the offending item in the caller's batch.
+    """
+
+    def __init__(self, item_id: str, row: int) -> None:
+        self.item_id = item_id
+        self.row = row
+        super().__init__(f"item {row}: the id {item_id!r} exists already and mode is 'insert'")
+
+
+class CollectionLoading(GcwsError):
+    """The collection is still being read from its file."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"collection {name!r} is still loading")
+
+
+class StoreError(GcwsError):
+    """The files on disk cannot be used as asked."""
+
+
+class DirectoryLocked(StoreError):
+    """Another process owns the data directory."""
+
+    def __init__(self, directory: Path, holder: str) -> None:
+        self.directory = directory
+        self.holder = holder
+        super().__init__(f"the data directory {directory} is in use by {holder}")
+
+
+class DamagedFile(StoreError):
+    """A collection's file cannot be read."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"the file of collection {name!r} is damaged: {reason}")
+
+
+class IncompatibleFile(StoreError):
+    """A collection's file is of a format or hash version this program does not read."""
+
+    def __init__(self, name: str, expected: str, got: str) -> None:
+        self.name = name
+        self.expected = expected
+        self.got = got
+        super().__init__(f"the file of collection {name!r}: expected {expected}, got {got}")
+
+
+class DiskFull(StoreError):
+    """The disk has no space for the write; nothing of it was stored."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no space left on the disk for collection {name!r}; nothing was stored")
