@@ -1,0 +1,23 @@
+"""Fixtures and settings every test shares."""
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "suite",
+    deadline=None,  # the first example may compile a kernel
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Return a generator seeded by the name of the test: the same draws in any order of tests."""
+    name: str = request.node.name
+    return np.random.default_rng(zlib.crc32(name.encode()))

@@ -1,0 +1,218 @@
+"""Slow and obviously right: the mathematics in plain Python over float64, one entry at a time.
+
+Nothing here imports the package under test. A vector is a mapping from signed coordinate to value;
+an expanded vector is a mapping from slot (2i for a positive coordinate i, 2i + 1 for a negative
+one) to a positive value. Missing means zero.
+
+[GMM] P. Li, Generalized Min-Max Kernel and Generalized Consistent Weighted Sampling.
+[PUFF] Aumüller et al., PUFFINN (ESA 2019). [FOREST] Bawa, Condie, Ganesan, LSH Forest (WWW 2005).
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Sparse = Mapping[int, float]
+Expanded = Mapping[int, float]
+Sample = tuple[int, int]
+
+
+def from_dense(row: Iterable[float]) -> dict[int, float]:
+    """Return the non-zero entries of a dense row, in float64."""
+    return {i: float(x) for i, x in enumerate(row) if float(x) != 0.0}
+
+
+def from_pairs(indices: Iterable[int], values: Iterable[float]) -> dict[int, float]:
+    """Return the non-zero entries of a sparse row, in float64."""
+    return {int(i): float(x) for i, x in zip(indices, values, strict=True) if float(x) != 0.0}
+
+
+def expand(u: Sparse) -> dict[int, float]:
+    """Return the non-negative form ũ of a signed vector ([GMM] eq. 4)."""
+    slots: dict[int, float] = {}
+    for i in sorted(u):
+        if u[i] > 0:
+            slots[2 * i] = u[i]
+        elif u[i] < 0:
+            slots[2 * i + 1] = -u[i]
+    return slots
+
+
+def transform(
+    u: Sparse,
+    *,
+    center: Sequence[float] | None = None,
+    power: float = 1.0,
+    normalize: str = "none",
+) -> dict[int, float]:
+    """Subtract μ, raise every entry's absolute value to a power, divide by a norm."""
+    moved = dict(u)
+    if center is not None:
+        moved = {i: u.get(i, 0.0) - float(mu) for i, mu in enumerate(center)}
+    raised = {i: math.copysign(abs(x) ** power, x) for i, x in moved.items() if x != 0.0}
+    divisor = 1.0
+    if normalize == "l1":
+        divisor = math.fsum(abs(x) for x in raised.values())
+    elif normalize == "l2":
+        divisor = math.sqrt(math.fsum(x * x for x in raised.values()))
+    return {i: x / divisor for i, x in raised.items()}
+
+
+def l1_norm(u: Sparse) -> float:
+    """Return ‖u‖₁, which is also ‖ũ‖₁."""
+    return math.fsum(abs(x) for x in u.values())
+
+
+def gmm(u: Sparse, v: Sparse) -> float:
+    """Return Σ min(ũ, ṽ) / Σ max(ũ, ṽ) over all slots."""
+    a, b = expand(u), expand(v)
+    slots = sorted(set(a) | set(b))
+    low = math.fsum(min(a.get(i, 0.0), b.get(i, 0.0)) for i in slots)
+    high = math.fsum(max(a.get(i, 0.0), b.get(i, 0.0)) for i in slots)
+    return low / high
+
+
+def brute_force(
+    query: Sparse,
+    rows: Sequence[Sparse],
+    *,
+    limit: int,
+    min_score: float = 0.0,
+    permitted: Sequence[int] | None = None,
+) -> list[tuple[int, float]]:
+    """Return the top (row, score), best first, equal scores by rising row."""
+    scored = [
+        (-gmm(query, row), i) for i, row in enumerate(rows) if permitted is None or permitted[i]
+    ]
+    kept = sorted(entry for entry in scored if -entry[0] >= min_score)
+    return [(i, -negative) for negative, i in kept[:limit]]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One sample evaluated at one slot: its level t and arrival a, and how sure both are."""
+
+    slot: int
+    level: int
+    arrival: float
+    to_next_level: float
+    """Distance of log ũ / r + β to the nearest integer."""
+
+
+def gcws_draw(slot: int, value: float, r: float, c: float, beta: float) -> Draw:
+    """Return t = ⌊log ũ / r + β⌋ and a = log c - r(t + 1 - β) ([GMM] Alg. 1)."""
+    position = math.log(value) / r + beta
+    t = math.floor(position)
+    a = math.log(c) - r * (t + 1 - beta)
+    return Draw(slot, t, a, abs(position - round(position)))
+
+
+def gcws_sample(
+    u: Expanded, r: Mapping[int, float], c: Mapping[int, float], beta: Mapping[int, float]
+) -> Sample:
+    """Return (i*, t*) of one sample, whose parameters are given by slot."""
+    draws = [gcws_draw(i, u[i], r[i], c[i], beta[i]) for i in sorted(u)]
+    best = min(draws, key=lambda draw: (draw.arrival, draw.slot))
+    return best.slot, best.level
+
+
+def s_curve(similarity: float, width: int, bands: int) -> float:
+    """Return 1 - (1 - s^r)^L, the probability that any of L bands of r samples matches."""
+    unmatched = 1.0
+    for _ in range(bands):
+        unmatched *= 1.0 - similarity**width
+    return 1.0 - unmatched
+
+
+def miss_bound(similarity: float, depth: int, probed: int, bands: int, deepest: int) -> float:
+    """Return (1 - s^d)^j · (1 - s^{d+1})^{L-j} ([PUFF], [FOREST]).
+
+    All bands are finished at depth ``depth + 1`` (none, when ``depth`` is ``deepest``), and
+    ``probed`` of them at ``depth``.
+    """
+    missed: float = (1.0 - similarity**depth) ** probed
+    if depth < deepest:
+        missed *= (1.0 - similarity ** (depth + 1)) ** (bands - probed)
+    return missed
+
+
+@dataclass(frozen=True)
+class Banding:
+    """``bands`` runs of ``width`` consecutive samples each."""
+
+    bands: int
+    width: int
+
+    def share_prefix(
+        self, a: Sequence[Hashable], b: Sequence[Hashable], *, band: int, depth: int
+    ) -> bool:
+        """Return whether the first ``depth`` samples of a band agree."""
+        start = band * self.width
+        return all(a[start + j] == b[start + j] for j in range(depth))
+
+    def candidates(
+        self, query: Sequence[Hashable], signatures: Sequence[Sequence[Hashable]], depth: int
+    ) -> set[int]:
+        """Return the rows that share the first ``depth`` samples of any band with the query."""
+        return {
+            row
+            for band in range(self.bands)
+            for row, signature in enumerate(signatures)
+            if self.share_prefix(query, signature, band=band, depth=depth)
+        }
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a prefix-probing search found, and where it stopped."""
+
+    hits: list[tuple[int, float]]
+    scored: set[int]
+    depth: int
+    probed: int
+
+
+def prefix_search(
+    banding: Banding,
+    query: Sequence[Hashable],
+    rows: Sequence[tuple[Sequence[Hashable], float]],
+    *,
+    limit: int,
+    recall: float,
+) -> Probed:
+    """Probe deep prefixes first; stop when the k-th hit's miss bound is at most 1 - recall.
+
+    ``rows`` holds every row's signature and its exact similarity to the query.
+    """
+    seen: set[int] = set()
+
+    def top() -> list[tuple[int, float]]:
+        return sorted(((i, rows[i][1]) for i in seen), key=lambda hit: (-hit[1], hit[0]))[:limit]
+
+    for depth in range(banding.width, 0, -1):
+        for band in range(banding.bands):
+            for row, (signature, _) in enumerate(rows):
+                if banding.share_prefix(query, signature, band=band, depth=depth):
+                    seen.add(row)
+            hits = top()
+            if len(hits) == limit:
+                bound = miss_bound(hits[-1][1], depth, band + 1, banding.bands, banding.width)
+                if bound <= 1.0 - recall:
+                    return Probed(hits, seen, depth, band + 1)
+    return Probed(top(), seen, 1, banding.bands)
+
+
+def recall_by_score(
+    found: Sequence[float], truth: Sequence[float], *, tolerance: float = 1e-12
+) -> float:
+    """Return the share of the true hits reached, by score, so that ties cannot lower it."""
+    if not truth:
+        return 1.0
+    threshold = truth[-1] * (1.0 - tolerance)
+    return min(1.0, sum(1 for score in found if score >= threshold) / len(truth))
+
+
+def is_falling(scores: Iterable[float]) -> bool:
+    """Return whether no score is above the one before it."""
+    return all(a >= b for a, b in pairwise(scores))
