@@ -1,4 +1,4 @@
-"""Names for the array types that cross module borders; shapes stand in the docstrings of their users."""
+"""Names for the array types that cross module borders; users give the shapes."""
 
 from typing import Any, TypeAlias
 

@@ -70,7 +70,7 @@ class GcwsParams:
         None: depth is chosen per query by its recall target. A number: classical banding, every
         band that many samples wide.
     encoding : {"full", "zero_bit", "b_bit"}
-        What of a sample (i*, t*) goes into a key: both, i* alone, or the lowest ``bits`` bits of i*.
+        What of a sample (i*, t*) goes into a key: both, i* alone, or its lowest ``bits`` bits.
     bits : int
         b of ``b_bit``, 1-16.
     seed : int
@@ -207,7 +207,9 @@ class SearchParams:
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
         _require(self.limit >= 1, name="limit", expected="at least 1", got=self.limit)
-        _require(0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall)
+        _require(
+            0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall
+        )
         _require(
             0 <= self.min_score <= 1,
             name="min_score", expected="a number in [0, 1]", got=self.min_score,

@@ -1,0 +1,148 @@
+"""Vectors as arrays: what was sent, and what is hashed and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from index.arrays import AnyArray, Float32s, Int32s, Int64s, UInt32s
+from index.params import Form
+
+
+def _no_rows() -> AnyArray:
+    return np.empty((0, 0), np.float32)
+
+
+def _no_indptr() -> AnyArray:
+    return np.zeros(1, np.int64)
+
+
+def _no_indices() -> AnyArray:
+    return np.empty(0, np.int32)
+
+
+def _no_slots() -> AnyArray:
+    return np.empty(0, np.uint32)
+
+
+def _no_values() -> AnyArray:
+    return np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseVector:
+    """One vector by its non-zero coordinates.
+
+    Attributes
+    ----------
+    indices : sequence of int
+        0-based, any order, no duplicates.
+    values : sequence of float
+    """
+
+    indices: Sequence[int] | AnyArray
+    values: Sequence[float] | AnyArray
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """Checked vectors as they were sent, float32.
+
+    Attributes
+    ----------
+    form : {"dense", "sparse"}
+    dense : (n, dim) float32; (0, 0) when sparse
+    indptr : (n + 1,) int64
+    indices : (nnz,) int32
+        Coordinates, rising within a row.
+    values : (nnz,) float32
+        Signed, never zero.
+    """
+
+    form: Form
+    dense: Float32s = field(default_factory=_no_rows)
+    indptr: Int64s = field(default_factory=_no_indptr)
+    indices: Int32s = field(default_factory=_no_indices)
+    values: Float32s = field(default_factory=_no_values)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.dense) if self.form == "dense" else len(self.indptr) - 1
+
+    def __getitem__(self, rows: slice | Int64s) -> RawBatch:
+        """Return some of the vectors."""
+        if self.form == "dense":
+            return RawBatch("dense", dense=self.dense[rows])
+        indptr, take = _take_rows(self.indptr, rows)
+        return RawBatch(
+            "sparse", indptr=indptr, indices=self.indices[take], values=self.values[take]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """Transformed vectors, ready to be hashed and scored.
+
+    Attributes
+    ----------
+    form : {"dense", "sparse"}
+    dense : (n, dim) float32, signed; (0, 0) when sparse
+    indptr : (n + 1,) int64
+    slots : (nnz,) uint32
+        2i for a positive coordinate i, 2i + 1 for a negative one; rising within a row.
+    values : (nnz,) float32
+        Magnitudes, positive.
+    norms : (n,) float32
+        L1 norms.
+    """
+
+    form: Form
+    dense: Float32s = field(default_factory=_no_rows)
+    indptr: Int64s = field(default_factory=_no_indptr)
+    slots: UInt32s = field(default_factory=_no_slots)
+    values: Float32s = field(default_factory=_no_values)
+    norms: Float32s = field(default_factory=_no_values)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.norms)
+
+    def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
+        """Return some of the vectors."""
+        if self.form == "dense":
+            return VectorBatch("dense", dense=self.dense[rows], norms=self.norms[rows])
+        indptr, take = _take_rows(self.indptr, rows)
+        return VectorBatch(
+            "sparse", indptr=indptr, slots=self.slots[take], values=self.values[take],
+            norms=self.norms[rows],
+        )  # fmt: skip
+
+
+def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:
+    """Return the borders of the chosen compressed rows, and where their entries are."""
+    if isinstance(rows, slice):
+        first, last, step = rows.indices(len(indptr) - 1)
+        if step == 1:
+            last = max(first, last)
+            return indptr[first : last + 1] - indptr[first], slice(indptr[first], indptr[last])
+        rows = np.arange(first, last, step)
+    counts = np.diff(indptr)[rows]
+    taken = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=taken[1:])
+    shift = np.repeat(indptr[:-1][rows] - taken[:-1], counts)
+    return taken, np.arange(taken[-1]) + shift
+
+
+def concatenate(batches: Sequence[RawBatch]) -> RawBatch:
+    """Return the vectors of several batches of one form, in order."""
+    if batches[0].form == "dense":
+        return RawBatch("dense", dense=np.concatenate([batch.dense for batch in batches]))
+    ends = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)]).cumsum()
+    return RawBatch(
+        "sparse",
+        indptr=ends.astype(np.int64),
+        indices=np.concatenate([batch.indices for batch in batches]),
+        values=np.concatenate([batch.values for batch in batches]),
+    )

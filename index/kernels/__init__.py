@@ -1,0 +1,1 @@
+"""Compiled functions over arrays, one algorithm a file; nothing here knows of items or requests."""

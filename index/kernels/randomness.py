@@ -1,0 +1,103 @@
+"""Counter-based randomness of the GCWS hash: a function of (seed, slot, sample) and nothing else.
+
+r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Four 32-bit words are drawn a (slot, sample):
+one gives the two 16-bit uniforms of r, two the 23-bit uniforms of c, one β. Every step is integer
+arithmetic or an exactly rounded float32 operation, so a stored table and the bare generator agree
+to the bit.
+
+The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
+"""
+
+import numpy as np
+from numba import njit
+
+from index.kernels.logarithm import log_normal
+from index.kernels.simd import floor, splat, to_floats
+
+_GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
+_MIX_64_A = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_64_B = np.uint64(0x94D049BB133111EB)
+_LOW_32 = np.uint64(0xFFFFFFFF)
+# int32 lanes hold bits: these are 32-bit patterns, wrapped to the signed range.
+_GOLDEN_32 = np.int32(0x9E3779B9 - 2**32)
+_MIX_32_A = np.int32(0x7FEB352D)
+_MIX_32_B = np.int32(0x846CA68B - 2**32)
+_DRAW_R = np.int32(0x05EBCA6B)
+_DRAW_C1 = np.int32(0x42B2AE35)
+_DRAW_C2 = np.int32(0x27D4EB2F)
+_DRAW_BETA = np.int32(0x165667B1)
+_9 = np.int32(9)
+_15 = np.int32(15)
+_16 = np.int32(16)
+_MASK_16 = np.int32(0xFFFF)
+_TO_16 = np.float32(2.0**-16)
+_TO_23 = np.float32(2.0**-23)
+_ZERO = np.float32(0.0)
+_HALF = np.float32(0.5)
+_ONE = np.float32(1.0)
+
+
+@njit(cache=True, nogil=True)
+def mix64(x: np.uint64) -> np.uint64:
+    """Return the splitmix64 finaliser of x: a bijection in which every bit moves every other."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX_64_A
+    x = (x ^ (x >> np.uint64(27))) * _MIX_64_B
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def slot_words(seed: np.uint64, slot: np.uint32) -> tuple[np.int32, np.int32]:
+    """Return the 2 × 32 bits from which all randomness of one slot derives."""
+    key = mix64(mix64(seed) + (np.uint64(slot) + np.uint64(1)) * _GOLDEN_64)
+    return np.int32(key & _LOW_32), np.int32(key >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _draw(x, low, high, which):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    y = (x + high) ^ splat(which)
+    y = (y ^ (y >> splat(_16))) * splat(_MIX_32_A)
+    y = ((y ^ (y >> splat(_15))) + low) * splat(_MIX_32_B)
+    return y ^ (y >> splat(_16))
+
+
+@njit(cache=True, nogil=True)
+def _uniform16(bits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    return (to_floats(bits) + splat(_HALF)) * splat(_TO_16)
+
+
+@njit(cache=True, nogil=True)
+def _uniform23(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    return (to_floats(word >> splat(_9)) + splat(_HALF)) * splat(_TO_23)
+
+
+@njit(cache=True, nogil=True)
+def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return (r, 1/r, β, log c − r(1 − β)) of one slot and sixteen samples.
+
+    Parameters
+    ----------
+    low, high : int32
+        `slot_words` of the slot.
+    samples : int32 lanes
+        Sample numbers.
+    """
+    low_lanes = splat(low)
+    high_lanes = splat(high)
+    x = samples * splat(_GOLDEN_32) + low_lanes
+    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
+    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    x = x ^ (x >> splat(_16))
+    word = _draw(x, low_lanes, high_lanes, _DRAW_R)
+    product = _uniform16(word >> splat(_16)) * _uniform16(word & splat(_MASK_16))
+    r = splat(_ZERO) - log_normal(product)
+    first = _uniform23(_draw(x, low_lanes, high_lanes, _DRAW_C1))
+    second = _uniform23(_draw(x, low_lanes, high_lanes, _DRAW_C2))
+    c = splat(_ZERO) - log_normal(first * second)
+    beta = _uniform23(_draw(x, low_lanes, high_lanes, _DRAW_BETA))
+    return r, splat(_ONE) / r, beta, log_normal(c) - r * (splat(_ONE) - beta)
+
+
+@njit(cache=True, nogil=True)
+def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return t = floor(log ũ / r + β), as float lanes."""
+    return floor(log_value * inverse_r + beta)

@@ -1,0 +1,205 @@
+"""Sixteen numbers at a time, on purpose: LLVM vector values as types of compiled code.
+
+The automatic vectoriser gives up on small loops over several arrays (it must prove that they do not
+overlap, and numba's index wrap-around hides that they do not). Inside a compiled function the
+values made here are plain LLVM vectors <16 x float> and <16 x i32>: one AVX-512 register, two AVX2
+registers, or four NEON ones. The operators + - * / and & | ^ >> work lane by lane; integer lanes
+wrap and >> shifts zeros in. No step is fused or reordered, so results are the same everywhere.
+"""
+
+# numba's extension interface is untyped, and its code generators take fixed arguments.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-any-return, no-untyped-call"
+# ruff: noqa: ANN001, ANN201, ANN202
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import lower_builtin, models, register_model
+
+LANES = 16
+intrinsic: Any = extending.intrinsic
+
+
+class Lanes(types.Type):
+    """The type of sixteen values of one kind: "float32", "int32" or "bool"."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(name=f"Lanes({kind})")
+
+
+FLOATS = Lanes("float32")
+INTS = Lanes("int32")
+BOOLS = Lanes("bool")
+_LLVM = {
+    "float32": ir.VectorType(ir.FloatType(), LANES),
+    "int32": ir.VectorType(ir.IntType(32), LANES),
+    "bool": ir.VectorType(ir.IntType(1), LANES),
+}
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type) -> None:
+        super().__init__(dmm, fe_type, _LLVM[fe_type.kind])
+
+
+def _operator(symbol, lanes, instruction) -> None:
+    """Give ``symbol`` a meaning for two values of type ``lanes``."""
+
+    @infer_global(symbol)
+    class _Signature(ConcreteTemplate):
+        cases = (signature(lanes, lanes, lanes),)
+
+    @lower_builtin(symbol, lanes, lanes)
+    def _lower(context, builder, sig, args):
+        return getattr(builder, instruction)(*args)
+
+
+for _symbol, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _operator(_symbol, FLOATS, _instruction)
+for _symbol, _instruction in (
+    (operator.add, "add"),
+    (operator.sub, "sub"),
+    (operator.mul, "mul"),
+    (operator.and_, "and_"),
+    (operator.or_, "or_"),
+    (operator.xor, "xor"),
+    (operator.rshift, "lshr"),
+):
+    _operator(_symbol, INTS, _instruction)
+
+
+def _constant_splat(builder, value, kind):
+    vector = ir.Constant(_LLVM[kind], ir.Undefined)
+    first = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), 0))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(first, vector, order)
+
+
+@intrinsic
+def splat(typingctx, value):
+    """Return sixteen times one float32 or int32."""
+    lanes = {types.float32: FLOATS, types.int32: INTS}.get(value)
+    if lanes is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        return _constant_splat(builder, args[0], lanes.kind)
+
+    return lanes(value), codegen
+
+
+@intrinsic
+def lane_numbers(typingctx):
+    """Return 0, 1, … 15."""
+
+    def codegen(context, builder, sig, args):
+        return ir.Constant(_LLVM["int32"], list(range(LANES)))
+
+    return INTS(), codegen
+
+
+def _address(context, builder, sig, args):
+    array = context.make_array(sig.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
+def _lanes_of(array):
+    if not (isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"):
+        return None
+    return {types.float32: FLOATS, types.int32: INTS, types.uint32: INTS}.get(array.dtype)
+
+
+@intrinsic
+def load(typingctx, array, start):
+    """Return array[start : start + 16] of a contiguous float32, int32 or uint32 array."""
+    lanes = _lanes_of(array)
+    if lanes is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        pointer = _address(context, builder, sig, args)
+        typed = builder.bitcast(pointer, _LLVM[lanes.kind].as_pointer())
+        return builder.load(typed, align=4)
+
+    return lanes(array, types.intp), codegen
+
+
+@intrinsic
+def store(typingctx, array, start, value):
+    """Write sixteen values to array[start : start + 16]."""
+    lanes = _lanes_of(array)
+    if lanes is None or value != lanes:
+        return None
+
+    def codegen(context, builder, sig, args):
+        pointer = _address(context, builder, sig, args)
+        typed = builder.bitcast(pointer, _LLVM[lanes.kind].as_pointer())
+        builder.store(args[2], typed, align=4)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, value), codegen
+
+
+@intrinsic
+def less(typingctx, a, b):
+    """Return a < b, lane by lane, for floats."""
+
+    def codegen(context, builder, sig, args):
+        return builder.fcmp_ordered("<", *args)
+
+    return BOOLS(FLOATS, FLOATS), codegen
+
+
+@intrinsic
+def select(typingctx, condition, yes, no):
+    """Return ``yes`` where the condition holds and ``no`` elsewhere."""
+    if yes != no or not isinstance(yes, Lanes):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.select(*args)
+
+    return yes(BOOLS, yes, no), codegen
+
+
+@intrinsic
+def floor(typingctx, a):
+    """Return the greatest whole number not above each lane."""
+
+    def codegen(context, builder, sig, args):
+        vector = _LLVM["float32"]
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector]), f"llvm.floor.v{LANES}f32"
+        )
+        return builder.call(function, args)
+
+    return FLOATS(FLOATS), codegen
+
+
+def _conversion(source, target, instruction, doc):
+    @intrinsic
+    def convert(typingctx, a):
+        def codegen(context, builder, sig, args):
+            return getattr(builder, instruction)(args[0], _LLVM[target.kind])
+
+        return target(source), codegen
+
+    convert.__doc__ = doc
+    return convert
+
+
+to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
+to_floats = _conversion(INTS, FLOATS, "sitofp", "Return int32 lanes as float32.")
+as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
+as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")

@@ -1,0 +1,91 @@
+"""Rows in memory: arrays that grow by doubling, seen through views that stay valid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from index.arrays import AnyArray, Int64s
+from index.params import Form
+from index.vectors import VectorBatch
+
+_LEAST_CAPACITY = 64
+
+
+def _with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
+    """Return ``array``, or a copy of its first ``used`` entries with room for ``wanted``."""
+    if wanted <= len(array):
+        return array
+    capacity = max(wanted, 2 * len(array), _LEAST_CAPACITY)
+    grown = np.empty((capacity, *array.shape[1:]), array.dtype)
+    grown[:used] = array[:used]
+    return grown
+
+
+class GrowingRows:
+    """All rows of a collection; one writer appends, readers hold views.
+
+    Parameters
+    ----------
+    form : {"dense", "sparse"}
+    dim : int or None
+    """
+
+    def __init__(self, form: Form, dim: int | None) -> None:
+        self._form: Form = form
+        self._dim = dim
+        self._count = 0
+        self._entries = 0
+        width = dim if form == "dense" and dim is not None else 0
+        self._dense = np.empty((0, width), np.float32)
+        self._indptr = np.zeros(1, np.int64)
+        self._slots = np.empty(0, np.uint32)
+        self._values = np.empty(0, np.float32)
+        self._norms = np.empty(0, np.float32)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held, room to grow included."""
+        arrays = (self._dense, self._indptr, self._slots, self._values, self._norms)
+        return sum(array.nbytes for array in arrays)
+
+    def append(self, batch: VectorBatch) -> None:
+        """Add rows at the end; views made before do not see them."""
+        count = self._count + len(batch)
+        self._norms = _with_room(self._norms, self._count, count)
+        self._norms[self._count : count] = batch.norms
+        if self._form == "dense":
+            self._dense = _with_room(self._dense, self._count, count)
+            self._dense[self._count : count] = batch.dense
+        else:
+            entries = self._entries + len(batch.values)
+            self._indptr = _with_room(self._indptr, self._count + 1, count + 1)
+            self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
+            self._slots = _with_room(self._slots, self._entries, entries)
+            self._slots[self._entries : entries] = batch.slots
+            self._values = _with_room(self._values, self._entries, entries)
+            self._values[self._entries : entries] = batch.values
+            self._entries = entries
+        self._count = count
+
+    def view(self) -> VectorBatch:
+        """Return all rows so far, without copying; valid for as long as it is held."""
+        norms = self._norms[: self._count]
+        if self._form == "dense":
+            return VectorBatch("dense", dense=self._dense[: self._count], norms=norms)
+        return VectorBatch(
+            "sparse",
+            indptr=self._indptr[: self._count + 1],
+            slots=self._slots[: self._entries],
+            values=self._values[: self._entries],
+            norms=norms,
+        )
+
+    def take(self, rows: Int64s) -> GrowingRows:
+        """Return new rows holding only the chosen ones, in that order."""
+        taken = GrowingRows(self._form, self._dim)
+        taken.append(self.view()[rows])
+        return taken

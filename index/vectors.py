@@ -1,0 +1,348 @@
+"""The one place where input becomes arrays, and where it is said what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s
+from index.batches import RawBatch, SparseVector, VectorBatch, concatenate
+from index.errors import InvalidVector
+from index.kernels.norms import dense_norms, sparse_norms, transform_rows
+from index.params import MAX_DIM, CollectionConfig, Form, Transform
+
+MAX_NORM: Final = 1e38
+"""Largest L1 norm of a vector: sums of two must stay finite in float32."""
+
+__all__ = ["RawBatch", "SparseVector", "VectorBatch", "VectorSpace", "concatenate"]
+
+_ROWS_AND_COLUMNS: Final = 2
+_NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSpace:
+    """What vectors a collection takes, and how they become rows.
+
+    Parameters
+    ----------
+    dim : int or None
+    form : {"dense", "sparse"}
+        How rows are kept; what is sent in the other form is converted.
+    transform : Transform
+    """
+
+    dim: int | None
+    form: Form
+    transform: Transform
+
+    @classmethod
+    def of(cls, config: CollectionConfig) -> VectorSpace:
+        """Return the space of a collection."""
+        return cls(config.dim, config.form, config.transform)
+
+    def from_dense(self, array: AnyArray, *, first_row: int = 0) -> RawBatch:
+        """Check vectors given by all their coordinates.
+
+        Parameters
+        ----------
+        array : (n, dim) array of integers or floats
+        first_row : int
+            Number of the first vector in errors.
+
+        Raises
+        ------
+        InvalidVector
+            A wrong length, a number that is not finite in float32, or an all-zero vector.
+        """
+        if self.dim is None:
+            raise InvalidVector(
+                expected="a sparse vector (the collection has no fixed dim)",
+                got="a dense one", loc=(first_row,),
+            )  # fmt: skip
+        if array.ndim != _ROWS_AND_COLUMNS or array.dtype.kind not in "fiub":
+            raise InvalidVector(
+                expected="a two-dimensional array of numbers",
+                got=f"{array.ndim} dimensions of {array.dtype}",
+            )  # fmt: skip
+        if array.shape[1] != self.dim:
+            raise InvalidVector(
+                expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            dense = np.ascontiguousarray(array, dtype=np.float32)
+        norms = np.empty(len(dense), np.float64)
+        dense_norms(dense, norms)
+        for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+            raise _bad_row(
+                dense[row], np.asarray(array[row]), None, norms[row], first_row + int(row)
+            )
+        raw = RawBatch("dense", dense=dense)
+        return raw if self.form == "dense" else _compressed(dense)
+
+    def from_sparse(
+        self, indptr: AnyArray, indices: AnyArray, values: AnyArray, *, first_row: int = 0
+    ) -> RawBatch:
+        """Check vectors given by their non-zero coordinates, in compressed rows.
+
+        Parameters
+        ----------
+        indptr : (n + 1,) integers
+        indices : (nnz,) integers
+            0-based, in any order within a row.
+        values : (nnz,) numbers
+            Explicit zeros are dropped.
+        first_row : int
+            Number of the first vector in errors.
+
+        Raises
+        ------
+        InvalidVector
+            Lists of unequal length, a duplicate, negative or too large index, a number that is not
+            finite in float32, or an all-zero vector.
+        """
+        indptr = np.asarray(indptr, np.int64)
+        n = len(indptr) - 1
+        if len(indices) != len(values) or len(indices) != indptr[-1]:
+            raise InvalidVector(
+                expected="as many indices as values",
+                got=f"{len(indices)} indices, {len(values)} values", loc=(first_row,),
+            )  # fmt: skip
+        if len(indices) and indices.dtype.kind not in "iu":
+            raise InvalidVector(
+                expected="integer indices", got=str(indices.dtype), loc=(first_row, "indices")
+            )
+        row_of = np.repeat(np.arange(n), np.diff(indptr))
+        self._check_indices(indptr, row_of, indices, first_row)
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats = np.ascontiguousarray(values, dtype=np.float32)
+        columns = indices.astype(np.int32)
+        same_row = row_of[1:] == row_of[:-1]
+        if np.any(same_row & (columns[1:] <= columns[:-1])):
+            order = np.lexsort((columns, row_of))
+            columns, floats, values = columns[order], floats[order], values[order]
+            equal = np.flatnonzero(same_row & (columns[1:] == columns[:-1]))
+            if len(equal):
+                raise InvalidVector(
+                    expected="distinct indices", got=f"index {columns[equal[0]]} twice",
+                    loc=(first_row + int(row_of[equal[0]]), "indices"),
+                )  # fmt: skip
+        norms = np.empty(n, np.float64)
+        sparse_norms(indptr, floats, norms)
+        for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+            entries = slice(indptr[row], indptr[row + 1])
+            raise _bad_row(
+                floats[entries], values[entries], columns[entries], norms[row], first_row + int(row)
+            )
+        keep = floats != 0
+        if not keep.all():
+            columns, floats = columns[keep], floats[keep]
+            indptr = np.zeros(n + 1, np.int64)
+            np.cumsum(np.bincount(row_of[keep], minlength=n), out=indptr[1:])
+        raw = RawBatch("sparse", indptr=indptr, indices=columns, values=floats)
+        return raw if self.form == "sparse" else self._expanded(raw)
+
+    def _check_indices(
+        self, indptr: Int64s, row_of: Int64s, indices: AnyArray, first_row: int
+    ) -> None:
+        bound = self.dim if self.dim is not None else MAX_DIM + 1
+        outside = np.flatnonzero((indices < 0) | (indices >= bound))
+        if len(outside):
+            at = int(outside[0])
+            row = int(row_of[at])
+            raise InvalidVector(
+                expected=f"an index from 0 to {bound - 1}", got=str(indices[at]),
+                loc=(first_row + row, "indices", at - int(indptr[row])),
+            )  # fmt: skip
+
+    def from_items(
+        self, vectors: Sequence[Sequence[float] | Float32s | SparseVector], *, first_row: int = 0
+    ) -> RawBatch:
+        """Check vectors in either form, mixed, such as JSON brings them.
+
+        Raises
+        ------
+        InvalidVector
+            See `from_dense` and `from_sparse`.
+        """
+        if not vectors:
+            return self.empty()
+        if not any(isinstance(vector, SparseVector) for vector in vectors):
+            return self.from_dense(self._stack(vectors, first_row), first_row=first_row)
+        pieces = [self._from_item(vector, first_row + row) for row, vector in enumerate(vectors)]
+        return concatenate(pieces)
+
+    def _from_item(self, vector: Sequence[float] | Float32s | SparseVector, row: int) -> RawBatch:
+        if not isinstance(vector, SparseVector):
+            return self.from_dense(self._stack([vector], row), first_row=row)
+        if len(vector.indices) != len(vector.values):
+            raise InvalidVector(
+                expected="as many indices as values",
+                got=f"{len(vector.indices)} indices, {len(vector.values)} values", loc=(row,),
+            )  # fmt: skip
+        return self.from_sparse(
+            np.array([0, len(vector.indices)]),
+            _numbers(vector.indices, np.int64, (row, "indices")),
+            _numbers(vector.values, np.float64, (row, "values")),
+            first_row=row,
+        )
+
+    def _stack(self, vectors: Sequence[Any], first_row: int) -> Float64s:
+        for row, vector in enumerate(vectors):
+            if self.dim is not None and len(vector) != self.dim:
+                raise InvalidVector(
+                    expected=f"{self.dim} values", got=f"{len(vector)} values",
+                    loc=(first_row + row,),
+                )  # fmt: skip
+        if self.dim is None:  # from_dense says why
+            return np.empty((len(vectors), 0))
+        return _numbers(vectors, np.float64, (first_row,))
+
+    def empty(self) -> RawBatch:
+        """Return a batch of no vectors."""
+        if self.form == "dense":
+            return RawBatch("dense", dense=np.empty((0, self.dim or 0), np.float32))
+        return RawBatch("sparse")
+
+    def _expanded(self, raw: RawBatch) -> RawBatch:
+        dense = np.zeros((len(raw), self.dim or 0), np.float32)
+        dense[np.repeat(np.arange(len(raw)), np.diff(raw.indptr)), raw.indices] = raw.values
+        return RawBatch("dense", dense=dense)
+
+    def prepare(self, raw: RawBatch) -> VectorBatch:
+        """Apply the transform and name the slots ([GMM] eq. 4 and 7, [TUNE]).
+
+        Raises
+        ------
+        InvalidVector
+            A vector becomes all zero, or too large for float32.
+        """
+        values = self._transformed(raw)
+        norms = np.empty(len(raw), np.float64)
+        if raw.form == "dense":
+            dense_norms(values, norms)
+        else:
+            sparse_norms(raw.indptr, values, norms)
+        if not self.transform.is_identity:
+            for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+                raise InvalidVector(
+                    expected=f"an L1 norm above 0 and at most {MAX_NORM:g} after the transform",
+                    got=f"{norms[row]:g}", loc=(int(row),),
+                )  # fmt: skip
+        single = norms.astype(np.float32)
+        if raw.form == "dense":
+            return VectorBatch("dense", dense=values, norms=single)
+        slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
+        indptr, magnitudes = raw.indptr, np.abs(values)
+        if not self.transform.is_identity and not magnitudes.all():  # underflow of a power
+            keep = magnitudes > 0
+            row_of = np.repeat(np.arange(len(raw)), np.diff(indptr))
+            indptr = np.zeros(len(raw) + 1, np.int64)
+            np.cumsum(np.bincount(row_of[keep], minlength=len(raw)), out=indptr[1:])
+            slots, magnitudes = slots[keep], magnitudes[keep]
+        return VectorBatch("sparse", indptr=indptr, slots=slots, values=magnitudes, norms=single)
+
+    def _transformed(self, raw: RawBatch) -> Float32s:
+        values = raw.dense if raw.form == "dense" else raw.values
+        transform = self.transform
+        if transform.is_identity:
+            return values
+        centred = values.astype(np.float64)
+        indptr = raw.indptr
+        if raw.form == "dense":
+            if transform.center is not None:
+                centred -= np.asarray(transform.center, np.float64)
+            indptr = np.arange(len(raw) + 1, dtype=np.int64) * centred.shape[1]
+        out = np.empty(values.shape, np.float32)
+        with np.errstate(over="ignore"):
+            transform_rows(
+                indptr, centred.reshape(-1), transform.power, _NORM_ORDERS[transform.normalize],
+                out.reshape(-1),
+            )  # fmt: skip
+        return out
+
+    def to_blobs(self, raw: RawBatch) -> list[bytes]:
+        """Return each vector as little-endian bytes: float32, after int32 indices if sparse."""
+        if raw.form == "dense":
+            rows = raw.dense.astype("<f4", copy=False)
+            return [row.tobytes() for row in rows]
+        indices = raw.indices.astype("<i4", copy=False)
+        values = raw.values.astype("<f4", copy=False)
+        borders = raw.indptr.tolist()
+        return [
+            indices[start:stop].tobytes() + values[start:stop].tobytes()
+            for start, stop in pairwise(borders)
+        ]
+
+    def from_blobs(self, blobs: Sequence[bytes]) -> RawBatch:
+        """Inverse of `to_blobs`, without checks.
+
+        Raises
+        ------
+        ValueError
+            The bytes are of no such vectors.
+        """
+        data = b"".join(blobs)
+        if self.form == "dense":
+            dense = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
+            return RawBatch("dense", dense=dense.reshape(len(blobs), self.dim or 0))
+        counts = np.fromiter(map(len, blobs), np.int64, len(blobs)) // 8
+        indptr = np.zeros(len(blobs) + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        words = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
+        if len(words) != 2 * indptr[-1]:
+            raise ValueError("a sparse vector's bytes are not whole pairs of index and value")
+        # A row of c pairs is c indices, then c values.
+        at = np.arange(indptr[-1]) + np.repeat(indptr[:-1], counts)
+        return RawBatch(
+            "sparse", indptr=indptr, indices=words[at],
+            values=words[at + np.repeat(counts, counts)].view(np.float32),
+        )  # fmt: skip
+
+    def to_json(self, raw: RawBatch, row: int) -> list[float] | dict[str, list[Any]]:
+        """Return one vector as the API shows it."""
+        if raw.form == "dense":
+            dense: list[float] = raw.dense[row].tolist()
+            return dense
+        entries = slice(raw.indptr[row], raw.indptr[row + 1])
+        return {"indices": raw.indices[entries].tolist(), "values": raw.values[entries].tolist()}
+
+
+def _numbers(values: Any, dtype: type, loc: tuple[str | int, ...]) -> AnyArray:  # noqa: ANN401
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidVector(expected="numbers", got=str(error), loc=loc) from error
+
+
+def _compressed(dense: Float32s) -> RawBatch:
+    rows, columns = np.nonzero(dense)
+    indptr = np.zeros(len(dense) + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=len(dense)), out=indptr[1:])
+    return RawBatch(
+        "sparse", indptr=indptr, indices=columns.astype(np.int32), values=dense[rows, columns]
+    )
+
+
+def _bad_row(
+    floats: Float32s, sent: AnyArray, columns: Int32s | None, norm: float, row: int
+) -> InvalidVector:
+    """Say which number of a row makes its norm zero, too large or not finite."""
+    if norm == 0:
+        return InvalidVector(
+            expected="a vector with a non-zero value", got="all zeros in float32", loc=(row,)
+        )
+    bad = np.flatnonzero(~np.isfinite(floats))
+    if len(bad):
+        at = int(bad[0])
+        name: tuple[str | int, ...] = (at,) if columns is None else ("values", at)
+        return InvalidVector(
+            expected="a finite float32", got=repr(sent[at].item()), loc=(row, *name)
+        )
+    return InvalidVector(
+        expected=f"an L1 norm of at most {MAX_NORM:g}", got=f"{norm:g}", loc=(row,)
+    )
