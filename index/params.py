@@ -16,6 +16,8 @@ MAX_DIM: Final = 2**31 - 1
 """Slots are numbered in 32 bits, signed."""
 MAX_DENSE_DIM: Final = 4096
 """Up to this many dimensions rows are kept dense in memory; above it, and when open, sparse."""
+MAX_CENTER: Final = 1e38
+"""Largest coordinate of a centre; NaN and infinities are beyond it."""
 MAX_SAMPLES: Final = 2**14
 """Most samples one collection may draw for a vector."""
 KEY_BITS: Final = 64
@@ -51,6 +53,11 @@ class Transform:
             self.normalize in ("none", "l1", "l2"),
             name="normalize", expected="'none', 'l1' or 'l2'", got=self.normalize,
         )  # fmt: skip
+        for value in self.center or ():
+            _require(
+                abs(value) <= MAX_CENTER,
+                name="center", expected=f"numbers of at most {MAX_CENTER:g} in size", got=value,
+            )  # fmt: skip
 
     @property
     def is_identity(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s
+from index.arrays import AnyArray, Float32s, Int32s, Int64s
 from index.batches import RawBatch, SparseVector, VectorBatch, concatenate
 from index.errors import InvalidVector
 from index.kernels.norms import dense_norms, sparse_norms, transform_rows
@@ -121,16 +121,6 @@ class VectorSpace:
         with np.errstate(over="ignore", invalid="ignore"):
             floats = np.ascontiguousarray(values, dtype=np.float32)
         columns = indices.astype(np.int32)
-        same_row = row_of[1:] == row_of[:-1]
-        if np.any(same_row & (columns[1:] <= columns[:-1])):
-            order = np.lexsort((columns, row_of))
-            columns, floats, values = columns[order], floats[order], values[order]
-            equal = np.flatnonzero(same_row & (columns[1:] == columns[:-1]))
-            if len(equal):
-                raise InvalidVector(
-                    expected="distinct indices", got=f"index {columns[equal[0]]} twice",
-                    loc=(first_row + int(row_of[equal[0]]), "indices"),
-                )  # fmt: skip
         norms = np.empty(n, np.float64)
         sparse_norms(indptr, floats, norms)
         for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
@@ -138,6 +128,16 @@ class VectorSpace:
             raise _bad_row(
                 floats[entries], values[entries], columns[entries], norms[row], first_row + int(row)
             )
+        same_row = row_of[1:] == row_of[:-1]
+        if np.any(same_row & (columns[1:] <= columns[:-1])):
+            order = np.lexsort((columns, row_of))
+            columns, floats = columns[order], floats[order]
+            equal = np.flatnonzero(same_row & (columns[1:] == columns[:-1]))
+            if len(equal):
+                raise InvalidVector(
+                    expected="distinct indices", got=f"index {columns[equal[0]]} twice",
+                    loc=(first_row + int(row_of[equal[0]]), "indices"),
+                )  # fmt: skip
         keep = floats != 0
         if not keep.all():
             columns, floats = columns[keep], floats[keep]
@@ -186,12 +186,12 @@ class VectorSpace:
             )  # fmt: skip
         return self.from_sparse(
             np.array([0, len(vector.indices)]),
-            _numbers(vector.indices, np.int64, (row, "indices")),
-            _numbers(vector.values, np.float64, (row, "values")),
+            _numbers(vector.indices, "iu", (row, "indices")),
+            _numbers(vector.values, "iuf", (row, "values")),
             first_row=row,
         )
 
-    def _stack(self, vectors: Sequence[Any], first_row: int) -> Float64s:
+    def _stack(self, vectors: Sequence[Any], first_row: int) -> AnyArray:
         for row, vector in enumerate(vectors):
             if self.dim is not None and len(vector) != self.dim:
                 raise InvalidVector(
@@ -200,7 +200,12 @@ class VectorSpace:
                 )  # fmt: skip
         if self.dim is None:  # from_dense says why
             return np.empty((len(vectors), 0))
-        return _numbers(vectors, np.float64, (first_row,))
+        try:
+            return _numbers(vectors, "iuf", (first_row,))
+        except InvalidVector:
+            for row, vector in enumerate(vectors):
+                _numbers(vector, "iuf", (first_row + row,))
+            raise
 
     def empty(self) -> RawBatch:
         """Return a batch of no vectors."""
@@ -312,11 +317,20 @@ class VectorSpace:
         return {"indices": raw.indices[entries].tolist(), "values": raw.values[entries].tolist()}
 
 
-def _numbers(values: Any, dtype: type, loc: tuple[str | int, ...]) -> AnyArray:  # noqa: ANN401
+def _numbers(values: Any, kinds: str, loc: tuple[str | int, ...]) -> AnyArray:  # noqa: ANN401
+    """Return an array of the permitted kinds of number; strings and fractions are not converted."""
     try:
-        return np.asarray(values, dtype=dtype)
+        array = np.asarray(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidVector(expected="numbers", got=str(error), loc=loc) from error
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in kinds:
+        raise InvalidVector(
+            expected="numbers" if "f" in kinds else "integers",
+            got=f"{array.dtype.name} among them", loc=loc,
+        )  # fmt: skip
+    return array
 
 
 def _compressed(dense: Float32s) -> RawBatch:
