@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Csr:
-    """Sparse rows: ``indptr`` (n + 1,) int64, ``indices`` (nnz,) int64, ``values`` (nnz,) float32."""
+    """Sparse rows: ``indptr`` (n + 1,), rising ``indices`` and non-zero ``values`` (nnz,)."""
 
     indptr: npt.NDArray[np.int64]
     indices: npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ def counts(
     which = rng.integers(0, topics, n + queries)
     lengths = rng.integers(15, 90, n + queries)
     documents = np.stack(
-        [rng.multinomial(length, mixtures[topic]) for length, topic in zip(lengths, which)]
+        [rng.multinomial(length, mixtures[t]) for length, t in zip(lengths, which, strict=True)]
     )
     made = sparse_of(documents.astype(np.float32))
     return made[:n], made[n:]
