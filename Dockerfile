@@ -1,0 +1,44 @@
+# The builder: a virtual environment with the service in it, and its kernels, compiled.
+FROM python:3.11.13-slim-bookworm AS build
+
+RUN python -m venv /opt/gcws
+ENV PATH=/opt/gcws/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+
+# The dependencies change seldom: a layer of their own.
+COPY pyproject.toml ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt
+RUN pip install -q -r requirements.txt
+
+COPY README.md ./
+COPY index index
+COPY service service
+RUN pip install -q --no-deps .
+
+# Compiled for agreed CPUs, not for the builder's own (service/container.py says which and why).
+# From outside the sources: the kernels are cached under the path of the installed package.
+WORKDIR /
+RUN python -m service.container build /opt/gcws/kernels
+
+
+# The image: no compiler, no sources but the installed ones, no root.
+FROM python:3.11.13-slim-bookworm
+
+COPY --from=build /opt/gcws /opt/gcws
+RUN install -d -o 10001 -g 10001 -m 0750 /data
+
+ENV PATH=/opt/gcws/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    GCWS_DATA_DIR=/data \
+    GCWS_HOST=0.0.0.0 \
+    GCWS_PORT=8000
+
+USER 10001:10001
+VOLUME /data
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=120s \
+    CMD ["python", "-m", "service.container", "health"]
+ENTRYPOINT ["python", "-m", "service.container", "start", "/opt/gcws/kernels", "/tmp/kernels"]
+CMD ["serve"]

@@ -1,0 +1,237 @@
+"""Runs the Dockerfile's own commands without Docker: ``python -m tests.rehearse_image``.
+
+Every RUN, COPY, ENV, WORKDIR, ENTRYPOINT, CMD and HEALTHCHECK is read from the Dockerfile and
+carried out in an empty folder that stands for the image's ``/``, with an empty environment and the
+Python at hand for the base image's. The container is then started as docker-compose.yml asks: a
+read-only file system but for ``/data`` and ``/tmp``, no capabilities, no new privileges. It must
+become healthy with the kernels of the image (none compiled anew), store an item, stop at SIGTERM,
+and have the item after a second start.
+
+What this cannot show: that the base image has what the commands need, and the layers themselves.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.dockerfile import REPOSITORY, Instruction, instructions
+
+IMAGE_PATHS = re.compile(r"(?<![\w./-])/(opt|src|data|tmp)(?![\w-])")
+PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
+READY_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+class Image:
+    """The state a Dockerfile builds up: a root folder, an environment, a working folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.stages: dict[str, Path] = {}
+        self.stage = ""
+        self.last: dict[str, Instruction] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin a stage: an empty root with a ``python``, an environment of its own."""
+        local = self.root / "usr/local/bin"
+        for folder in (local, self.root / "tmp", self.root / "home"):
+            folder.mkdir(parents=True)
+        self.root.chmod(0o755)
+        python = local / "python"
+        base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+        python.write_text(f'#!/bin/sh\nexec "{base}" "$@"\n')
+        python.chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+        self.env = {"PATH": f"{local}:/usr/bin:/bin", "HOME": str(self.root / "home"), **kept}
+        self.workdir = self.root
+
+    def path(self, text: str) -> Path:
+        """Return where a path of the image is on this machine."""
+        return self.root / text.lstrip("/") if text.startswith("/") else self.workdir / text
+
+    def text(self, text: str) -> str:
+        """Return ``text`` with the image's absolute paths put under its root."""
+        return IMAGE_PATHS.sub(rf"{self.root}/\1", text)
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Do one instruction; ValueError for one this rehearsal does not know."""
+        match instruction.keyword:
+            case "FROM":
+                self._from(instruction.text)
+            case "RUN":
+                say(f"RUN {instruction.text}")
+                command = ["/bin/sh", "-ec", self.text(instruction.text)]
+                subprocess.run(command, cwd=self.workdir, env=self.env, check=True)
+            case "COPY":
+                self._copy(instruction.text.split())
+            case "ENV":
+                for name, value in instruction.settings.items():
+                    self.env[name] = self.text(value).replace("$PATH", self.env["PATH"])
+            case "WORKDIR":
+                self.workdir = self.path(instruction.text)
+                self.workdir.mkdir(parents=True, exist_ok=True)
+            case "USER" | "VOLUME" | "EXPOSE" | "STOPSIGNAL" | "HEALTHCHECK" | "ENTRYPOINT" | "CMD":
+                self.last[instruction.keyword] = instruction
+            case other:
+                raise ValueError(other)
+
+    def _from(self, text: str) -> None:
+        """Put the finished stage aside and begin the next one at the same place."""
+        if self.stage:
+            aside = self.root.with_name(f"stage-{self.stage}")
+            self.root.rename(aside)
+            self.stages[self.stage] = aside
+            self._reset()
+        _, _, name = text.partition(" AS ")
+        self.stage = name or "final"
+
+    def _copy(self, words: list[str]) -> None:
+        """Copy from the repository's tracked files, or from a finished stage."""
+        source, target = words[-2:]
+        destination = self.path(target)
+        if words[0].startswith("--from="):
+            stage = self.stages[words[0].removeprefix("--from=")]
+            shutil.copytree(stage / source.lstrip("/"), destination, symlinks=True)
+            return
+        listed = subprocess.check_output(["git", "ls-files", "-z", source], cwd=REPOSITORY)
+        for name in listed.decode().split("\0")[:-1]:
+            inner = Path(name).relative_to(source) if name != source else Path(name).name
+            (destination / inner).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(REPOSITORY / name, destination / inner)
+
+    def command(self, keyword: str) -> list[str]:
+        """Return the words of ENTRYPOINT, CMD or HEALTHCHECK, paths put under the root."""
+        return [self.text(word) for word in self.last[keyword].command]
+
+
+def confinement(image: Image) -> list[str]:
+    """Return the prefix that runs a command as the container would be confined.
+
+    The image's user is taken on where this machine's Python can be reached by it; else the caller
+    stays who they are, without capabilities, and ``/data`` is handed to them.
+    """
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        say("not root: the container runs as you, with your privileges")
+        return []
+    prefix = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+    user, group = image.last["USER"].text.split(":")
+    switch = [f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+    probe = [*prefix, *switch, str(image.path("/opt/gcws/bin/python")), "-c", ""]
+    if subprocess.run(probe, check=False, capture_output=True).returncode == 0:
+        return [*prefix, *switch]
+    say(f"user {user} cannot reach this machine's Python: running as root without capabilities")
+    os.chown(image.path("/data"), 0, 0)
+    return prefix
+
+
+def make_read_only(root: Path) -> None:
+    """Take the right to write from everything but ``/data`` and ``/tmp``."""
+    writable = {root / "data", root / "tmp"}
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if Path(folder, name) not in writable]
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode & ~0o222)
+    (root / "tmp").chmod(0o1777)
+
+
+@contextmanager
+def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
+    """Run ENTRYPOINT and CMD until healthy; stop with SIGTERM and demand a clean end."""
+    environment = {**image.env, "GCWS_PORT": str(port)}
+    command = [*prefix, *image.command("ENTRYPOINT"), *image.command("CMD")]
+    began = time.monotonic()
+    process = subprocess.Popen(command, cwd=image.workdir, env=environment)
+    try:
+        health = [*prefix, *image.command("HEALTHCHECK")]
+        while subprocess.run(health, env=environment, check=False).returncode != 0:
+            if process.poll() is not None or time.monotonic() - began > READY_SECONDS:
+                raise SystemExit(f"not healthy; exit status {process.returncode}")
+            time.sleep(0.2)
+        say(f"healthy after {time.monotonic() - began:.1f} s")
+        yield
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(STOP_SECONDS)
+        if status not in (0, -signal.SIGTERM):
+            raise SystemExit(f"stopped with exit status {status}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def request(port: int, method: str, path: str, body: object = None) -> dict[str, object]:
+    """Send one request; return the JSON of a success, leave the program at anything else."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    headers = {"Content-Type": "application/json"}
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    if answer.status not in (200, 201):
+        raise SystemExit(f"{method} {path}: {answer.status} {text.decode()}")
+    document = json.loads(text)
+    return document if isinstance(document, dict) else {}
+
+
+def kernel_files(folder: Path) -> set[str]:
+    """Return the names of the compiled kernels below a cache folder."""
+    return {path.name for path in folder.rglob("*.nbc")}
+
+
+def free_port() -> int:
+    """Return a port nobody listens on at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def say(text: str) -> None:
+    """Tell the person who started the rehearsal."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def check_kernels(image: Image) -> None:
+    """Leave the program unless the container ran on the kernels compiled at build."""
+    built = [kernel_files(folder) for folder in image.path("/opt/gcws/kernels").iterdir()]
+    used = kernel_files(image.path("/tmp/kernels"))
+    if not used or used not in built:
+        raise SystemExit("kernels were compiled at the start: the image's were not found")
+    say(f"{len(used)} kernels, all from the image")
+
+
+def rehearse(folder: Path) -> None:
+    """Build the image in ``folder``, start it twice and use it."""
+    image = Image(folder / "image")
+    for instruction in instructions():
+        image.carry_out(instruction)
+    make_read_only(image.root)
+    prefix, port = confinement(image), free_port()
+    with container(image, prefix, port):
+        check_kernels(image)
+        request(port, "PUT", "/v1/collections/c", {"dim": 2})
+        request(port, "PUT", "/v1/collections/c/items", {"items": [{"id": "a", "vector": [1, -2]}]})
+        check_kernels(image)
+    with container(image, prefix, port):
+        answer = request(port, "POST", "/v1/collections/c/query", {"vector": [1, -2]})
+        if answer["hits"] != [{"id": "a", "score": 1.0}]:
+            raise SystemExit(f"after a restart: {answer}")
+    say("the image's commands work: built, started, stored, stopped, started again")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
+        rehearse(Path(name))
