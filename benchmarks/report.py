@@ -1,0 +1,97 @@
+"""One table a benchmark: a line that says where it was measured, and rows of Markdown."""
+
+import argparse
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent
+LIBRARIES = ("numpy", "numba", "faiss-cpu", "datasketch", "fastapi", "uvicorn")
+
+
+@dataclass
+class Table:
+    """Columns, and rows as they are measured.
+
+    Attributes
+    ----------
+    name : str
+        The benchmark's; what the README's marker calls the table.
+    columns : sequence of str
+    """
+
+    name: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, *cells: object) -> None:
+        """Add one row and show it at once: a run may be long."""
+        row = [cell if isinstance(cell, str) else figure(cell) for cell in cells]
+        if len(row) != len(self.columns):
+            raise ValueError(row)
+        self.rows.append(row)
+
+    def print(self, *, threads: str) -> None:
+        """Print the header line, the table and the notes, as Markdown."""
+        print(f"<!-- {header(threads)} -->")
+        print(markdown(self.columns, self.rows))
+        for note in self.notes:
+            print(f"\n{note}")
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def figure(value: object) -> str:
+    """Return a number with three digits that mean something; other things as text."""
+    if not isinstance(value, int | float):
+        return str(value)
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
+
+
+def header(threads: str) -> str:
+    """Return threads, machine, versions and commit on one line."""
+    versions = ", ".join(f"{name} {version}" for name in LIBRARIES if (version := _version(name)))
+    return f"{threads}; {_machine()}; {versions}; commit {_commit()}"
+
+
+def arguments(description: str, *, data: bool = True) -> argparse.ArgumentParser:
+    """Return a parser with the option every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    if data:
+        help_ = "folder of the data sets' .npz files"
+        parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=help_)
+    return parser
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _machine() -> str:
+    text = Path("/proc/cpuinfo").read_text()
+    models = [line.split(":", 1)[1].strip() for line in text.splitlines() if "model name" in line]
+    widest = next((name for name in ("avx512f", "avx2") if name in text), "no AVX2")
+    return f"{len(models)} x {models[0] if models else 'unknown CPU'} ({widest})"
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    changed = " with changes" if git("status", "--porcelain", "--untracked-files=no") else ""
+    return f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{changed}"
