@@ -54,11 +54,12 @@ class Connection:
             raise RuntimeError("the server closed the connection")
         return received
 
-    def ask(self, method: str, path: str, document: object = None) -> Any:
+    def ask(self, method: str, path: str, document: object = None) -> dict[str, Any]:
         """Send one JSON request; return the answer's JSON."""
         body = b"" if document is None else json.dumps(document).encode()
         self.send(request_bytes(method, path, body))
-        return json.loads(self.receive() or b"null")
+        answer: dict[str, Any] = json.loads(self.receive() or b"{}")
+        return answer
 
     def close(self) -> None:
         """Close the connection."""

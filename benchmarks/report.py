@@ -34,12 +34,22 @@ class Table:
             raise ValueError(row)
         self.rows.append(row)
 
-    def print(self, *, threads: str) -> None:
-        """Print the header line, the table and the notes, as Markdown."""
-        print(f"<!-- {header(threads)} -->")
-        print(markdown(self.columns, self.rows))
-        for note in self.notes:
-            print(f"\n{note}")
+    def publish(self, options: argparse.Namespace, *, threads: str) -> None:
+        """Print the table as Markdown; with ``--write FILE`` also put it into that file."""
+        text = "\n\n".join([f"*{header(threads)}*", markdown(self.columns, self.rows), *self.notes])
+        print(text)
+        if options.write is not None:
+            replace_block(options.write, self.name, text)
+
+
+def replace_block(file: Path, name: str, text: str) -> None:
+    """Put ``text`` between the lines ``<!-- table: name -->`` and ``<!-- end: name -->``."""
+    begin, end = f"<!-- table: {name} -->", f"<!-- end: {name} -->"
+    before, _, rest = file.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{file} has no block {begin} … {end}")
+    file.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -69,6 +79,9 @@ def arguments(description: str, *, data: bool = True) -> argparse.ArgumentParser
     if data:
         help_ = "folder of the data sets' .npz files"
         parser.add_argument("--data", type=Path, required=True, metavar="DIR", help=help_)
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="put the table into its block of this file, too"
+    )
     return parser
 
 

@@ -1,0 +1,95 @@
+"""Reads a console session of curl commands, and asks the same through httpx: curl may be absent."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx
+
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARIES = "…"
+
+
+@dataclass(slots=True)
+class Step:
+    """One command of a session, and the output shown under it."""
+
+    command: str
+    output: list[str] = field(default_factory=list)
+
+    def matches(self, output: str) -> bool:
+        """Whether ``output`` is the one shown, ``…`` standing for anything."""
+        shown = "\n".join(self.output)
+        pattern = ".*".join(re.escape(part) for part in shown.split(VARIES))
+        return re.fullmatch(pattern, output.rstrip("\n"), re.DOTALL) is not None
+
+
+def steps(markdown: str) -> Iterator[Step]:
+    """Yield the commands of every ``console`` block, continued lines joined."""
+    for session in CONSOLE.findall(markdown):
+        step: Step | None = None
+        for line in session.replace("\\\n", "").splitlines():
+            if line.startswith("$ "):
+                if step:
+                    yield step
+                step = Step(line.removeprefix("$ "))
+            elif step:
+                step.output.append(line)
+        if step:
+            yield step
+
+
+def run(command: str, client: httpx.Client) -> str:
+    """Do what ``[printf FORMAT WORD... |] curl OPTION... URL`` would; return the answer's body.
+
+    Raises
+    ------
+    ValueError
+        For a word this reader does not know.
+    """
+    *before, words = split(shlex.split(command))
+    piped = printed(before[0]) if before else ""
+    method, url, body, headers = "GET", "", None, {}
+    remaining = iter(words)
+    if next(remaining) != "curl":
+        raise ValueError(command)
+    for word in remaining:
+        match word:
+            case "-s":
+                continue
+            case "-X":
+                method = next(remaining)
+            case "-H":
+                name, _, value = next(remaining).partition(":")
+                headers[name] = value.strip()
+            case "--json" | "--data-binary":
+                body = next(remaining)
+                body = piped if body == "@-" else body
+                method = "POST" if method == "GET" else method
+                if word == "--json":
+                    headers |= {"Content-Type": "application/json", "Accept": "application/json"}
+            case _ if word.startswith("localhost:8000/"):
+                url = word.removeprefix("localhost:8000")
+            case _:
+                raise ValueError(word)
+    return client.request(method, url, content=body, headers=headers).text
+
+
+def split(words: list[str]) -> Iterator[list[str]]:
+    """Yield the commands between pipes."""
+    part: list[str] = []
+    for word in words:
+        if word == "|":
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
+def printed(words: list[str]) -> str:
+    """Return what ``printf '%s\\n' WORD...`` prints."""
+    if words[:2] != ["printf", "%s\\n"]:
+        raise ValueError(words)
+    return "".join(f"{word}\n" for word in words[2:])
