@@ -1,0 +1,62 @@
+"""What may be an item's id."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from index.errors import InvalidId
+
+MAX_ID_LENGTH: Final = 255
+"""Characters."""
+
+
+def check_ids(ids: Sequence[str], *, first_row: int = 0) -> None:
+    """Check the ids of a batch.
+
+    Parameters
+    ----------
+    ids : sequence of str
+        1 to `MAX_ID_LENGTH` characters each.
+    first_row : int
+        Number of the first id in errors.
+
+    Raises
+    ------
+    InvalidId
+        At ``(row, "id")``: no string, empty, too long, or no Unicode text (a lone surrogate).
+    """
+    try:
+        "".join(ids).encode()
+        if not ids or (min(map(len, ids)) > 0 and max(map(len, ids)) <= MAX_ID_LENGTH):
+            return
+    except (TypeError, UnicodeEncodeError):
+        pass
+    for row, item_id in enumerate(ids, first_row):
+        _check_id(item_id, row)
+
+
+def id_of(value: object, *, row: int = 0) -> str:
+    """Return the id a caller means: a string as it is, an integer as its decimal string.
+
+    Raises
+    ------
+    InvalidId
+        See `check_ids`.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:  # noqa: PLR2004
+        return str(value)
+    return _check_id(value, row)
+
+
+def _check_id(value: object, row: int) -> str:
+    loc = (row, "id")
+    if not isinstance(value, str):
+        raise InvalidId(expected="a string or an integer", got=type(value).__name__, loc=loc)
+    if not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise InvalidId(
+            expected=f"1 to {MAX_ID_LENGTH} characters", got=f"{len(value)} characters", loc=loc
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidId(expected="Unicode text", got="a lone surrogate", loc=loc) from None
+    return value

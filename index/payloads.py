@@ -1,0 +1,55 @@
+"""Payloads: JSON objects, kept as compact text."""
+
+from typing import Any
+
+import orjson
+
+from index.errors import InvalidPayload, Loc
+
+
+def encode_payload(value: object, *, loc: Loc = ()) -> bytes | None:
+    """Return a payload's compact JSON text; None stays None.
+
+    Raises
+    ------
+    InvalidPayload
+        It is no JSON object: another type, keys that are no strings, integers beyond 64 bits.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidPayload(expected="a JSON object", got=_word(value), loc=loc)
+    try:
+        return orjson.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidPayload(expected="a JSON object", got=str(error), loc=loc) from error
+
+
+def payload_from_text(text: str | bytes | None, *, loc: Loc = ()) -> bytes | None:
+    """Check a payload that comes as JSON text and return it compact; ``null`` means none.
+
+    Raises
+    ------
+    InvalidPayload
+        The text is no JSON, or no object.
+    """
+    if text is None:
+        return None
+    try:
+        value = orjson.loads(text)
+    except ValueError as error:
+        raise InvalidPayload(expected="a JSON object", got=str(error), loc=loc) from error
+    return encode_payload(value, loc=loc)
+
+
+def decode_payload(payload: bytes | None) -> dict[str, Any] | None:
+    """Inverse of `encode_payload`."""
+    if payload is None:
+        return None
+    document: dict[str, Any] = orjson.loads(payload)
+    return document
+
+
+def _word(value: object) -> str:
+    words = {bool: "true or false", int: "a number", float: "a number", str: "a string"}
+    return words.get(type(value), "a list" if isinstance(value, list) else type(value).__name__)
