@@ -1,11 +1,16 @@
 """Between the package's arrays and the mappings of `tests.reference`."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
+from index.hashing import Gcws, Signatures
+from index.kernels.gcws import fill_table
+from index.kernels.simd import LANES
 from index.params import CollectionConfig, ExactParams, Normalize, Transform
 from index.vectors import RawBatch, VectorBatch, VectorSpace
-from tests.made_data import Csr
+from tests.made_data import Csr, Floats
 from tests.reference import expand, from_dense, from_pairs
 
 LARGE_DIM = 100_000
@@ -79,3 +84,33 @@ def from_csr(space: VectorSpace, rows: Csr) -> RawBatch:
 def prepared(space: VectorSpace, rows: list[dict[int, float]]) -> VectorBatch:
     """Return mappings as the space transforms them, sent sparse."""
     return space.prepare(from_csr(space, csr_of(rows)))
+
+
+Sketch = Signatures
+
+
+@dataclass(frozen=True)
+class HashParameters:
+    """r, c and β of GCWS, each (slots, samples) float32."""
+
+    r: Floats
+    c: Floats
+    beta: Floats
+
+
+def hash_parameters(*, seed: int, slots: int, samples: int) -> HashParameters:
+    """Return the parameters that samples are really drawn with, out of the stored table."""
+    blocks = samples // LANES
+    table = np.empty(blocks * slots * 4 * LANES, np.float32)
+    fill_table(np.uint64(seed), slots, blocks, table)
+    # (blocks, slots, 4, LANES): r, 1/r, β, log c - r(1 - β)
+    parts = table.reshape(blocks, slots, 4, LANES).transpose(2, 1, 0, 3).reshape(4, slots, -1)
+    r, beta, base = (parts[i].astype(np.float64) for i in (0, 2, 3))
+    c = np.exp(base + r * (1.0 - beta))
+    return HashParameters(parts[0], c.astype(np.float32), parts[2])
+
+
+def full_sketch(batch: VectorBatch, *, seed: int, samples: int) -> Sketch:
+    """Return the samples (i*, t*) of every row."""
+    width = batch.dense.shape[1] if batch.form == "dense" else None
+    return Gcws(seed=seed, samples=samples, dense_width=width).sketch(batch)
