@@ -1,0 +1,75 @@
+"""An index in memory, without store or service: what the benchmarks of the library search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.datasets import Vectors
+from index.backends import make_backend
+from index.backends.protocol import Backend, RowHits, RowView
+from index.batches import VectorBatch
+from index.params import BackendParams, CollectionConfig, SearchParams
+from index.vectors import VectorSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Rows, and one backend's index of them.
+
+    Attributes
+    ----------
+    build_seconds : float
+        For hashing and building, on as many threads as were asked for.
+    """
+
+    space: VectorSpace
+    backend: Backend[Any]
+    state: Any
+    view: RowView
+    build_seconds: float
+
+    @classmethod
+    def build(cls, vectors: Vectors, params: BackendParams, *, threads: int) -> "Engine":
+        """Return an index of ``vectors``; kernels are compiled beforehand, on a part of them."""
+        config = config_for(vectors, params)
+        _build(vectors[:64], config, threads)
+        return _build(vectors, config, threads)
+
+    def prepare(self, vectors: Vectors) -> VectorBatch:
+        """Return vectors as this index's queries."""
+        return prepare(self.space, vectors)
+
+    def search(self, queries: VectorBatch, params: SearchParams) -> Sequence[RowHits]:
+        """Return the hits of each query."""
+        return self.backend.search(self.state, self.view, queries, params)
+
+
+def config_for(vectors: Vectors, params: BackendParams) -> CollectionConfig:
+    """Return the configuration of a collection for these vectors."""
+    return CollectionConfig(dim=int(vectors.shape[1]), backend=params)
+
+
+def prepare(space: VectorSpace, vectors: Vectors) -> VectorBatch:
+    """Return vectors as rows: checked and ready to be hashed and scored."""
+    if isinstance(vectors, np.ndarray):
+        return space.prepare(space.from_dense(vectors))
+    return space.prepare(space.from_sparse(vectors.indptr, vectors.indices, vectors.data))
+
+
+def one_by_one(batch: VectorBatch) -> list[VectorBatch]:
+    """Return each vector of a batch as a batch of its own."""
+    return [batch[np.array([row])] for row in range(len(batch))]
+
+
+def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
+    space = VectorSpace.of(config)
+    rows = prepare(space, vectors)
+    backend: Backend[Any] = make_backend(config, threads=threads)
+    began = perf_counter()
+    state = backend.extend(backend.empty(), rows, backend.encode(rows))
+    build_seconds = perf_counter() - began
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    return Engine(space, backend, state, view, build_seconds)

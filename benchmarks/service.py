@@ -1,0 +1,253 @@
+"""The service through HTTP, a real process: ``python -m benchmarks.service --data DIR``.
+
+Loads Fashion-MNIST as one ``.npy``, queries it, restarts; loads a sparse text collection beside it.
+"""
+
+import argparse
+import io
+import sqlite3
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from benchmarks import client
+from benchmarks.client import Connection, request_bytes
+from benchmarks.datasets import Vectors, load
+from benchmarks.report import Table, arguments
+from benchmarks.server import Server, resident_bytes, serving
+
+JsonVector: TypeAlias = Any
+DENSE: Final = "fashion"
+SPARSE: Final = "news"
+QUERIES: Final = 500
+INSERTS: Final = 300
+CONSTANT: Final = ("-m", "benchmarks.constant")
+COLUMNS: Final = ("what", "measured", "beside", "ratio", "goal")
+
+
+def npy(vectors: Vectors) -> bytes:
+    """Return a dense array as the bytes of an ``.npy`` file."""
+    file = io.BytesIO()
+    np.save(file, vectors)
+    return file.getvalue()
+
+
+def arrow(vectors: Vectors) -> bytes:
+    """Return compressed rows as an Arrow stream of ids, indices and values."""
+    sink = pa.BufferOutputStream()
+    columns = {
+        "id": pa.array([str(row) for row in range(vectors.shape[0])]),
+        "indices": pa.ListArray.from_arrays(
+            pa.array(vectors.indptr, pa.int32()), pa.array(vectors.indices, pa.int32())
+        ),
+        "values": pa.ListArray.from_arrays(
+            pa.array(vectors.indptr, pa.int32()), pa.array(vectors.data, pa.float32())
+        ),
+    }
+    table = pa.table(columns)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4096)
+    return bytes(sink.getvalue())
+
+
+def as_json(vectors: Vectors, row: int) -> JsonVector:
+    """Return one vector in the form the API takes."""
+    if isinstance(vectors, np.ndarray):
+        return vectors[row].tolist()
+    entries = slice(vectors.indptr[row], vectors.indptr[row + 1])
+    indices, values = vectors.indices[entries], vectors.data[entries]
+    return {"indices": indices.tolist(), "values": values.tolist()}
+
+
+def queries(vectors: Vectors, path: str) -> list[bytes]:
+    """Return a query request for each of the first vectors."""
+    bodies = [{"vector": as_json(vectors, row)} for row in range(min(QUERIES, vectors.shape[0]))]
+    return [request_bytes("POST", path, orjson.dumps(body)) for body in bodies]
+
+
+def collection(name: str) -> str:
+    """Return the path of a collection."""
+    return f"/v1/collections/{name}"
+
+
+def load_seconds(server: Server, name: str, dim: int | None, body: bytes, type_: str) -> float:
+    """Create a collection and load it; return the seconds until all is searchable."""
+    connection = Connection(server.port)
+    connection.ask("PUT", collection(name), {"dim": dim})
+    began = perf_counter()
+    connection.send(request_bytes("POST", f"{collection(name)}/load", body, type_))
+    answer = orjson.loads(connection.receive())
+    took = perf_counter() - began
+    connection.close()
+    if answer["rejected"]:
+        raise RuntimeError(answer["rejected"][:3])
+    return took
+
+
+def insert_seconds(server: Server, vectors: Vectors) -> list[float]:
+    """Return the time of each single insert, one after another."""
+    connection = Connection(server.port)
+    times = []
+    for row in range(INSERTS):
+        item = {"id": f"new-{row}", "vector": as_json(vectors, row)}
+        request = request_bytes(
+            "PUT", f"{collection(DENSE)}/items", orjson.dumps({"items": [item]})
+        )
+        began = perf_counter()
+        connection.send(request)
+        connection.receive()
+        times.append(perf_counter() - began)
+    connection.close()
+    return times
+
+
+def sqlite_seconds(folder: Path, vectors: Vectors) -> list[float]:
+    """Return the time of each single insert of as many bytes into SQLite alone, as durable."""
+    database = sqlite3.connect(folder / "bare.sqlite", isolation_level=None)
+    for pragma in ("page_size = 8192", "journal_mode = WAL", "synchronous = FULL"):
+        database.execute(f"PRAGMA {pragma}")
+    database.execute(
+        "CREATE TABLE items (key INTEGER PRIMARY KEY, id TEXT UNIQUE, vector BLOB, codes BLOB)"
+    )
+    times = []
+    for row in range(INSERTS):
+        values = (f"new-{row}", vectors[row].tobytes(), bytes(256))
+        began = perf_counter()
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("INSERT INTO items (id, vector, codes) VALUES (?, ?, ?)", values)
+        database.execute("COMMIT")
+        times.append(perf_counter() - began)
+    database.close()
+    return times
+
+
+def milliseconds(times: list[float]) -> str:
+    """Return median and 99th percentile."""
+    p50, p99 = client.quantiles(times)
+    return f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms"
+
+
+def first_start(table: Table, folder: Path) -> None:
+    """Measure a start with no compiled kernels, and the next one."""
+    kernels = folder / "kernels"
+    with serving(folder / "empty", kernels=kernels) as server:
+        cold = server.ready_seconds
+    with serving(folder / "empty", kernels=kernels) as server:
+        warm = server.ready_seconds
+    table.add("very first start, kernels compiled", f"{cold:.1f} s", "", "", "under 60 s")
+    table.add("start without data, kernels cached", f"{warm:.1f} s", "", "", "")
+
+
+def loads(table: Table, server: Server, dense: Vectors, sparse: Vectors) -> None:
+    """Measure loading both collections."""
+    began = resident_bytes(server.pid)
+    body = npy(dense)
+    took = load_seconds(server, DENSE, dense.shape[1], body, "application/x-npy")
+    rows, dim = dense.shape
+    speed = f"{len(body) / took / 1e6:,.0f} MB/s"
+    table.add(f"load {rows:,} x {dim} as .npy", f"{took:.1f} s", speed, "", "under 30 s")
+    body = arrow(sparse)
+    took = load_seconds(server, SPARSE, None, body, "application/vnd.apache.arrow.stream")
+    speed = f"{len(body) / took / 1e6:,.0f} MB/s"
+    rows = sparse.shape[0]
+    table.add(f"load {rows:,} sparse texts as Arrow", f"{took:.1f} s", speed, "", "")
+    grown = resident_bytes(server.pid) - began
+    table.add("memory for both", f"{grown / 2**20:,.0f} MiB", "", "", "")
+
+
+def query_rates(table: Table, port: int, dense: Vectors, sparse: Vectors) -> None:
+    """Measure queries beside an endpoint that parses the same body and returns a constant."""
+    for name, vectors in ((DENSE, dense), (SPARSE, sparse)):
+        asked = queries(vectors, f"{collection(name)}/query")
+        nothing = queries(vectors, f"{collection(name)}/constant")
+        client.run(port, asked, seconds=1)
+        runs = [(client.run(port, asked), client.run(port, nothing)) for _ in range(3)]
+        ours = sorted((run for run, _ in runs), key=lambda run: run.rate)[1]
+        constant = statistics.median(run.rate for _, run in runs)
+        table.add(
+            f"queries/s, {name}",
+            f"{ours.rate:,.0f} (p50 {ours.p50_seconds * 1e3:.2f} ms, "
+            f"p99 {ours.p99_seconds * 1e3:.2f} ms)",
+            f"{constant:,.0f} parsed and answered with a constant",
+            f"{ours.rate / constant:.2f}",
+            "at least 0.5" if name == DENSE else "",
+        )
+
+
+def batch_rate(table: Table, port: int, dense: Vectors) -> None:
+    """Measure queries in one ``.npy`` body."""
+    connection = Connection(port)
+    request = request_bytes(
+        "POST", f"{collection(DENSE)}/query/batch", npy(dense[:1000]), "application/x-npy"
+    )
+
+    def ask() -> None:
+        connection.send(request)
+        connection.receive()
+
+    ask()
+    rate = 1000 / statistics.median(_seconds(ask) for _ in range(3))
+    table.add(f"queries/s, {DENSE}, 1,000 in one .npy body", f"{rate:,.0f}", "", "", "")
+    connection.close()
+
+
+def inserts(table: Table, server: Server, folder: Path, dense: Vectors) -> None:
+    """Measure single inserts beside bare SQLite."""
+    ours, bare = insert_seconds(server, dense), sqlite_seconds(folder, dense)
+    ratio = f"{statistics.median(ours) / statistics.median(bare):.1f} ×"
+    beside = f"SQLite alone: {milliseconds(bare)}"
+    table.add("single insert, durable", milliseconds(ours), beside, ratio, "")
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def stages(table: Table, folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    """Measure everything in order, naming each stage before it begins."""
+    dense = load("fashion_mnist", options.data).vectors
+    sparse = load("news20", options.data).vectors
+    yield "first start"
+    first_start(table, folder)
+    yield "loads"
+    with serving(folder / "data") as server:
+        loads(table, server, dense, sparse)
+    yield "restart"
+    with serving(folder / "data") as server:
+        table.add(
+            "restart with both, until ready", f"{server.ready_seconds:.1f} s", "", "", "under 5 s"
+        )
+        yield "inserts"
+        inserts(table, server, folder, dense)
+    yield "queries"
+    with serving(folder / "data", program=CONSTANT) as server:
+        query_rates(table, server.port, dense, sparse)
+        batch_rate(table, server.port, dense)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments("The service through HTTP.").parse_args()
+    table = Table("service", COLUMNS)
+    with tempfile.TemporaryDirectory() as name:
+        for stage in stages(table, Path(name), options):
+            print(f"… {stage}", flush=True)
+    table.notes.append(
+        f"Client: {client.CONNECTIONS} keep-alive connections from one process on the same "
+        "machine. The constant comes from the same application and settings, after the same "
+        "parsing and checking of the same body. Queries ask for 10 hits at recall 0.9."
+    )
+    table.publish(options, threads="1 server process, 1 client process")
+
+
+if __name__ == "__main__":
+    main()
