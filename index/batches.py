@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from index.arrays import AnyArray, Float32s, Int32s, Int64s, UInt32s
+from index.kernels.simd import LANES
 from index.params import Form
 
 
@@ -88,7 +89,9 @@ class VectorBatch:
     Attributes
     ----------
     form : {"dense", "sparse"}
-    dense : (n, dim) float32, signed; (0, 0) when sparse
+    dense : (n, width) float32, signed; (0, 0) when sparse
+        ``width`` is dim rounded up to whole vector registers, the rest zeros, which neither
+        hashes nor scores see.
     indptr : (n + 1,) int64
     slots : (nnz,) uint32
         2i for a positive coordinate i, 2i + 1 for a negative one; rising within a row.
@@ -118,6 +121,11 @@ class VectorBatch:
             "sparse", indptr=indptr, slots=self.slots[take], values=self.values[take],
             norms=self.norms[rows],
         )  # fmt: skip
+
+
+def padded_width(dim: int) -> int:
+    """Return the length of a dense row in memory: ``dim`` rounded up to whole registers."""
+    return -(-dim // LANES) * LANES
 
 
 def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:

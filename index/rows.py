@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from index.arrays import AnyArray, Int64s
+from index.batches import VectorBatch, padded_width
 from index.params import Form
-from index.vectors import VectorBatch
 
 _LEAST_CAPACITY = 64
 
@@ -35,7 +35,7 @@ class GrowingRows:
         self._dim = dim
         self._count = 0
         self._entries = 0
-        width = dim if form == "dense" and dim is not None else 0
+        width = padded_width(dim) if form == "dense" and dim is not None else 0
         self._dense = np.empty((0, width), np.float32)
         self._indptr = np.zeros(1, np.int64)
         self._slots = np.empty(0, np.uint32)

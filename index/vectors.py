@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import AnyArray, Float32s, Int32s, Int64s
-from index.batches import RawBatch, SparseVector, VectorBatch, concatenate
+from index.batches import RawBatch, SparseVector, VectorBatch, concatenate, padded_width
 from index.errors import InvalidVector
 from index.kernels.norms import dense_norms, sparse_norms, transform_rows
 from index.params import MAX_DIM, CollectionConfig, Form, Transform
@@ -240,7 +240,7 @@ class VectorSpace:
                 )  # fmt: skip
         single = norms.astype(np.float32)
         if raw.form == "dense":
-            return VectorBatch("dense", dense=values, norms=single)
+            return VectorBatch("dense", dense=_padded(values), norms=single)
         slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
         indptr, magnitudes = raw.indptr, np.abs(values)
         if not self.transform.is_identity and not magnitudes.all():  # underflow of a power
@@ -315,6 +315,16 @@ class VectorSpace:
             return dense
         entries = slice(raw.indptr[row], raw.indptr[row + 1])
         return {"indices": raw.indices[entries].tolist(), "values": raw.values[entries].tolist()}
+
+
+def _padded(rows: Float32s) -> Float32s:
+    """Return rows with zeros at the end up to a whole number of vector registers."""
+    width = padded_width(rows.shape[1])
+    if width == rows.shape[1]:
+        return rows
+    padded = np.zeros((len(rows), width), np.float32)
+    padded[:, : rows.shape[1]] = rows
+    return padded
 
 
 def _numbers(values: Any, kinds: str, loc: tuple[str | int, ...]) -> AnyArray:  # noqa: ANN401

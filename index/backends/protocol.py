@@ -5,80 +5,14 @@ state beside the rows it was made for, into one view, and replaces the view by a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from index.arrays import Float64s, Int64s, UInt8s, UInt64s
+from index.arrays import Int64s, UInt64s
+from index.batches import VectorBatch
+from index.hits import Explanation, RowHits, RowView
 from index.params import SearchParams
-from index.vectors import VectorBatch
 
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What one query cost and what it can promise.
-
-    Attributes
-    ----------
-    method : str
-        "scan", "probe" or the backend's own.
-    bands, depth : int
-        Tables probed, and the least depth reached (0 where no table was probed).
-    candidates : int
-        Live, permitted rows found in tables, or scanned.
-    scored : int
-        Rows whose exact similarity was computed.
-    beam : int
-        Width of the beam of a walk over neighbour lists, 0 without one.
-    expected_recall : float
-        The promise this answer was stopped at; 1 for a scan.
-    """
-
-    method: str
-    bands: int
-    depth: int
-    candidates: int
-    scored: int
-    beam: int
-    expected_recall: float
-
-
-@dataclass(frozen=True, slots=True)
-class RowHits:
-    """Hits of one query by row.
-
-    Attributes
-    ----------
-    rows : (h,) int64
-    scores : (h,) float64
-        Falling; equal scores by rising row. Where the ``limit``-th score is shared, a scan
-        returns every row that shares it, so h may exceed ``limit``; the caller, who knows the
-        ids, breaks the tie.
-    explanation : Explanation
-    """
-
-    rows: Int64s
-    scores: Float64s
-    explanation: Explanation
-
-
-@dataclass(frozen=True, slots=True)
-class RowView:
-    """The rows one search may see: rows 0 … n-1 of a collection.
-
-    Attributes
-    ----------
-    vectors : VectorBatch
-        All n rows, deleted ones included.
-    permitted : (n,) uint8
-        1 where a row may be returned (alive and passing the filter), 0 elsewhere.
-    permitted_count : int
-        Number of ones.
-    """
-
-    vectors: VectorBatch
-    permitted: UInt8s
-    permitted_count: int
-
+__all__ = ["Backend", "Explanation", "RowHits", "RowView"]
 
 State = TypeVar("State")
 
@@ -100,16 +34,29 @@ class Backend(Protocol[State]):
     def empty(self) -> State:
         """Return the index of no rows."""
 
-    def extend(self, state: State, batch: VectorBatch, codes: UInt64s, first_row: int) -> State:
-        """Return ``state`` with rows first_row … first_row + n - 1 added; the old one stays valid.
+    def extend(self, state: State, rows: VectorBatch, codes: UInt64s) -> State:
+        """Return ``state`` with the last len(codes) of ``rows`` added; the old one stays valid.
 
-        ``codes`` is what `encode` returned for ``batch``.
+        Parameters
+        ----------
+        state : State
+            The index of all earlier rows.
+        rows : VectorBatch
+            All rows, the new ones included.
+        codes : (n, code_width) uint64
+            What `encode` returned for the new rows.
         """
 
-    def renumber(self, state: State, new_rows: Int64s) -> State:
-        """Return ``state`` after a compaction: row i becomes new_rows[i], -1 means gone.
+    def renumber(self, state: State, rows: VectorBatch, new_rows: Int64s) -> State:
+        """Return ``state`` after a compaction.
 
-        ``new_rows`` rises over the rows that stay.
+        Parameters
+        ----------
+        state : State
+        rows : VectorBatch
+            The rows that stay, in their old order.
+        new_rows : (old rows,) int64
+            New number of each old row, rising over those that stay; -1 for a row that is gone.
         """
 
     def search(

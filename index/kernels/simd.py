@@ -109,46 +109,102 @@ def lane_numbers(typingctx):
     return INTS(), codegen
 
 
-def _address(context, builder, sig, args):
-    array = context.make_array(sig.args[0])(context, builder, args[0])
-    return builder.gep(array.data, [args[1]])
+@intrinsic
+def pointer(typingctx, array):
+    """Return the address of a contiguous array's first entry, for `load` and `at`.
 
-
-def _lanes_of(array):
-    if not (isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"):
+    Arrays handed to a compiled function are counted (an atomic step each) whenever they are handed
+    on; in the innermost loops that costs more than the arithmetic. Addresses are not counted, so
+    the array must outlive them: take them from the arguments of the outermost kernel.
+    """
+    if not (isinstance(array, types.Array) and array.layout == "C"):
         return None
-    return {types.float32: FLOATS, types.int32: INTS, types.uint32: INTS}.get(array.dtype)
+
+    def codegen(context, builder, sig, args):
+        return context.make_array(sig.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), codegen
+
+
+def _pointer_from_integer(element, doc):
+    @intrinsic
+    def from_integer(typingctx, address):
+        def codegen(context, builder, sig, args):
+            return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
+
+        return types.CPointer(element)(types.int64), codegen
+
+    from_integer.__doc__ = doc
+    return from_integer
+
+
+pointer_to_uint64 = _pointer_from_integer(types.uint64, "Return an int64 as address of uint64s.")
+pointer_to_int32 = _pointer_from_integer(types.int32, "Return an int64 as address of int32s.")
 
 
 @intrinsic
-def load(typingctx, array, start):
-    """Return array[start : start + 16] of a contiguous float32, int32 or uint32 array."""
-    lanes = _lanes_of(array)
+def offset(typingctx, address, count):
+    """Return the address ``count`` entries further on."""
+    if not isinstance(address, types.CPointer):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.gep(args[0], [args[1]])
+
+    return address(address, types.intp), codegen
+
+
+@intrinsic
+def at(typingctx, address, place):
+    """Return the number at ``place`` behind an address."""
+    if not isinstance(address, types.CPointer):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return context.unpack_value(builder, sig.return_type, builder.gep(args[0], [args[1]]))
+
+    return address.dtype(address, types.intp), codegen
+
+
+def _lanes_of(container):
+    if isinstance(container, types.Array) and (container.ndim != 1 or container.layout != "C"):
+        return None
+    kinds: Any = {types.float32: FLOATS, types.int32: INTS, types.uint32: INTS}
+    return kinds.get(getattr(container, "dtype", None))
+
+
+def _lanes_pointer(context, builder, sig, args, lanes):
+    data = args[0]
+    if isinstance(sig.args[0], types.Array):
+        data = context.make_array(sig.args[0])(context, builder, data).data
+    return builder.bitcast(builder.gep(data, [args[1]]), _LLVM[lanes.kind].as_pointer())
+
+
+@intrinsic
+def load(typingctx, container, start):
+    """Return entries start … start + 15 of a contiguous array, or of what an address points to."""
+    lanes = _lanes_of(container)
     if lanes is None:
         return None
 
     def codegen(context, builder, sig, args):
-        pointer = _address(context, builder, sig, args)
-        typed = builder.bitcast(pointer, _LLVM[lanes.kind].as_pointer())
-        return builder.load(typed, align=4)
+        return builder.load(_lanes_pointer(context, builder, sig, args, lanes), align=4)
 
-    return lanes(array, types.intp), codegen
+    return lanes(container, types.intp), codegen
 
 
 @intrinsic
-def store(typingctx, array, start, value):
-    """Write sixteen values to array[start : start + 16]."""
-    lanes = _lanes_of(array)
+def store(typingctx, container, start, value):
+    """Write sixteen values to entries start … start + 15."""
+    lanes = _lanes_of(container)
     if lanes is None or value != lanes:
         return None
 
     def codegen(context, builder, sig, args):
-        pointer = _address(context, builder, sig, args)
-        typed = builder.bitcast(pointer, _LLVM[lanes.kind].as_pointer())
-        builder.store(args[2], typed, align=4)
+        builder.store(args[2], _lanes_pointer(context, builder, sig, args, lanes), align=4)
         return context.get_dummy_value()
 
-    return types.none(array, types.intp, value), codegen
+    return types.none(container, types.intp, value), codegen
 
 
 @intrinsic
@@ -185,6 +241,41 @@ def floor(typingctx, a):
         return builder.call(function, args)
 
     return FLOATS(FLOATS), codegen
+
+
+@intrinsic
+def absolute(typingctx, a):
+    """Return the magnitude of each lane."""
+
+    def codegen(context, builder, sig, args):
+        vector = _LLVM["float32"]
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector]), f"llvm.fabs.v{LANES}f32"
+        )
+        return builder.call(function, args)
+
+    return FLOATS(FLOATS), codegen
+
+
+@intrinsic
+def total(typingctx, a):
+    """Return the sum of the lanes, halves added to halves, as one float32."""
+
+    def codegen(context, builder, sig, args):
+        vector = args[0]
+        width = LANES
+        while width > 1:
+            half = width // 2
+            index = ir.VectorType(ir.IntType(32), half)
+            low = builder.shuffle_vector(vector, vector, ir.Constant(index, list(range(half))))
+            high = builder.shuffle_vector(
+                vector, vector, ir.Constant(index, list(range(half, width)))
+            )
+            vector = builder.fadd(low, high)
+            width = half
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+
+    return types.float32(FLOATS), codegen
 
 
 def _conversion(source, target, instruction, doc):

@@ -1,0 +1,79 @@
+"""No tables: every query scans all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Float64s, Int64s, UInt64s
+from index.batches import VectorBatch
+from index.hits import RowHits, RowView
+from index.inverted import InvertedIndex
+from index.pairs import scanned_pairs
+from index.parallel import Workers
+from index.params import CollectionConfig, SearchParams
+from index.scan import scan
+
+
+class ExactBackend:
+    """An exact scan; sparse rows through an inverted index.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+    workers : Workers
+    """
+
+    kind = "exact"
+    code_width = 0
+
+    def __init__(self, config: CollectionConfig, workers: Workers) -> None:
+        self._form = config.form
+        self._workers = workers
+
+    def encode(self, batch: VectorBatch) -> UInt64s:
+        """Return (n, 0) words: nothing need be stored."""
+        return np.empty((len(batch), 0), np.uint64)
+
+    def empty(self) -> InvertedIndex:
+        """Return the index of no rows."""
+        return InvertedIndex()
+
+    def extend(self, state: InvertedIndex, rows: VectorBatch, codes: UInt64s) -> InvertedIndex:
+        """Return the index with the last len(codes) of ``rows`` added."""
+        del codes
+        return state.cover(rows) if self._form == "sparse" else state
+
+    def renumber(self, state: InvertedIndex, rows: VectorBatch, new_rows: Int64s) -> InvertedIndex:
+        """Return the index after a compaction."""
+        del state, new_rows
+        return self.extend(InvertedIndex(), rows, np.empty((0, 0), np.uint64))
+
+    def search(
+        self,
+        state: InvertedIndex,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s | None = None,
+    ) -> Sequence[RowHits]:
+        """Return the exact hits of each query."""
+        skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        return scan(view, queries, params, skip=skipped, inverted=state, workers=self._workers)
+
+    def pairs(
+        self, state: InvertedIndex, view: RowView, *, min_score: float, recall: float
+    ) -> tuple[Int64s, Int64s, Float64s]:
+        """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
+        del recall
+        return scanned_pairs(view, state, min_score, self._workers)
+
+    def nbytes(self, state: InvertedIndex) -> int:
+        """Bytes of memory the index holds."""
+        return state.nbytes
+
+    def stats(self, state: InvertedIndex) -> dict[str, Any]:
+        """Return what there is to know of the index."""
+        return {"postings_bytes": state.nbytes}

@@ -1,0 +1,166 @@
+"""GCWS hash tables: samples banded into prefix-ordered keys, hits scored exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Float64s, Int64s, UInt16s, UInt64s
+from index.bands import BandPlan
+from index.batches import VectorBatch, padded_width
+from index.errors import InvalidParameter
+from index.hashing import Gcws, Signatures
+from index.hits import RowHits, RowView
+from index.inverted import InvertedIndex
+from index.pairs import joined_pairs, scanned_pairs
+from index.parallel import Workers
+from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
+from index.search import TableSearch
+from index.tables import Tables
+
+_CHUNK_ROWS: Final = 256
+"""Rows sketched at a time: their samples stay in cache until they are packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GcwsState:
+    """The index of a number of rows.
+
+    Attributes
+    ----------
+    tables : Tables
+    inverted : InvertedIndex
+        For exact scans of sparse rows; empty for dense ones.
+    """
+
+    tables: Tables
+    inverted: InvertedIndex
+
+
+class GcwsBackend:
+    """Hash tables over bands of GCWS samples.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+    params : GcwsParams
+    workers : Workers
+    """
+
+    kind = "gcws"
+
+    def __init__(self, config: CollectionConfig, params: GcwsParams, workers: Workers) -> None:
+        self._form = config.form
+        self._params = params
+        self._workers = workers
+        self.plan = BandPlan.of(params)
+        width = padded_width(config.dim) if config.form == "dense" and config.dim else None
+        self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
+
+    @property
+    def code_width(self) -> int:
+        """Words stored for each row: its key in each table."""
+        return self.plan.bands
+
+    def encode(self, batch: VectorBatch) -> UInt64s:
+        """Return the (n, bands) keys of the vectors; pure, any thread."""
+        keys = np.empty((len(batch), self.plan.bands), np.uint64)
+
+        def encode_rows(first: int, last: int) -> None:
+            for start in range(first, last, _CHUNK_ROWS):
+                chunk = slice(start, min(start + _CHUNK_ROWS, last))
+                keys[chunk] = self.plan.keys(self.hash.sketch(batch[chunk]))
+
+        self._workers.split(len(batch), encode_rows, least=16)
+        return keys
+
+    def empty(self) -> GcwsState:
+        """Return the index of no rows."""
+        return GcwsState(Tables.of(self.plan.bands, ()), InvertedIndex())
+
+    def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
+        """Return the index with the last len(codes) of ``rows`` added."""
+        first_row = len(rows) - len(codes)
+        tables = state.tables.extend(codes, first_row, self._workers)
+        return GcwsState(tables, self._covered(state.inverted, rows))
+
+    def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
+        """Return the index after a compaction."""
+        return GcwsState(state.tables.renumber(new_rows), self._covered(InvertedIndex(), rows))
+
+    def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
+        return inverted.cover(rows) if self._form == "sparse" else inverted
+
+    def search(
+        self,
+        state: GcwsState,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s | None = None,
+    ) -> Sequence[RowHits]:
+        """Return the hits of each query, at the recall asked for in the mean."""
+        skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)
+        return tables.search(view, queries, params, skipped)
+
+    def pairs(
+        self, state: GcwsState, view: RowView, *, min_score: float, recall: float
+    ) -> tuple[Int64s, Int64s, Float64s]:
+        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores.
+
+        Each such pair is found with probability at least ``recall``.
+        """
+        if recall < 1:
+            joined = joined_pairs(
+                view, state.tables, self.plan,
+                min_score=min_score, recall=recall, workers=self._workers,
+            )  # fmt: skip
+            if joined is not None:
+                return joined
+        return scanned_pairs(view, state.inverted, min_score, self._workers)
+
+    def sketch(self, batch: VectorBatch, encoding: Encoding) -> Signatures | UInt16s:
+        """Return the samples of vectors, or their b-bit codes.
+
+        Returns
+        -------
+        Signatures
+            For ``full`` (slots and levels) and ``zero_bit`` (the levels are to be ignored).
+        (n, k) uint16
+            For ``b_bit``: the lowest ``bits`` bits of i* ([BBIT]).
+        """
+        k = self.plan.samples
+        signatures = self.hash.sketch(batch)
+        if encoding == "b_bit":
+            mask = np.uint32((1 << self._params.bits) - 1)
+            return (signatures.slots[:, :k] & mask).astype(np.uint16)
+        if encoding not in ("full", "zero_bit"):
+            raise InvalidParameter(
+                expected="'full', 'zero_bit' or 'b_bit'", got=repr(encoding), loc=("encoding",)
+            )
+        return Signatures(signatures.slots[:, :k], signatures.levels[:, :k])
+
+    def nbytes(self, state: GcwsState) -> int:
+        """Bytes of memory the index holds, parameter table included."""
+        return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes
+
+    def stats(self, state: GcwsState) -> dict[str, Any]:
+        """Return table statistics."""
+        rows = len(state.tables)
+        return {
+            "bands": self.plan.bands,
+            "band_width": self.plan.band_width,
+            "samples": self.plan.samples,
+            "key_bits_per_sample": self.plan.bits if self.plan.prefix else None,
+            "segments": [len(segment) for segment in state.tables.segments],
+            "table_bytes": state.tables.nbytes,
+            "bytes_per_item_and_table": (
+                state.tables.nbytes / (rows * self.plan.bands) if rows else None
+            ),
+            "parameter_bytes": self.hash.nbytes,
+            "postings_bytes": state.inverted.nbytes,
+        }

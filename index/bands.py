@@ -1,0 +1,109 @@
+"""Bands of samples: how wide, how many, which keys, and what they promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from index.arrays import UInt64s
+from index.hashing import Signatures
+from index.kernels.keys import B_BIT, FULL, ZERO_BIT, pack_prefix_keys, pack_whole_keys
+from index.params import KEY_BITS, GcwsParams
+
+PREFIX_BITS: Final = 4
+"""Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
+
+_ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
+
+
+def candidate_probability(score: float, *, band_width: int, bands: int) -> float:
+    """Return 1 - (1 - s^r)^L, the S-curve: the chance that some band of a pair matches."""
+    return float(1.0 - (1.0 - score**band_width) ** bands)
+
+
+@dataclass(frozen=True, slots=True)
+class BandPlan:
+    """The shape of a collection's keys.
+
+    Attributes
+    ----------
+    bands : int
+        L, one table each.
+    band_width : int
+        Samples of a band.
+    prefix : bool
+        Keys are prefix-ordered (depth chosen per query) rather than hashed whole.
+    depths : int
+        How many depths a key knows: its samples, or 1 when hashed whole.
+    bits : int
+        Bits of the key for each depth.
+    step : int
+        Samples that one unit of depth stands for.
+    floor : float
+        Chance that the kept bits of two different samples match. Samples of a pair of similarity
+        s match with probability s when both parts are kept and at least s when fewer are, so a
+        kept sample matches with probability at least s + (1 - s)·floor. Bits of i* itself are
+        not hashed; their floor is taken as 0.
+    """
+
+    bands: int
+    band_width: int
+    prefix: bool
+    depths: int
+    bits: int
+    step: int
+    floor: float
+    encoding: int
+    code_bits: int
+
+    @classmethod
+    def of(cls, params: GcwsParams) -> BandPlan:
+        """Return the plan of a collection's parameters."""
+        encoding = _ENCODINGS[params.encoding]
+        if params.band_width is not None:
+            return cls(
+                bands=params.bands, band_width=params.band_width, prefix=False, depths=1,
+                bits=KEY_BITS, step=params.band_width, floor=0.0,
+                encoding=encoding, code_bits=params.bits,
+            )  # fmt: skip
+        bits = params.bits if encoding == B_BIT else PREFIX_BITS
+        width = KEY_BITS // bits
+        return cls(
+            bands=params.bands, band_width=width, prefix=True, depths=width, bits=bits, step=1,
+            floor=2.0**-bits if encoding != B_BIT else 0.0,
+            encoding=encoding, code_bits=bits,
+        )  # fmt: skip
+
+    @property
+    def samples(self) -> int:
+        """Samples needed for all bands."""
+        return self.bands * self.band_width
+
+    def keys(self, signatures: Signatures) -> UInt64s:
+        """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""
+        out = np.empty((len(signatures.slots), self.bands), np.uint64)
+        pack = pack_prefix_keys if self.prefix else pack_whole_keys
+        bits = self.bits if self.prefix else self.code_bits
+        levels = signatures.levels.view(np.uint32)
+        pack(signatures.slots, levels, self.band_width, bits, self.encoding, out)
+        return out
+
+
+def match_probability(plan: BandPlan, score: float, depth: int) -> float:
+    """Return the chance that one band of a pair matches down to a depth."""
+    return float((score + (1.0 - score) * plan.floor) ** (depth * plan.step))
+
+
+def depth_for(plan: BandPlan, score: float, recall: float) -> int | None:
+    """Return the greatest depth at which a pair of this score shares a bucket often enough.
+
+    None when even the least depth of all bands finds it with less than ``recall``.
+    """
+    if score <= 0:
+        return None
+    for depth in range(plan.depths, 0, -1):
+        if 1.0 - (1.0 - match_probability(plan, score, depth)) ** plan.bands >= recall:
+            return depth
+    return None

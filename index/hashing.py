@@ -1,0 +1,121 @@
+"""GCWS: from vectors to samples (i*, t*), and to the codes that keep part of them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from index.arrays import Float32s, Int32s, Int64s, UInt32s
+from index.batches import VectorBatch
+from index.kernels.gcws import (
+    dense_slots,
+    fill_table,
+    sketch_from_stream,
+    sketch_from_table,
+)
+from index.kernels.logarithm import log_values
+from index.kernels.simd import LANES
+
+ALGORITHM_VERSION: Final = 1
+"""Hashes are comparable only under the same version, seed, slot numbering and transform."""
+
+_TABLE_BYTES: Final = 1 << 28
+"""Parameter tables above this size are not kept; the generator is asked each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """The samples of several vectors.
+
+    Attributes
+    ----------
+    slots : (n, k) uint32
+        i*: the winning slot of each sample.
+    levels : (n, k) int32
+        t*: its level.
+    """
+
+    slots: UInt32s
+    levels: Int32s
+
+
+class Gcws:
+    """A family of k GCWS hash functions ([GMM] Algorithm 1; [ICWS]).
+
+    Pr[(i*, t*) of u = (i*, t*) of v] = GMM(u, v) for each sample.
+
+    Parameters
+    ----------
+    seed : int
+    samples : int
+        k; rounded up to a multiple of 16.
+    dense_width : int or None
+        Slots are below twice this when rows are dense; None when they are sparse.
+    """
+
+    def __init__(self, *, seed: int, samples: int, dense_width: int | None) -> None:
+        self.seed = seed
+        self.samples = -(-samples // LANES) * LANES
+        self._slots = 2 * dense_width if dense_width is not None else 0
+        table_bytes = self._slots * self.samples * 4 * np.dtype(np.float32).itemsize
+        self._keeps_table = 0 < table_bytes <= _TABLE_BYTES
+        self._table: Float32s | None = None
+        self._filling = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parameter table, 0 until it is first needed."""
+        return 0 if self._table is None else self._table.nbytes
+
+    def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
+        """Draw samples first … first + count - 1 of each vector.
+
+        Parameters
+        ----------
+        batch : VectorBatch
+        first, count : int
+            Multiples of 16; by default all k samples.
+        """
+        wanted = self.samples - first if count is None else count
+        indptr, slots, values = _compressed(batch)
+        logs = np.empty(len(values), np.float32)
+        log_values(values, logs)
+        out_slots = np.empty((len(batch), wanted), np.uint32)
+        out_levels = np.empty((len(batch), wanted), np.uint32)
+        if self._keeps_table:
+            sketch_from_table(
+                indptr, slots, logs, self._parameters(), self._slots, first // LANES,
+                out_slots, out_levels,
+            )  # fmt: skip
+        else:
+            sketch_from_stream(
+                indptr, slots, logs, np.uint64(self.seed), first // LANES, out_slots, out_levels
+            )
+        return Signatures(out_slots, out_levels.view(np.int32))
+
+    def _parameters(self) -> Float32s:
+        if self._table is None:
+            with self._filling:
+                if self._table is None:
+                    table = np.empty(self._slots * self.samples * 4, np.float32)
+                    fill_table(np.uint64(self.seed), self._slots, self.samples // LANES, table)
+                    self._table = table
+        return self._table
+
+
+def _compressed(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
+    """Return the rows as borders, rising slots and magnitudes."""
+    if batch.form == "sparse":
+        start = batch.indptr[0]
+        entries = slice(start, batch.indptr[-1])
+        return batch.indptr - start, batch.slots[entries], batch.values[entries]
+    n, width = batch.dense.shape
+    indptr = np.empty(n + 1, np.int64)
+    # One more than can be filled: the kernel writes before it knows whether to keep.
+    slots = np.empty(n * width + 1, np.uint32)
+    values = np.empty(n * width + 1, np.float32)
+    dense_slots(batch.dense, indptr, slots, values)
+    return indptr, slots[: indptr[-1]], values[: indptr[-1]]

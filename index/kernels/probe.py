@@ -1,0 +1,353 @@
+"""Probing prefix-ordered tables, deepest prefixes first, until the recall asked for is proven.
+
+A band of d samples matches with probability p^d, p(s) = s + (1 - s)·floor the chance that one
+kept sample matches (floor = 2^-b of hashed samples). After depth d in j of L tables and d + 1 in
+the others an item of similarity s is still unseen with probability
+
+    miss(s) = (1 - p^d)^j (1 - p^(d+1))^(L-j).
+
+The search stops when the mean of miss over the ``limit`` best hits so far is at most 1 - recall.
+The i-th best hit found is never better than the i-th best item, so the rule never stops before the
+step at which the same mean over the *true* hits falls below 1 - recall; that step does not depend
+on the hash, and by then at least the recall asked for is found in the mean, for any data.
+
+Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from index.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
+from index.kernels.gmm_dense import dense_score
+from index.kernels.gmm_sparse import shared_mass, spread, spread_size
+from index.kernels.heap import push
+from index.kernels.simd import at, offset, pointer, pointer_to_int32, pointer_to_uint64
+from index.kernels.tables import find_places
+
+DEPTH = 0
+TABLES = 1
+CANDIDATES = 2
+SCORED = 3
+ANSWERED = 4
+"""Columns of the counters; ANSWERED is 0 where a scan must answer instead."""
+COUNTERS = 5
+
+_VISIT_NANOSECONDS = 4.0
+"""Measured cost of looking at one key of a prefix range."""
+
+
+@njit(cache=True, nogil=True)
+def _power(base: float, exponent: int) -> float:
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
+
+
+@njit(cache=True, nogil=True)
+def _miss(score: float, floor: float, step: int, depth: int, done: int, tables: int) -> float:
+    p = _power(score + (1.0 - score) * floor, step)
+    deep = _power(p, depth)
+    return _power(1.0 - deep, done) * _power(1.0 - deep * p, tables - done)
+
+
+@njit(cache=True, nogil=True)
+def rule_holds(
+    scores: Float32s,
+    size: int,
+    least: float,
+    floor: float,
+    step: int,
+    depth: int,
+    done: int,
+    tables: int,
+    allowed: float,
+) -> bool:
+    """Return whether the mean of miss over the best hits is at most ``allowed``.
+
+    Parameters
+    ----------
+    scores : (limit,) float32
+        Scores of the hits, the first ``size`` of them valid.
+    least : float
+        min_score: places not filled are charged as items of this similarity; at 0 they are
+        charged in full.
+    floor : float
+        Chance that a kept sample of unrelated vectors matches.
+    step : int
+        Samples that one unit of depth stands for.
+    depth, done, tables : int
+        ``done`` of ``tables`` are finished at ``depth``, the others at depth + 1.
+    allowed : float
+        1 - recall.
+    """
+    limit = scores.shape[0]
+    budget = allowed * limit
+    missed = 0.0
+    if size < limit:
+        empty = _miss(least, floor, step, depth, done, tables) if least > 0.0 else 1.0
+        missed = (limit - size) * empty
+    for i in range(size):
+        if missed > budget:
+            return False
+        missed += _miss(max(np.float64(scores[i]), least), floor, step, depth, done, tables)
+    return missed <= budget
+
+
+@njit(cache=True, nogil=True)
+def mean_miss(
+    scores: Float32s,
+    size: int,
+    least: float,
+    floor: float,
+    step: int,
+    depth: int,
+    done: int,
+    tables: int,
+) -> float:
+    """Return the mean of miss over the hits found; parameters are those of `rule_holds`."""
+    if size == 0:
+        return 1.0
+    missed = 0.0
+    for i in range(size):
+        missed += _miss(max(np.float64(scores[i]), least), floor, step, depth, done, tables)
+    return missed / size
+
+
+@njit(cache=True, nogil=True)
+def _walk_right(keys: Any, count: int, place: int, sought: np.uint64, shift: np.uint64) -> int:
+    """Return the first place from ``place`` on whose key differs from ``sought`` above shift."""
+    step = 1
+    low = place
+    while low + step <= count and ((at(keys, low + step - 1) ^ sought) >> shift) == 0:
+        low += step
+        step *= 2
+    high = min(low + step - 1, count)
+    while low < high:
+        middle = (low + high) // 2
+        if ((at(keys, middle) ^ sought) >> shift) == 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _walk_left(keys: Any, place: int, sought: np.uint64, shift: np.uint64) -> int:
+    """Return the least place from which on, up to ``place``, keys agree with ``sought``."""
+    step = 1
+    high = place
+    while high - step >= 0 and ((at(keys, high - step) ^ sought) >> shift) == 0:
+        high -= step
+        step *= 2
+    low = max(high - step + 1, 0)
+    while low < high:
+        middle = (low + high) // 2
+        if ((at(keys, middle) ^ sought) >> shift) == 0:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+@njit(cache=True, nogil=True)
+def _ahead(segments: Int64s, sought: UInt64s, left: Int64s, right: Int64s, shift: np.uint64) -> int:
+    """Return how many keys lie between the finished ranges and those of a lesser depth."""
+    total = 0
+    tables = sought.shape[0]
+    for s in range(segments.shape[0]):
+        count = segments[s, 2]
+        for table in range(tables):
+            keys = offset(pointer_to_uint64(segments[s, 0]), table * count)
+            total += _walk_right(keys, count, right[s, table], sought[table], shift)
+            total -= right[s, table]
+            total += left[s, table]
+            total -= _walk_left(keys, left[s, table], sought[table], shift)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def probe(
+    queries: Float32s,
+    query_indptr: Int64s,
+    query_slots: UInt32s,
+    query_values: Float32s,
+    query_norms: Float32s,
+    query_keys: UInt64s,
+    skip: Int64s,
+    rows: Float32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    norms: Float32s,
+    permitted: UInt8s,
+    segments: Int64s,
+    depths: int,
+    bits: int,
+    floor: float,
+    step: int,
+    allowed: float,
+    least: float,
+    scan_nanoseconds: Float64s,
+    row_nanoseconds: float,
+    out_scores: Float32s,
+    out_rows: Int64s,
+    out_sizes: Int64s,
+    out_counters: Int64s,
+    out_recall: Float64s,
+) -> None:
+    """Search tables for every query; leave to a scan what a scan does sooner.
+
+    Parameters
+    ----------
+    queries : (m, width) float32
+        Dense queries, or (m, 0) when the rows are sparse.
+    query_indptr, query_slots, query_values : sparse queries, compressed
+    query_norms : (m,) float32
+    query_keys : (m, L) uint64
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    rows : (n, width) float32, or (0, 0)
+    indptr, slots, values : sparse rows, compressed
+    norms : (n,) float32
+    permitted : (n,) uint8
+    segments : (s, 3) int64
+        Addresses of the (L, count) keys and rows of each segment, and its count.
+    depths, bits : int
+        Greatest depth, and bits of a key per unit of depth.
+    floor, step, allowed, least
+        See `rule_holds`.
+    scan_nanoseconds : (m,) float64
+        What a scan for each query would take.
+    row_nanoseconds : float
+        What scoring one row takes.
+    out_scores, out_rows : (m, limit), written in place
+        Heaps of hits.
+    out_sizes : (m,) int64, written in place
+    out_counters : (m, COUNTERS) int64, written in place
+    out_recall : (m,) float64, written in place
+        Expected share of items as similar as the hits that was found.
+    """
+    tables = query_keys.shape[1]
+    dense = rows.shape[1] > 0
+    width = rows.shape[1]
+    left = np.empty((segments.shape[0], tables), np.int64)
+    right = np.empty((segments.shape[0], tables), np.int64)
+    visited = np.empty((norms.shape[0] + 63) // 64, np.uint64)
+    longest = 0
+    for m in range(query_indptr.shape[0] - 1):
+        longest = max(longest, query_indptr[m + 1] - query_indptr[m])
+    held_slots = np.empty(spread_size(longest), np.uint32)
+    held_values = np.zeros(spread_size(longest), np.float32)
+    row_data = pointer(rows)
+    row_slots = pointer(slots)
+    row_values = pointer(values)
+    table_slots = pointer(held_slots)
+    table_values = pointer(held_values)
+    for m in range(query_keys.shape[0]):
+        visited[:] = np.uint64(0)
+        if not dense:
+            entries = slice(query_indptr[m], query_indptr[m + 1])
+            spread(query_slots[entries], query_values[entries], held_slots, held_values)
+        query = offset(pointer(queries), m * width)
+        query_norm = query_norms[m]
+        skipped = skip[m]
+        sought = query_keys[m]
+        for s in range(segments.shape[0]):
+            find_places(pointer_to_uint64(segments[s, 0]), segments[s, 2], sought, left[s])
+            right[s] = left[s]
+        scores = out_scores[m]
+        hits = out_rows[m]
+        limit = scores.shape[0]
+        size = 0
+        seen = 0
+        candidates = 0
+        answered = False
+        depth = depths
+        done = 0
+        while depth > 0:
+            shift = np.uint64(64 - depth * bits)
+            done = 0
+            while done < tables:
+                key = sought[done]
+                for s in range(segments.shape[0]):
+                    count = segments[s, 2]
+                    keys = offset(pointer_to_uint64(segments[s, 0]), done * count)
+                    key_rows = offset(pointer_to_int32(segments[s, 1]), done * count)
+                    place = right[s, done]
+                    going_right = True
+                    while True:
+                        if going_right:
+                            if place >= count or ((at(keys, place) ^ key) >> shift) != 0:
+                                right[s, done] = place
+                                going_right = False
+                                place = left[s, done]
+                                continue
+                            row = np.int64(at(key_rows, place))
+                            place += 1
+                        else:
+                            if place <= 0 or ((at(keys, place - 1) ^ key) >> shift) != 0:
+                                left[s, done] = place
+                                break
+                            place -= 1
+                            row = np.int64(at(key_rows, place))
+                        seen += 1
+                        word = row >> 6
+                        bit = np.uint64(1) << np.uint64(row & 63)
+                        if visited[word] & bit != 0:
+                            continue
+                        visited[word] |= bit
+                        if permitted[row] == 0 or row == skipped:
+                            continue
+                        candidates += 1
+                        if dense:
+                            score = dense_score(
+                                query, query_norm, offset(row_data, row * width), norms[row], width
+                            )
+                        else:
+                            shared = shared_mass(
+                                table_slots,
+                                table_values,
+                                held_slots.shape[0],
+                                row_slots,
+                                row_values,
+                                indptr[row],
+                                indptr[row + 1],
+                            )
+                            score = shared / (query_norm + norms[row] - shared)
+                        if score >= least and (size < limit or score >= scores[0]):
+                            size = push(scores, hits, size, score, row)
+                done += 1
+                if rule_holds(scores, size, least, floor, step, depth, done, tables, allowed):
+                    answered = True
+                    break
+            if answered or depth == 1:
+                break
+            depth -= 1
+            # The depth at which the rule will hold if no better hit turns up: what will it cost?
+            needed = depth
+            while needed > 0 and not rule_holds(
+                scores, size, least, floor, step, needed, tables, tables, allowed
+            ):
+                needed -= 1
+            if needed == 0 and (size == limit or least > 0.0):
+                break
+            needed = needed if needed > 0 else depth
+            ahead = _ahead(segments, sought, left, right, np.uint64(64 - needed * bits))
+            fresh = (candidates + 8.0) / (seen + 8.0)
+            if ahead * (_VISIT_NANOSECONDS + fresh * row_nanoseconds) > scan_nanoseconds[m]:
+                break
+        out_sizes[m] = size
+        # A search broken off between depths has finished the one before.
+        reached = depth if done < tables or answered or depth == 1 else depth + 1
+        out_recall[m] = 1.0 - mean_miss(scores, size, least, floor, step, reached, done, tables)
+        out_counters[m, DEPTH] = depth
+        out_counters[m, TABLES] = tables
+        out_counters[m, CANDIDATES] = candidates
+        out_counters[m, SCORED] = candidates
+        out_counters[m, ANSWERED] = 1 if answered else 0

@@ -1,0 +1,64 @@
+"""Work split over threads: kernels release the interpreter lock, so threads run side by side.
+
+numba's own parallel loops are not used: two callers inside them at once may abort the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+
+def available_threads() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """A fixed number of threads for kernels.
+
+    Parameters
+    ----------
+    threads : int or None
+        None takes as many as the process may use.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or available_threads()
+        # The caller is one of the threads.
+        self._pool = (
+            ThreadPoolExecutor(self.threads - 1, thread_name_prefix="kernel")
+            if self.threads > 1
+            else None
+        )
+
+    def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
+        """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
+
+        Parameters
+        ----------
+        count : int
+        work : callable
+            Must not call `split` again.
+        least : int
+            A part is not made smaller than this.
+        """
+        parts = max(1, min(self.threads, count // max(least, 1)))
+        if self._pool is None or parts == 1:
+            if count:
+                work(0, count)
+            return
+        borders = [count * part // parts for part in range(parts + 1)]
+        futures = [
+            self._pool.submit(work, borders[part], borders[part + 1]) for part in range(1, parts)
+        ]
+        try:
+            work(borders[0], borders[1])
+        finally:
+            for future in futures:
+                future.exception()
+        for future in futures:
+            future.result()

@@ -1,0 +1,245 @@
+"""The exact answer: every permitted row scored, ties at the limit complete.
+
+Rows are ranked by fast float32 scores first. All rows that the rounding of those scores could have
+pushed across the limit are then scored in float64, so the answer is that of exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from index.arrays import Float32s, Float64s, Int64s
+from index.batches import VectorBatch
+from index.hits import Explanation, RowHits, RowView
+from index.inverted import InvertedIndex
+from index.kernels.gmm_dense import collect_dense, exact_dense, scan_dense
+from index.kernels.gmm_sparse import (
+    collect_shared,
+    exact_sparse,
+    offer_sparse,
+    shared_rows,
+    spread,
+    spread_size,
+)
+from index.kernels.postings import scan_postings, shared_postings
+from index.parallel import Workers
+from index.params import SearchParams
+
+_EPSILON: Final = 2.0**-24
+"""Relative error of one float32 rounding."""
+_SPARE_HITS: Final = 8
+_FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
+
+
+def scan(
+    view: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    *,
+    skip: Int64s,
+    inverted: InvertedIndex,
+    workers: Workers,
+) -> list[RowHits]:
+    """Return the exact hits of every query.
+
+    Parameters
+    ----------
+    view : RowView
+    queries : VectorBatch
+    params : SearchParams
+        ``limit`` and ``min_score`` count here.
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    inverted : InvertedIndex
+        Of sparse rows; empty for dense ones.
+    workers : Workers
+    """
+    scanner = _Scanner(view, inverted, params.min_score)
+    kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
+    heaps = _ranked(scanner, queries, skip, kept, workers)
+    explanation = Explanation(
+        method="scan", bands=0, depth=0, candidates=view.permitted_count,
+        scored=view.permitted_count, beam=0, expected_recall=1.0,
+    )  # fmt: skip
+    results = []
+    for m, (scores, rows) in enumerate(heaps):
+        query = queries[m : m + 1]
+        if len(rows) > params.limit:
+            slack = 2 * scanner.tolerance(query)
+            bound = scores[params.limit - 1] - slack
+            if len(rows) == kept < view.permitted_count and scores[-1] >= bound:
+                rows = scanner.collect(query, int(skip[m]), bound)  # noqa: PLW2901
+        hits, exact = rescored(view.vectors, query, rows, params)
+        results.append(RowHits(hits, exact, explanation))
+    return results
+
+
+def rescored(
+    vectors: VectorBatch, query: VectorBatch, rows: Int64s, params: SearchParams
+) -> tuple[Int64s, Float64s]:
+    """Return rows with their float64 scores, best first, cut after the limit's ties."""
+    scores = exact_scores(vectors, query, rows)
+    order = np.lexsort((rows, -scores))
+    if params.min_score > 0:
+        order = order[scores[order] >= params.min_score]
+    if len(order) > params.limit:
+        order = order[scores[order] >= scores[order[params.limit - 1]]]
+    return rows[order], scores[order]
+
+
+def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Float64s:
+    """Return the float64 GMM of one query and chosen rows."""
+    out = np.empty(len(rows), np.float64)
+    if vectors.form == "dense":
+        exact_dense(query.dense[0], vectors.dense, rows, out)
+    else:
+        exact_sparse(
+            query.slots, query.values, vectors.indptr, vectors.slots, vectors.values, rows, out
+        )
+    return out
+
+
+def _ranked(
+    scanner: _Scanner, queries: VectorBatch, skip: Int64s, kept: int, workers: Workers
+) -> list[tuple[Float32s, Int64s]]:
+    """Return for each query its best ``kept`` rows by float32 score, best first."""
+    m, n = len(queries), len(scanner.vectors)
+    parts: list[_Heaps] = []
+
+    if scanner.vectors.form == "dense" and m < workers.threads:
+
+        def scan_rows(first: int, last: int) -> None:
+            heaps = _Heaps(m, kept)
+            parts.append(heaps)
+            scanner.offer(queries, skip, first, last, heaps)
+
+        width = scanner.vectors.dense.shape[1]
+        workers.split(n, scan_rows, least=_FLOATS_A_THREAD // max(1, m * width))
+        return [_merge(parts, i) for i in range(m)]
+
+    heaps = _Heaps(m, kept)
+
+    def scan_queries(first: int, last: int) -> None:
+        scanner.offer(queries[first:last], skip[first:last], 0, n, heaps.part(first, last))
+
+    workers.split(m, scan_queries)
+    return [_merge([heaps], i) for i in range(m)]
+
+
+class _Heaps:
+    """The best rows so far of m queries, as `kernels.heap` keeps them."""
+
+    def __init__(self, m: int, kept: int) -> None:
+        self.scores = np.empty((m, kept), np.float32)
+        self.rows = np.empty((m, kept), np.int64)
+        self.sizes = np.zeros(m, np.int64)
+
+    def part(self, first: int, last: int) -> _Heaps:
+        """Return the heaps of some of the queries, sharing memory."""
+        part = object.__new__(_Heaps)
+        part.scores = self.scores[first:last]
+        part.rows = self.rows[first:last]
+        part.sizes = self.sizes[first:last]
+        return part
+
+
+def _merge(parts: list[_Heaps], query: int) -> tuple[Float32s, Int64s]:
+    scores = np.concatenate([part.scores[query, : part.sizes[query]] for part in parts])
+    rows = np.concatenate([part.rows[query, : part.sizes[query]] for part in parts])
+    order = np.lexsort((rows, -scores))[: parts[0].scores.shape[1]]
+    return scores[order], rows[order]
+
+
+class _Scanner:
+    """The float32 pass over the rows of one view, dense or sparse."""
+
+    def __init__(self, view: RowView, inverted: InvertedIndex, min_score: float) -> None:
+        self.vectors = view.vectors
+        self._permitted = view.permitted
+        self._inverted = inverted
+        self._min_score = min_score
+
+    def tolerance(self, queries: VectorBatch) -> float:
+        """Return how far a float32 score can be from the exact one."""
+        if self.vectors.form == "dense":
+            return float((self.vectors.dense.shape[1] / 32 + 16) * _EPSILON)
+        longest = int(np.diff(queries.indptr).max(initial=0))
+        return 2.0 * (longest + 8) * _EPSILON
+
+    def _least(self, queries: VectorBatch) -> np.float32:
+        if self._min_score == 0:
+            return np.float32(0)
+        return np.float32(max(0.0, self._min_score - 2 * self.tolerance(queries)))
+
+    def offer(
+        self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: _Heaps
+    ) -> None:
+        """Offer the rows first … last - 1 to the heaps of the queries."""
+        vectors, least = self.vectors, self._least(queries)
+        if vectors.form == "dense":
+            scan_dense(
+                queries.dense, queries.norms, vectors.dense, vectors.norms, self._permitted,
+                skip, least, first, last, heaps.scores, heaps.rows, heaps.sizes,
+            )  # fmt: skip
+            return
+        start = queries.indptr[0]
+        entries = slice(start, queries.indptr[-1])
+        for segment in self._inverted.segments:
+            scan_postings(
+                queries.indptr - start, queries.slots[entries], queries.values[entries],
+                queries.norms, segment.slots, segment.starts, segment.rows, segment.values,
+                vectors.norms, self._permitted, skip, least, segment.first,
+                np.empty(segment.last - segment.first, np.float32),
+                heaps.scores, heaps.rows, heaps.sizes,
+            )  # fmt: skip
+        if self._inverted.covered < last:
+            for m in range(len(queries)):
+                shared = self._tail(queries[m : m + 1])
+                heaps.sizes[m] = offer_sparse(
+                    shared, queries.norms[m], vectors.norms, self._permitted, skip[m], least,
+                    self._inverted.covered, heaps.scores[m], heaps.rows[m], heaps.sizes[m],
+                )  # fmt: skip
+
+    def _tail(self, query: VectorBatch) -> Float32s:
+        """Return Σ min of one query and the rows that have no postings yet."""
+        vectors = self.vectors
+        size = spread_size(len(query.slots))
+        slots, values = np.empty(size, np.uint32), np.empty(size, np.float32)
+        spread(query.slots, query.values, slots, values)
+        shared = np.empty(len(vectors) - self._inverted.covered, np.float32)
+        shared_rows(
+            slots, values, vectors.indptr, vectors.slots, vectors.values,
+            self._inverted.covered, shared,
+        )  # fmt: skip
+        return shared
+
+    def collect(self, query: VectorBatch, skip: int, bound: float) -> Int64s:
+        """Return all permitted rows whose float32 score is at least ``bound``."""
+        vectors = self.vectors
+        rows = np.empty(len(vectors), np.int64)
+        least = np.float32(max(bound, float(self._least(query))))
+        if vectors.form == "dense":
+            found = collect_dense(
+                query.dense[0], query.norms[0], vectors.dense, vectors.norms, self._permitted,
+                skip, least, rows,
+            )  # fmt: skip
+            return rows[:found]
+        found = 0
+        for segment in self._inverted.segments:
+            shared = np.empty(segment.last - segment.first, np.float32)
+            shared_postings(
+                query.slots, query.values, segment.slots, segment.starts, segment.rows,
+                segment.values, shared,
+            )  # fmt: skip
+            found = collect_shared(
+                shared, query.norms[0], vectors.norms, self._permitted, skip, least,
+                segment.first, rows, found,
+            )  # fmt: skip
+        if self._inverted.covered < len(vectors):
+            found = collect_shared(
+                self._tail(query), query.norms[0], vectors.norms, self._permitted, skip, least,
+                self._inverted.covered, rows, found,
+            )  # fmt: skip
+        return rows[:found]
