@@ -1,0 +1,109 @@
+"""The application: parts are made here, handed to the routes, and put away at the end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+
+from index import Catalog
+from service import openapi, problems
+from service.dependencies import Service
+from service.metrics import Metrics
+from service.middleware import Envelope
+from service.routes import (
+    collections,
+    health,
+    items,
+    load,
+    pairs,
+    query,
+    similarity,
+    sketch,
+)
+from service.settings import Settings
+from service.startup import Startup
+from service.workers import Workers
+
+_DESCRIPTION = """
+Near-neighbour search for weighted, signed vectors, dense or sparse: exact GMM scores, hash tables,
+and a recall promise.
+"""
+
+# Matching goes through these in order: the hot path first.
+_ROUTERS = (
+    query.router,
+    query.batch_router,
+    items.writing,
+    items.paging,
+    items.reading,
+    load.router,
+    collections.reading,
+    collections.writing,
+    pairs.router,
+    sketch.router,
+    similarity.router,
+    health.router,
+    health.metrics_router,
+)
+
+
+def program_version() -> str:
+    """Return this program's version."""
+    try:
+        return version("gcws-search")
+    except PackageNotFoundError:  # run from a source tree
+        return "0+unknown"
+
+
+def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI:
+    """Return the application.
+
+    Parameters
+    ----------
+    settings : Settings
+    catalog : Catalog or None
+        An open catalog, which the application closes at its end; None: the settings' directory is
+        opened at the start (DirectoryLocked then ends the start).
+    """
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        opened = catalog or await asyncio.to_thread(open_catalog, settings)
+        workers = Workers(
+            threads=settings.threads, max_queue=settings.max_queue,
+            max_loads=settings.max_loads, inline_seconds=settings.inline_seconds,
+        )  # fmt: skip
+        startup = Startup(opened)
+        app.state.service = Service(settings, startup, workers, metrics)
+        metrics.watch(opened.list, lambda: startup.progress.phase == "ready")
+        startup.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(startup.stop)
+            await asyncio.to_thread(workers.close)
+            await asyncio.to_thread(opened.close)
+
+    app = FastAPI(
+        title="gcws-search", version=program_version(), description=_DESCRIPTION,
+        lifespan=lifespan, redirect_slashes=False,
+    )  # fmt: skip
+    for router in _ROUTERS:
+        app.include_router(router)
+    problems.install(app)
+    openapi.install(app)
+    app.add_middleware(Envelope, metrics=metrics)
+    return app
+
+
+def open_catalog(settings: Settings) -> Catalog:
+    """Take the data directory and open what is in it.
+
+    Raises
+    ------
+    DirectoryLocked
+    """
+    return Catalog.open(settings.data_dir, durability=settings.durability, threads=settings.threads)

@@ -1,0 +1,95 @@
+"""The command line: ``gcws-search serve`` and ``gcws-search version``."""
+
+import inspect
+import logging
+import signal
+import sys
+from typing import Any
+
+import typer
+import uvicorn
+from pydantic import ValidationError
+
+from index import GcwsError
+from service.app import create_app, open_catalog, program_version
+from service.settings import Settings
+
+_KEEP_ALIVE_SECONDS = 75
+_EXIT_USAGE = 2
+
+cli = typer.Typer(
+    name="gcws-search", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _flags() -> inspect.Signature:
+    """Return a signature with a flag for each setting, none of them given."""
+    parameters = []
+    for name, field in Settings.model_fields.items():
+        default = field.default
+        shown = "" if default is None else f" [default: {default}]"
+        option = typer.Option(
+            f"--{name.replace('_', '-')}", help=f"{field.description}{shown}",
+            envvar=f"GCWS_{name.upper()}", show_envvar=True, metavar=name.upper(),
+        )  # fmt: skip
+        option.default = None
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None
+            )
+        )
+    return inspect.Signature(parameters)
+
+
+def settings_from(flags: dict[str, Any]) -> Settings:
+    """Return the settings: flags before variables before defaults.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        found = [
+            f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}"
+            for entry in error.errors(include_input=False)
+        ]
+        raise typer.BadParameter("; ".join(found)) from None
+
+
+def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from the settings
+    """Serve the REST API until told to stop."""
+    settings = settings_from(flags)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )  # fmt: skip
+    try:
+        catalog = open_catalog(settings)
+    except (GcwsError, OSError) as error:
+        typer.echo(f"gcws-search: {error}", err=True)
+        raise typer.Exit(1) from None
+    # The server hands the signal on after it has stopped; having stopped well is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    uvicorn.run(
+        create_app(settings, catalog=catalog), host=settings.host, port=settings.port,
+        log_level=settings.log_level, access_log=settings.access_log, server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )  # fmt: skip
+
+
+serve.__signature__ = _flags()  # type: ignore[attr-defined]
+cli.command("serve")(serve)
+
+
+@cli.command("version")
+def show_version() -> None:
+    """Print the version."""
+    typer.echo(program_version())
+
+
+def main() -> None:
+    """Run the command line."""
+    cli()

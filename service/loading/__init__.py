@@ -1,0 +1,1 @@
+"""Streams of items, read in bounded memory: bytes arrive, batches leave."""

@@ -1,0 +1,225 @@
+"""One load: chunks are checked, committed and counted, in a thread of its own."""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+import index as ix
+from index import Int64s
+from service.errors import InvalidRequest
+from service.loading.rows import Reject, RowError, Rows
+from service.problems import document
+
+Report = Callable[[int, int], None]
+"""Called after every commit with the rows committed and rejected so far."""
+
+
+class LoadFailed(Exception):  # carries the error that ended a load, and its account
+    """The load ended before the body did.
+
+    Attributes
+    ----------
+    error : Exception
+        Why.
+    account : Account
+        What had been committed.
+    """
+
+    def __init__(self, error: Exception, account: "Account") -> None:
+        self.error = error
+        self.account = account
+        super().__init__(str(error))
+
+    @property
+    def row(self) -> int | None:
+        """Number of the row the load ended at, where one is to blame."""
+        match self.error:
+            case ix.InvalidInput(loc=("rows", int(row), *_)) | ix.ItemExists(row=row):
+                return row
+            case InvalidRequest() as found if found.errors[0][0][:1] == ("rows",):
+                return int(found.errors[0][0][1])
+            case RowError(row=row):
+                return row
+        return None
+
+
+@dataclass(slots=True)
+class Account:
+    """What a load has done so far."""
+
+    max_listed: int
+    inserted: int = 0
+    updated: int = 0
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    rejected_count: int = 0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def committed(self) -> int:
+        """Rows stored."""
+        return self.inserted + self.updated
+
+    def reject(self, rejects: Iterable[Reject]) -> None:
+        """Count rows that were not stored, and list the first of them."""
+        for reject in rejects:
+            self.rejected_count += 1
+            if len(self.rejected) < self.max_listed:
+                found = document(reject.error)
+                self.rejected.append(
+                    {"row": reject.number, "code": found["code"], "detail": found["detail"]}
+                )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the account as the API shows it."""
+        return {
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "rejected": self.rejected,
+            "rejected_count": self.rejected_count,
+            "seconds": round(time.perf_counter() - self.started, 6),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is loaded into what, and how."""
+
+    collection: ix.StoredCollection
+    mode: Literal["upsert", "insert"]
+    on_error: Literal["stop", "skip"]
+    max_listed: int
+
+    def run(self, chunks: Iterable[Rows], report: Report) -> Account:
+        """Commit every chunk.
+
+        Raises
+        ------
+        LoadFailed
+            Chunks committed before stay.
+        """
+        account = Account(self.max_listed)
+        try:
+            for chunk in chunks:
+                self._commit(chunk, account)
+                report(account.committed, account.rejected_count)
+        except Exception as error:
+            raise LoadFailed(error, account) from error
+        return account
+
+    def _commit(self, chunk: Rows, account: Account) -> None:
+        """Store one chunk: whole, or what of it can be stored."""
+        rejects = list(chunk.rejects)
+        self._stop_at(rejects)
+        chunk, raw, bad = self._checked(chunk)
+        rejects += bad
+        while len(chunk):
+            batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
+            try:
+                result = self.collection.put(batch, self.mode)
+            except ix.InvalidVector as error:  # what only the transform shows
+                space = self.collection.space
+                chunk, raw, bad = self._sorted_out(chunk, raw, error, space.prepare)
+            except ix.ItemExists as error:
+                chunk, raw, bad = self._new_only(chunk, raw, error)
+            else:
+                account.inserted += result.inserted
+                account.updated += result.updated
+                break
+            rejects += bad
+        account.reject(sorted(rejects, key=lambda reject: reject.number))
+
+    def _checked(self, chunk: Rows) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        space = self.collection.space
+        try:
+            return chunk, chunk.vectors.check(space), []
+        except ix.InvalidVector as error:
+            self._stop_at([_vector_reject(chunk, error)])
+        bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space))
+        kept = chunk.part(_others(len(chunk), bad))
+        rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
+        return kept, kept.vectors.check(space), rejects
+
+    def _sorted_out(
+        self,
+        chunk: Rows,
+        raw: ix.RawBatch,
+        error: ix.InvalidVector,
+        check: Callable[[ix.RawBatch], object],
+    ) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        self._stop_at([_vector_reject(chunk, error)])
+        bad = bad_rows(len(chunk), lambda rows: check(raw[rows]))
+        if not bad:  # the store knows something the check does not
+            raise error
+        good = _others(len(chunk), bad)
+        rejects = [_vector_reject(chunk, found, row) for row, found in bad.items()]
+        return chunk.part(good), raw[good], rejects
+
+    def _new_only(
+        self, chunk: Rows, raw: ix.RawBatch, error: ix.ItemExists
+    ) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        self._stop_at([Reject.of(int(chunk.numbers[error.row]), error)])
+        taken = {error.row: error}
+        seen: set[str] = set()
+        for row, item_id in enumerate(chunk.ids):
+            if item_id in seen or self._has(item_id):
+                taken[row] = ix.ItemExists(item_id, row)
+            seen.add(item_id)
+        good = _others(len(chunk), taken)
+        rejects = [Reject.of(int(chunk.numbers[row]), found) for row, found in taken.items()]
+        return chunk.part(good), raw[good], rejects
+
+    def _has(self, item_id: str) -> bool:
+        try:
+            self.collection.get(item_id)
+        except ix.ItemNotFound:
+            return False
+        return True
+
+    def _stop_at(self, rejects: list[Reject]) -> None:
+        if rejects and self.on_error == "stop":
+            raise min(rejects, key=lambda reject: reject.number).error
+
+
+def _vector_reject(chunk: Rows, error: ix.InvalidVector, row: int | None = None) -> Reject:
+    """Return the reject of a row, by default the one that begins the error's location."""
+    at = error.loc[0] if row is None and error.loc else row or 0
+    bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
+    return Reject.of(int(chunk.numbers[at]), bare, "vector")
+
+
+def _others(count: int, rows: Collection[int]) -> Int64s:
+    """Return the rows of range(count) that are not among ``rows``."""
+    keep = np.ones(count, np.bool_)
+    keep[list(rows)] = False
+    return np.flatnonzero(keep)
+
+
+def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, ix.InvalidVector]:
+    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
+
+    Parameters
+    ----------
+    count : int
+    check : callable
+        Raises InvalidVector when any row of the slice is bad.
+
+    Returns
+    -------
+    dict of row to error
+    """
+    bad: dict[int, ix.InvalidVector] = {}
+    stretches = [(0, count)]
+    while stretches:
+        first, last = stretches.pop()
+        try:
+            check(slice(first, last))
+        except ix.InvalidVector as error:
+            if last - first == 1:
+                bad[first] = error
+            else:
+                middle = (first + last) // 2
+                stretches += [(middle, last), (first, middle)]
+    return bad

@@ -1,0 +1,58 @@
+"""What surrounds every request: its id, its measurement, and the answer of last resort."""
+
+import logging
+import re
+import time
+import uuid
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import problems
+from service.metrics import Metrics
+
+_HEADER: Final = b"x-request-id"
+_PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_log = logging.getLogger(__name__)
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == _HEADER and _PERMITTED.fullmatch(value):
+            return bytes(value)
+    return uuid.uuid4().hex.encode()
+
+
+class Envelope:
+    """Pure ASGI: adds ``X-Request-Id``, counts and times, and lets no exception through."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        status = 0
+        start = time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (_HEADER, request_id)]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            _log.exception(
+                "request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"]
+            )
+            if not status:
+                await problems.response(error)(scope, receive, send_with_id)
+        finally:
+            self._metrics.observe(scope, status, time.perf_counter() - start)

@@ -1,0 +1,331 @@
+"""From checked bodies to the index's own words: vectors, items, filters, search parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+import numpy as np
+import orjson
+
+import index as ix
+from service import bodies
+from service.schemas import (
+    BatchBody,
+    BatchParams,
+    CreateBody,
+    ExactBackendBody,
+    ItemBody,
+    QueryBody,
+    SparseBody,
+)
+from service.settings import Settings
+
+T = TypeVar("T")
+_SLOW_LIMIT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for."""
+
+    max_limit: int
+    max_payload_bytes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Return the limits that the settings give."""
+        return cls(settings.max_limit, settings.max_payload_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Queries that ask for the same, ready to be searched.
+
+    Attributes
+    ----------
+    vectors : RawBatch or None
+        One a query.
+    item_id : str or None
+        The stored item to search around when there are no vectors.
+    filter_text : bytes
+        The filter as JSON: equal texts, equal filters.
+    """
+
+    vectors: ix.RawBatch | None
+    item_id: str | None
+    params: ix.SearchParams
+    where: ix.Filter | None
+    filter_text: bytes
+    backend: str | None
+    rerank: Literal["gmm", "none"]
+    with_payload: bool
+    with_vector: bool
+    explain: bool
+
+    @property
+    def group(self) -> Hashable:
+        """Queries of one group may be searched together."""
+        return self.params, self.filter_text, self.backend, self.rerank
+
+    @property
+    def may_block(self) -> bool:
+        """Whether answering may read files."""
+        return self.with_vector or self.item_id is not None
+
+    @property
+    def pace(self) -> Hashable:
+        """Queries of one pace take about the same time."""
+        params = self.params
+        return (
+            params.recall, params.guarantee, self.where is None, params.limit > _SLOW_LIMIT,
+            self.backend, self.rerank,
+        )  # fmt: skip
+
+
+def sparse(body: SparseBody) -> ix.SparseVector:
+    """Return a sparse vector as the index takes it."""
+    return ix.SparseVector(body.indices, body.values)
+
+
+def vector(body: list[float] | SparseBody, space: ix.VectorSpace, *loc: str | int) -> ix.RawBatch:
+    """Return one vector as a batch.
+
+    Raises
+    ------
+    InvalidVector
+        Its place is given from ``loc`` inwards.
+    """
+    try:
+        if isinstance(body, SparseBody):
+            return space.from_items([sparse(body)])
+        row = np.fromiter(body, np.float64, len(body))
+        return space.from_dense(row.reshape(1, -1))
+    except ix.InvalidVector as error:
+        raise type(error)(
+            expected=error.expected, got=error.got, loc=(*loc, *error.loc[1:])
+        ) from None
+
+
+def vectors(
+    sent: Sequence[list[float] | SparseBody], space: ix.VectorSpace, name: str, *inner: str
+) -> ix.RawBatch:
+    """Return vectors of either form as one batch.
+
+    Raises
+    ------
+    InvalidVector
+        Its place is ``name``, the number, ``inner``, and what of the vector.
+    """
+    rows = [sparse(one) if isinstance(one, SparseBody) else one for one in sent]
+    try:
+        return space.from_items(rows)
+    except ix.InvalidVector as error:
+        raise within(error, name, *inner) from None
+
+
+def within(error: ix.InvalidInput, name: str, *inner: str) -> ix.InvalidInput:
+    """Return an error whose location starts with a row as one inside ``name[row].inner``."""
+    row, rest = error.loc[:1], error.loc[1:]
+    return type(error)(expected=error.expected, got=error.got, loc=(name, *row, *inner, *rest))
+
+
+def located(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  # noqa: ANN401
+    """Call and put ``outer`` before the location of what is invalid."""
+    try:
+        return make(**arguments)
+    except ix.InvalidInput as error:
+        raise error.at(*outer) from None
+
+
+def config(body: CreateBody) -> ix.CollectionConfig:
+    """Return a collection's configuration.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    center = body.transform.center
+    transform = located(
+        ix.Transform, "transform",
+        center=None if center is None else tuple(center),
+        power=body.transform.power, normalize=body.transform.normalize,
+    )  # fmt: skip
+    backend: ix.BackendParams
+    if isinstance(body.backend, ExactBackendBody):
+        backend = ix.ExactParams()
+    else:
+        sent = body.backend.params.model_dump()
+        backend = located(ix.GcwsParams, "backend", "params", **sent)
+    try:
+        return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
+    except ix.InvalidParameter as error:
+        raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+
+
+def json_text(value: dict[str, Any]) -> bytes:
+    """Return a JSON object as compact text, without losing anything of it.
+
+    Raises
+    ------
+    ValueError
+        A number in it is NaN or infinite.
+    """
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # integers beyond 64 bits
+        return json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
+    if b"null" in text:  # what orjson writes for NaN
+        json.dumps(value, allow_nan=False)
+    return text
+
+
+def payload(value: dict[str, Any] | None, limits: Limits, *loc: str | int) -> bytes | None:
+    """Return a payload as it is stored.
+
+    Raises
+    ------
+    InvalidPayload
+    """
+    if value is None:
+        return None
+    try:
+        text = json_text(value)
+    except ValueError:
+        raise ix.InvalidPayload(
+            expected="finite numbers", got="NaN or an infinity", loc=loc
+        ) from None
+    if len(text) > limits.max_payload_bytes:
+        raise ix.InvalidPayload(
+            expected=f"at most {limits.max_payload_bytes} bytes of JSON",
+            got=f"{len(text)} bytes", loc=loc,
+        )  # fmt: skip
+    return text
+
+
+def condition(document: dict[str, Any] | None) -> tuple[ix.Filter | None, bytes]:
+    """Return a filter and its text; none for none.
+
+    Raises
+    ------
+    InvalidFilter
+    """
+    if document is None:
+        return None, b""
+    try:
+        text = json_text(document)
+    except ValueError:
+        raise ix.InvalidFilter(
+            expected="finite numbers", got="NaN or an infinity", loc=("filter",)
+        ) from None
+    return located(ix.parse_filter, "filter", document=document), text
+
+
+def item_id(text: str) -> str:
+    """Return an id that came in a path.
+
+    Raises
+    ------
+    InvalidId
+    """
+    if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
+        raise ix.InvalidId(
+            expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=("id",)
+        )
+    return text
+
+
+def items(sent: Sequence[ItemBody], space: ix.VectorSpace, limits: Limits) -> ix.ItemBatch:
+    """Return items as the index stores them.
+
+    Raises
+    ------
+    InvalidVector, InvalidPayload
+    """
+    return ix.ItemBatch(
+        ids=[str(item.id) for item in sent],
+        vectors=vectors([item.vector for item in sent], space, "items", "vector"),
+        payloads=[
+            payload(item.payload, limits, "items", row, "payload") for row, item in enumerate(sent)
+        ],
+    )
+
+
+def search_params(body: QueryBody | BatchParams, limits: Limits) -> ix.SearchParams:
+    """Return what a query asks for.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body.limit > limits.max_limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {limits.max_limit}", got=str(body.limit), loc=("limit",)
+        )
+    return ix.SearchParams(
+        limit=body.limit, recall=body.recall, min_score=body.min_score, guarantee=body.guarantee
+    )
+
+
+def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
+    """Return a checked query.
+
+    Raises
+    ------
+    InvalidVector, InvalidParameter, InvalidFilter
+    """
+    if (body.vector is None) == (body.id is None):
+        got = "neither" if body.vector is None else "both"
+        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
+    where, text = condition(body.filter)
+    return Query(
+        vectors=None if body.vector is None else vector(body.vector, space, "vector"),
+        item_id=None if body.id is None else str(body.id),
+        params=search_params(body, limits),
+        where=where, filter_text=text, backend=body.backend, rerank=body.rerank,
+        with_payload=body.with_payload, with_vector=body.with_vector, explain=body.explain,
+    )  # fmt: skip
+
+
+def parse_query(body: bytes, space: ix.VectorSpace, limits: Limits) -> Query:
+    """Return the query in a body: one compiled pass over the bytes, then the vector's array.
+
+    Raises
+    ------
+    MalformedBody, InvalidRequest, InvalidVector, InvalidParameter, InvalidFilter
+    """
+    return query(bodies.parse(QueryBody, body), space, limits)
+
+
+def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[Query]:
+    """Return the queries of a batch; errors name the query.
+
+    Raises
+    ------
+    InvalidVector, InvalidParameter, InvalidFilter
+    """
+    queries = []
+    for number, one in enumerate(body.queries):
+        try:
+            queries.append(query(one, space, limits))
+        except ix.InvalidInput as error:
+            raise error.at("queries", number) from None
+    return queries
+
+
+def matrix(rows: ix.RawBatch, sent: BatchParams, limits: Limits) -> Query:
+    """Return the queries of a matrix, all asking for the same.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    return Query(
+        vectors=rows, item_id=None, params=search_params(sent, limits), where=None,
+        filter_text=b"", backend=sent.backend, rerank=sent.rerank,
+        with_payload=sent.with_payload, with_vector=sent.with_vector, explain=sent.explain,
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Answers as bytes, and the problems a route declares on the API page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Response
+
+from service.answers import Problem
+from service.bodies import JSON
+from service.problems import CONTENT_TYPE
+from service.searching import written
+
+_MEANINGS = {
+    400: "The body is not JSON, or cut short.",
+    401: "No key was sent.",
+    403: "The key does not permit this.",
+    404: "No such collection, item or backend.",
+    409: "It exists already, or otherwise.",
+    413: "The body is too large.",
+    415: "The content type or encoding is none this route reads.",
+    422: "Something in the request is not what was expected; `errors` says where.",
+    429: "Too much work is waiting.",
+    503: "The collection, or the service, is still loading.",
+    507: "The disk is full; nothing was stored.",
+}
+
+
+def json_response(
+    value: object, status: int = 200, *, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a value as a JSON answer."""
+    return Response(written(value), status, headers, media_type=JSON)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what a route declares of its problems."""
+    return {
+        status: {
+            "description": _MEANINGS[status],
+            "content": {
+                CONTENT_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}
+            },
+        }
+        for status in statuses
+    }
+
+
+READ_PROBLEMS = problem_responses(401, 403, 404, 422, 503)
+BODY_PROBLEMS = problem_responses(400, 401, 403, 404, 413, 415, 422, 429, 503)
+WRITE_PROBLEMS = BODY_PROBLEMS | problem_responses(409, 507)

@@ -1,0 +1,48 @@
+"""Is the process alive, is it ready, what does it count."""
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from service.answers import Health, Readiness
+from service.dependencies import may_read, service_of
+from service.responses import json_response, problem_responses
+from service.startup import Progress
+
+router = APIRouter(tags=["health"])
+metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
+
+
+def _readiness(progress: Progress) -> dict[str, object]:
+    return {"phase": progress.phase, "loaded": progress.loaded, "total": progress.total}
+
+
+@router.get("/livez", response_model=Health)
+async def livez(request: Request) -> Response:
+    """Tell that the process answers."""
+    return json_response({"status": "ok", "phase": service_of(request).startup.progress.phase})
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz(request: Request) -> Response:
+    """Tell the same as /livez."""
+    return await livez(request)
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+async def readyz(request: Request) -> Response:
+    """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
+    progress = service_of(request).startup.progress
+    if progress.phase == "ready":
+        return json_response(_readiness(progress))
+    return json_response(_readiness(progress), 503, headers={"Retry-After": "1"})
+
+
+@metrics_router.get(
+    "/metrics",
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    | problem_responses(401, 403),
+    response_class=Response,
+)
+def metrics(request: Request) -> Response:
+    """Counters in Prometheus' text form."""
+    service = service_of(request)
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

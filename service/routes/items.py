@@ -1,0 +1,119 @@
+"""Items: store, show, page through, delete."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+import index as ix
+from service import parsing
+from service.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
+from service.dependencies import Service, may_read, may_write, service_of
+from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from service.routing import JsonRoute
+from service.schemas import DeleteItemsBody, PageParams, PutItemsBody
+from service.searching import payload_json, vector_json
+
+_PREFIX = "/v1/collections/{name}/items"
+paging = APIRouter(
+    prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS
+)
+reading = APIRouter(
+    prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)  # fmt: skip
+writing = APIRouter(
+    prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_write)], responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)  # fmt: skip
+
+
+def _require_few(sent: list[Any], service: Service, name: str) -> None:
+    most = service.settings.max_items_per_request
+    if len(sent) > most:
+        raise ix.InvalidParameter(expected=f"at most {most}", got=str(len(sent)), loc=(name,))
+
+
+def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": item.id}
+    if with_vector:
+        shown["vector"] = vector_json(item.vector)
+    shown["payload"] = payload_json(item.payload)
+    return shown
+
+
+@writing.put("", response_model=WriteAnswer)
+async def put_items(request: Request, name: str, body: PutItemsBody) -> Response:
+    """Store items, all or nothing; the answer means they are on disk."""
+    service = service_of(request)
+    collection = service.collection(name)
+    _require_few(body.items, service, "items")
+
+    def work() -> ix.WriteResult:
+        batch = parsing.items(body.items, collection.space, parsing.Limits.of(service.settings))
+        try:
+            return collection.put(batch, body.mode)
+        except ix.InvalidVector as error:
+            raise parsing.within(error, "items", "vector") from None
+
+    if not body.items:
+        return json_response({"inserted": 0, "updated": 0})
+    result = await service.workers.writes.run(work)
+    return json_response({"inserted": result.inserted, "updated": result.updated})
+
+
+@writing.post("/delete", response_model=DeleteAnswer)
+async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Response:
+    """Delete items by their ids, or all that a filter permits."""
+    service = service_of(request)
+    collection = service.collection(name)
+    if (body.ids is None) == (body.filter is None):
+        got = "neither" if body.ids is None else "both"
+        raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
+    if body.ids is not None:
+        _require_few(body.ids, service, "ids")
+        deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
+        return json_response({"deleted": deleted})
+    where, _ = parsing.condition(body.filter)
+    deleted = await service.workers.writes.run(collection.delete_where, where)
+    return json_response({"deleted": deleted})
+
+
+@paging.get("", response_model=PageAnswer)
+async def page_items(
+    request: Request, name: str, params: Annotated[PageParams, Query()]
+) -> Response:
+    """Show a page of items in a stable order."""
+    service = service_of(request)
+    most = service.settings.max_page_limit
+    if params.limit > most:
+        raise ix.InvalidParameter(expected=f"at most {most}", got=str(params.limit), loc=("limit",))
+    collection = service.collection(name)
+
+    def work() -> Response:
+        page = collection.page(
+            limit=params.limit, cursor=params.cursor, with_vector=params.with_vector
+        )
+        items = [_item(item, with_vector=params.with_vector) for item in page.items]
+        return json_response({"items": items, "next_cursor": page.next_cursor})
+
+    return await service.workers.searches.run(work)
+
+
+@reading.get("/{item_id:path}", response_model=ItemAnswer)
+async def show_item(request: Request, name: str, item_id: str) -> Response:
+    """Show one item as it was sent."""
+    service = service_of(request)
+    collection = service.collection(name)
+    item = await service.workers.searches.run(collection.get, parsing.item_id(item_id))
+    return json_response(_item(item, with_vector=True))
+
+
+@writing.delete("/{item_id:path}", status_code=204)
+async def delete_item(request: Request, name: str, item_id: str) -> Response:
+    """Delete one item."""
+    service = service_of(request)
+    collection = service.collection(name)
+    text = parsing.item_id(item_id)
+    if not await service.workers.writes.run(collection.delete, [text]):
+        raise ix.ItemNotFound(text)
+    return Response(status_code=204)

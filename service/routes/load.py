@@ -1,0 +1,213 @@
+"""Loading a stream of items."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+import index as ix
+from service import bodies, problems
+from service.answers import LoadAnswer
+from service.dependencies import Service, may_write, service_of
+from service.errors import UnsupportedMediaType
+from service.loading.arrow import ArrowRows
+from service.loading.job import Account, Load, LoadFailed
+from service.loading.ndjson import NdjsonRows
+from service.loading.npy import NpyRows
+from service.loading.rows import Rows
+from service.loading.source import BodyPipe, ByteReader, Source, bounded, inflated
+from service.parsing import Limits
+from service.responses import WRITE_PROBLEMS, json_response
+from service.schemas import LoadParams
+from service.searching import written
+from service.settings import Settings
+
+router = APIRouter(
+    prefix="/v1/collections/{name}", tags=["items"], dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+)  # fmt: skip
+
+_log = logging.getLogger(__name__)
+_ENCODINGS: Final = ("", "identity", "gzip")
+_PIPE_BYTES: Final = 8 << 20
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+_BODIES: Final = {
+    "required": True,
+    "content": {
+        bodies.NDJSON: {
+            "schema": {"type": "string", "description": "One item a line."},
+            "example": '{"id": "c", "vector": [0.5, 0, 0, 1], "payload": {"label": 1}}\n',
+        },
+        bodies.NPY: _BINARY,
+        bodies.ARROW: _BINARY,
+    },
+}
+
+
+class _Run:
+    """One load under way: the body flows to its thread, what happens there comes back as events.
+
+    Attributes
+    ----------
+    events : queue
+        Rows committed and rejected so far, a pair a commit; None at the end.
+    """
+
+    def __init__(self, request: Request, service: Service, load: Load) -> None:
+        self._request = request
+        self._service = service
+        self._load = load
+        self._pipe = BodyPipe(_PIPE_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self.events: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
+
+    async def finish(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
+        """Load everything.
+
+        Raises
+        ------
+        LoadFailed, QueueFull
+        """
+        feeder = asyncio.create_task(self._feed())
+        try:
+            return await self._service.workers.loads.run(self._work, chunks)
+        finally:
+            self._pipe.abort()
+            feeder.cancel()
+            await asyncio.gather(feeder, return_exceptions=True)
+            self.events.put_nowait(None)
+
+    async def _feed(self) -> None:
+        try:
+            async for chunk in self._request.stream():
+                await self._pipe.put(chunk)
+        except ClientDisconnect:
+            self._pipe.abort()
+        else:
+            self._pipe.end()
+
+    def _work(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
+        return self._load.run(chunks(self._pipe.take), self._report)
+
+    def _report(self, committed: int, rejected: int) -> None:
+        self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
+
+
+class _Lines(Response):
+    """Lines sent as they come, while the request's body is still being read."""
+
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type=bodies.NDJSON)
+        self._lines = lines
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the lines."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for line in self._lines:
+            await send({"type": "http.response.body", "body": line, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@router.post("/load", response_model=LoadAnswer, openapi_extra={"requestBody": _BODIES})
+async def load(request: Request, name: str, params: Annotated[LoadParams, Query()]) -> Response:
+    """Store a stream of items of any length, committed a chunk at a time.
+
+    With `Accept: application/x-ndjson` one line `{"committed", "rejected"}` a chunk, then the
+    summary (with an `error` when the load ended early); otherwise the summary alone.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    chunks = _reader(request, params, service.settings)
+    run = _Run(
+        request, service,
+        Load(collection, params.mode, params.on_error, service.settings.max_rejected_listed),
+    )  # fmt: skip
+    if bodies.NDJSON not in request.headers.get("accept", ""):
+        try:
+            account = await run.finish(chunks)
+        except LoadFailed as failed:
+            service.metrics.loaded_rows.inc(failed.account.committed)
+            return problems.response(failed.error, **_progress(failed))
+        service.metrics.loaded_rows.inc(account.committed)
+        return json_response(account.summary())
+    task = asyncio.create_task(run.finish(chunks))
+    first = await run.events.get()
+    if first is None and task.done() and isinstance(error := task.exception(), LoadFailed):
+        return problems.response(error.error, **_progress(error))
+    return _Lines(_told(first, run, task, service))
+
+
+async def _told(
+    first: tuple[int, int] | None, run: _Run, task: asyncio.Task[Account], service: Service
+) -> AsyncIterator[bytes]:
+    """Yield a line a commit and the summary."""
+    event = first
+    try:
+        while event is not None:
+            yield written({"committed": event[0], "rejected": event[1]}) + b"\n"
+            event = await run.events.get()
+        try:
+            account, more = await task, {}
+        except LoadFailed as failed:
+            account, more = failed.account, {"error": problems.document(failed.error)}
+        service.metrics.loaded_rows.inc(account.committed)
+        yield written(account.summary() | more) + b"\n"
+    finally:
+        task.cancel()
+
+
+def _progress(failed: LoadFailed) -> dict[str, Any]:
+    """Return what a problem says besides: what the load had stored, and the row it ended at."""
+    error, account = failed.error, failed.account
+    told: dict[str, Any] = {
+        "committed": account.committed,
+        "inserted": account.inserted,
+        "updated": account.updated,
+        "rejected_count": account.rejected_count,
+    }
+    if failed.row is not None:
+        told["row"] = failed.row
+    if problems.kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("a load failed", exc_info=error)
+    return told
+
+
+def _reader(
+    request: Request, params: LoadParams, settings: Settings
+) -> Callable[[Source], Iterable[Rows]]:
+    """Return what turns the body's bytes into chunks of rows.
+
+    Raises
+    ------
+    UnsupportedMediaType, BodyTooLarge, InvalidParameter
+    """
+    kind = bodies.require_media_type(request, bodies.NDJSON, bodies.NPY, bodies.ARROW)
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        raise UnsupportedMediaType(encoding, ["Content-Encoding gzip or identity"])
+    if params.id_start is not None and kind != bodies.NPY:
+        raise ix.InvalidParameter(
+            expected=f"no such parameter for {kind}", got=str(params.id_start), loc=("id_start",)
+        )
+    if settings.max_load_bytes is not None:
+        bodies.refuse_announced(request, settings.max_load_bytes)
+    limits = Limits.of(settings)
+    rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
+
+    def chunks(source: Source) -> Iterable[Rows]:
+        plain = bounded(inflated(source, encoding), settings.max_load_bytes)
+        if kind == bodies.NDJSON:
+            return NdjsonRows(plain, limits, rows, size, settings.max_line_bytes)
+        reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
+        if kind == bodies.NPY:
+            start = params.id_start or 0
+            return NpyRows(reader, start, rows, size, max_row_bytes=settings.max_line_bytes)
+        return ArrowRows(reader, limits, rows, size)
+
+    return chunks

@@ -1,0 +1,55 @@
+"""Near-duplicate pairs."""
+
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
+
+import index as ix
+from service import bodies
+from service.answers import PairAnswer
+from service.dependencies import may_read, service_of
+from service.responses import BODY_PROBLEMS
+from service.routing import JsonRoute
+from service.schemas import PairsBody
+from service.searching import written
+
+router = APIRouter(
+    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS, route_class=JsonRoute,
+)  # fmt: skip
+_LINES_A_PIECE = 1000
+
+
+@router.post(
+    "/pairs",
+    response_class=Response,
+    responses={200: {"content": {bodies.NDJSON: {"schema": PairAnswer.model_json_schema()}}}},
+)
+async def pairs(request: Request, name: str, body: PairsBody) -> Response:
+    """Find the pairs of items at least so similar, most similar first; one line a pair."""
+    service = service_of(request)
+    collection = service.collection(name)
+    _check(body)
+
+    def work() -> list[tuple[str, str, float]]:
+        return list(
+            collection.pairs(min_score=body.min_score, recall=body.recall, limit=body.limit)
+        )
+
+    found = await service.workers.searches.run(work)
+    return StreamingResponse(_lines(found), media_type=bodies.NDJSON)
+
+
+def _check(body: PairsBody) -> None:
+    for name, value in (("min_score", body.min_score), ("recall", body.recall)):
+        if not 0 < value <= 1:
+            raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
+    if body.limit is not None and body.limit < 1:
+        raise ix.InvalidParameter(expected="at least 1", got=str(body.limit), loc=("limit",))
+
+
+async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
+    for first in range(0, len(found), _LINES_A_PIECE):
+        piece = found[first : first + _LINES_A_PIECE]
+        yield b"".join(written({"a": a, "b": b, "score": s}) + b"\n" for a, b, s in piece)

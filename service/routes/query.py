@@ -1,0 +1,144 @@
+"""Queries: one, and many at once."""
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+import index as ix
+from service import bodies, parsing, searching
+from service.answers import BatchAnswer, QueryAnswer
+from service.dependencies import Service, may_read, service_of
+from service.loading.npy import read_matrix
+from service.loading.source import ByteReader
+from service.responses import BODY_PROBLEMS, json_response
+from service.routing import JsonRoute
+from service.schemas import BatchBody, BatchParams, QueryBody
+
+router = APIRouter(
+    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS, route_class=JsonRoute,
+)  # fmt: skip
+batch_router = APIRouter(
+    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+)  # fmt: skip
+
+
+@router.post("/query", response_model=QueryAnswer)
+async def query(request: Request, name: str, body: QueryBody) -> Response:
+    """Find the stored items most similar to a vector, or to a stored item."""
+    service = service_of(request)
+    collection = service.collection(name)
+    asked = parsing.query(body, collection.space, parsing.Limits.of(service.settings))
+
+    def work() -> tuple[dict[str, Any], ix.Explanation]:
+        start = time.perf_counter()
+        result = searching.search(collection, asked)[0]
+        seconds = time.perf_counter() - start
+        return searching.answer(collection, asked, result, seconds), result.explanation
+
+    (answer, found), _ = await service.workers.search(
+        (name, asked.pace), searching.entries(collection), work, may_block=asked.may_block
+    )
+    service.metrics.searched(found.method, found.candidates, found.scored)
+    return json_response(answer)
+
+
+_BATCH_BODIES = {
+    "required": True,
+    "content": {
+        bodies.JSON: {
+            "schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"},
+        },
+        bodies.NPY: {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "description": "An (n, dim) array; what its queries ask for stands in the URL.",
+            }
+        },
+    },
+}
+
+
+@batch_router.post(
+    "/query/batch", response_model=BatchAnswer, openapi_extra={"requestBody": _BATCH_BODIES}
+)
+async def query_batch(
+    request: Request, name: str, params: Annotated[BatchParams, Query()]
+) -> Response:
+    """Answer many queries at once: JSON, or a matrix as `.npy`."""
+    service = service_of(request)
+    collection = service.collection(name)
+    kind = bodies.require_media_type(request, bodies.JSON, bodies.NPY)
+    bodies.require_plain(request)
+    if kind == bodies.JSON and params.model_fields_set:
+        raise ix.InvalidParameter(
+            expected="parameters inside each query of a JSON body",
+            got="some in the URL", loc=(min(params.model_fields_set),),
+        )  # fmt: skip
+    body = await bodies.read(request, service.settings.max_body_bytes)
+
+    def work() -> Response:
+        if kind == bodies.JSON:
+            return _answer_json(service, collection, body)
+        return _answer_matrix(service, collection, body, params)
+
+    return await service.workers.searches.run(work)
+
+
+def _require_few(count: int, service: Service) -> None:
+    most = service.settings.max_queries_per_request
+    if count > most:
+        raise ix.InvalidParameter(
+            expected=f"at most {most} queries", got=str(count), loc=("queries",)
+        )
+
+
+def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
+    sent = bodies.parse(BatchBody, body)
+    _require_few(len(sent.queries), service)
+    queries = parsing.batch(sent, collection.space, parsing.Limits.of(service.settings))
+    start = time.perf_counter()
+    found = searching.search_batch(collection, queries)
+    seconds = (time.perf_counter() - start) / max(1, len(found))
+    return _answers(service, collection, queries, found, seconds)
+
+
+def _answer_matrix(
+    service: Service, collection: ix.StoredCollection, body: bytes, params: BatchParams
+) -> Response:
+    chunks = [body]
+    reader = ByteReader(
+        lambda: chunks.pop() if chunks else b"", max_read_bytes=service.settings.max_body_bytes
+    )
+    array = read_matrix(reader, max_bytes=service.settings.max_body_bytes)
+    _require_few(len(array), service)
+    try:
+        rows = collection.space.from_dense(array)
+    except ix.InvalidVector as error:
+        raise parsing.within(error, "queries", "vector") from None
+    asked = parsing.matrix(rows, params, parsing.Limits.of(service.settings))
+    start = time.perf_counter()
+    found = searching.search(collection, asked) if len(rows) else []
+    seconds = (time.perf_counter() - start) / max(1, len(found))
+    return _answers(service, collection, [asked] * len(found), found, seconds)
+
+
+def _answers(
+    service: Service,
+    collection: ix.StoredCollection,
+    queries: list[parsing.Query],
+    found: list[ix.QueryResult],
+    seconds: float,
+) -> Response:
+    """Return the answers to a batch; ``seconds`` is the mean of one query."""
+    for result in found:
+        explanation = result.explanation
+        service.metrics.searched(explanation.method, explanation.candidates, explanation.scored)
+    results = [
+        searching.answer(collection, asked, result, seconds)
+        for asked, result in zip(queries, found, strict=True)
+    ]
+    return json_response({"results": results})

@@ -1,0 +1,1 @@
+"""The similarity of two vectors, without a collection."""

@@ -1,0 +1,114 @@
+"""Queries through the index, and their answers as JSON."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+import index as ix
+from service.parsing import Query
+
+JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
+
+
+def search(collection: ix.StoredCollection, query: Query) -> list[ix.QueryResult]:
+    """Return one result a query.
+
+    Raises
+    ------
+    BackendNotFound, ItemNotFound, InvalidParameter
+    """
+    if query.vectors is None:
+        if query.item_id is None:  # pragma: no cover  # parsing lets no such query through
+            raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got="neither")
+        around = collection.search_around(
+            query.item_id, query.params, where=query.where, backend=query.backend
+        )
+        return [around]
+    return collection.search(
+        query.vectors, query.params, where=query.where, backend=query.backend, rerank=query.rerank
+    )
+
+
+def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> list[ix.QueryResult]:
+    """Return one result a query, in order; queries that ask for the same are searched together.
+
+    Raises
+    ------
+    See `search`; what concerns an item names the query.
+    """
+    results: list[ix.QueryResult | None] = [None] * len(queries)
+    groups: dict[Hashable, list[int]] = {}
+    for number, query in enumerate(queries):
+        if query.vectors is None:
+            results[number] = search(collection, query)[0]
+        else:
+            groups.setdefault(query.group, []).append(number)
+    for numbers in groups.values():
+        rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
+        one = queries[numbers[0]]
+        found = collection.search(
+            ix.concatenate(rows), one.params, where=one.where, backend=one.backend,
+            rerank=one.rerank,
+        )  # fmt: skip
+        for number, result in zip(numbers, found, strict=True):
+            results[number] = result
+    return [result for result in results if result is not None]
+
+
+def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of two
+    """Return a vector so that its numbers are written as float32 are: 0.1, not 0.10000000149."""
+    if isinstance(vector, dict):
+        return {
+            "indices": vector["indices"],
+            "values": np.asarray(vector["values"], np.float32),
+        }
+    return None if vector is None else np.asarray(vector, np.float32)
+
+
+def payload_json(payload: bytes | None) -> orjson.Fragment | None:
+    """Return a stored payload as a piece of JSON that is written as it is."""
+    return None if payload is None else orjson.Fragment(payload)
+
+
+def answer(
+    collection: ix.StoredCollection, query: Query, result: ix.QueryResult, seconds: float
+) -> dict[str, Any]:
+    """Return one query's answer, ready to be written as JSON."""
+    hits: list[dict[str, Any]] = [{"id": hit.id, "score": hit.score} for hit in result.hits]
+    if query.with_payload:
+        for hit, found in zip(hits, result.hits, strict=True):
+            hit["payload"] = payload_json(found.payload)
+    if query.with_vector:
+        for hit, vector in zip(hits, collection.vectors(result.hits), strict=True):
+            hit["vector"] = vector_json(vector)
+    if not query.explain:
+        return {"hits": hits}
+    return {"hits": hits, "explain": explain(result.explanation, seconds)}
+
+
+def explain(found: ix.Explanation, seconds: float) -> dict[str, Any]:
+    """Return what a query cost."""
+    return {
+        "method": found.method,
+        "bands": found.bands,
+        "depth": found.depth,
+        "candidates": found.candidates,
+        "scored": found.scored,
+        "beam": found.beam,
+        "expected_recall": found.expected_recall,
+        "seconds": seconds,
+    }
+
+
+def written(value: object) -> bytes:
+    """Return JSON; numpy arrays are lists."""
+    return orjson.dumps(value, option=JSON_OPTIONS)
+
+
+def entries(collection: ix.StoredCollection, typical_nonzeros: int = 64) -> int:
+    """Return about how many numbers a scan of the collection reads."""
+    dim = collection.config.dim
+    dense = collection.config.form == "dense" and dim is not None
+    return len(collection) * (dim if dense and dim is not None else typical_nonzeros)

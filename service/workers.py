@@ -1,0 +1,129 @@
+"""Where work is done: short searches on the event loop, everything else in bounded pools."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from service.errors import QueueFull
+
+T = TypeVar("T")
+
+_ENTRIES_PER_SECOND: Final = 1e9
+"""First guess of a scan's speed (float32 entries), until a search has been timed."""
+_MAX_KEYS: Final = 4096
+
+
+class Pace:
+    """How long searches of a kind take: a recent average, a cautious guess before the first."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[object, float] = {}
+
+    def expected(self, key: object, entries: int) -> float:
+        """Return the seconds to expect of a search of this kind over so many stored entries."""
+        return self._seconds.get(key, entries / _ENTRIES_PER_SECOND)
+
+    def record(self, key: object, seconds: float) -> None:
+        """Take note of a search; one slow case weighs little, a lasting change shows soon."""
+        before = self._seconds.get(key)
+        if before is None:
+            if len(self._seconds) >= _MAX_KEYS:
+                self._seconds.clear()
+            before = seconds
+        self._seconds[key] = before + (seconds - before) / 4
+
+
+class Pool:
+    """Threads with a bounded queue before them."""
+
+    def __init__(self, name: str, *, threads: int, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._waiting = 0
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"gcws-{name}")
+
+    @property
+    def waiting(self) -> int:
+        """Calls running or waiting."""
+        return self._waiting
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
+        """Call a function in a thread.
+
+        Raises
+        ------
+        QueueFull
+            As many calls as permitted run or wait already.
+        """
+        if self._waiting >= self._limit:
+            raise QueueFull(self._name, self._limit)
+        self._waiting += 1
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+            # A request that ends early must not free a place its thread still takes.
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                self._waiting -= 1
+            else:
+                future.add_done_callback(self._leave)
+
+    def _leave(self, _future: object) -> None:
+        self._waiting -= 1
+
+    def close(self) -> None:
+        """Wait for the calls that run; drop those that wait."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Workers:
+    """The pools of one application."""
+
+    def __init__(
+        self, *, threads: int | None, max_queue: int, max_loads: int, inline_seconds: float
+    ) -> None:
+        count = threads or os.cpu_count() or 1
+        self.searches = Pool("searches", threads=count, limit=max_queue)
+        self.writes = Pool("writes", threads=max(2, count), limit=max_queue)
+        self.loads = Pool("loads", threads=max_loads, limit=max_loads)
+        self.pace = Pace()
+        self._inline_seconds = inline_seconds
+
+    async def search(
+        self, key: object, entries: int, function: Callable[[], T], *, may_block: bool = False
+    ) -> tuple[T, float]:
+        """Call a search, here when it should be short, else in a thread.
+
+        Parameters
+        ----------
+        key : hashable
+            Searches of one key take about the same time.
+        entries : int
+            Stored entries a scan would read.
+        function : callable
+        may_block : bool
+            It may read files: never on the event loop.
+
+        Returns
+        -------
+        answer, seconds
+        """
+        if not may_block and self.pace.expected(key, entries) <= self._inline_seconds:
+            answer, seconds = _timed(function)
+        else:
+            answer, seconds = await self.searches.run(_timed, function)
+        self.pace.record(key, seconds)
+        return answer, seconds
+
+    def close(self) -> None:
+        """Wait for all threads."""
+        for pool in (self.loads, self.writes, self.searches):
+            pool.close()
+
+
+def _timed(function: Callable[[], T]) -> tuple[T, float]:
+    start = time.perf_counter()
+    return function(), time.perf_counter() - start
