@@ -1,12 +1,13 @@
 """How fast this machine reads memory: a sum over an array far larger than its caches."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from benchmarks.timing import in_threads, median_seconds
+from benchmarks.timing import in_threads
 
 BYTES: Final = 512 * 2**20
 
@@ -20,8 +21,8 @@ def _sum(values: NDArray[np.float32]) -> np.float32:
     return np.float32(total)
 
 
-def read_bytes_per_second(threads: int, *, bytes_: int = BYTES) -> float:
-    """Return the read bandwidth of ``threads`` threads, each summing its share of one array."""
-    values: NDArray[Any] = np.ones(bytes_ // 4, np.float32)
+def reading(threads: int) -> Callable[[], object]:
+    """Return a work that reads ``BYTES`` of memory, each thread its share."""
+    values: NDArray[Any] = np.ones(BYTES // 4, np.float32)
     shares = np.array_split(values, threads)
-    return bytes_ / median_seconds(in_threads(lambda i: _sum(shares[i]), threads), repeats=9)
+    return in_threads(lambda i: _sum(shares[i]), threads)

@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.bandwidth import read_bytes_per_second
+from benchmarks.bandwidth import BYTES, reading
 from benchmarks.datasets import DataSet, load
 from benchmarks.engine import Engine, one_by_one
 from benchmarks.report import Table, arguments
@@ -56,9 +56,10 @@ def add_row(table: Table, data: DataSet, threads: int) -> None:
         for query in singles:
             engine.search(query, params)
 
-    single, together, l1, jaccard = interleaved(
+    single, read, together, l1, jaccard = interleaved(
         [
             in_threads(one_at_a_time, threads),
+            reading(threads),
             lambda: team.search(batch, params),
             faiss_search(stored, held_out, faiss.METRIC_L1),
             faiss_search(
@@ -69,9 +70,9 @@ def add_row(table: Table, data: DataSet, threads: int) -> None:
     )
     rate, batch_rate = QUERIES * threads / single, QUERIES / together
     rivals = QUERIES / l1, JACCARD_QUERIES / jaccard
-    read, memory = rate * stored.nbytes, read_bytes_per_second(threads)
+    scanned, memory = rate * stored.nbytes, BYTES / read
     table.add(
-        data.name, f"{threads}", rate, read / 1e9, memory / 1e9, f"{read / memory:.2f}",
+        data.name, f"{threads}", rate, scanned / 1e9, memory / 1e9, f"{scanned / memory:.2f}",
         batch_rate, rivals[0], f"{batch_rate / rivals[0]:.1f} ×",
         rivals[1], f"{batch_rate / rivals[1]:,.0f} ×",
     )  # fmt: skip

@@ -162,30 +162,38 @@ def loads(table: Table, server: Server, dense: Vectors, sparse: Vectors) -> None
     table.add("memory for both", f"{grown / 2**20:,.0f} MiB", "", "", "")
 
 
-def query_rates(table: Table, port: int, dense: Vectors, sparse: Vectors) -> None:
+def hold_out(port: int, name: str, count: int) -> None:
+    """Delete the first items of a collection, so that queries by them are of vectors not stored."""
+    connection = Connection(port)
+    ids = [str(row) for row in range(count)]
+    connection.ask("POST", f"{collection(name)}/items/delete", {"ids": ids})
+    connection.close()
+
+
+def query_rates(table: Table, port: int, name: str, vectors: Vectors) -> None:
     """Measure queries beside an endpoint that parses the same body and returns a constant."""
-    for name, vectors in ((DENSE, dense), (SPARSE, sparse)):
-        asked = queries(vectors, f"{collection(name)}/query")
-        nothing = queries(vectors, f"{collection(name)}/constant")
-        client.run(port, asked, seconds=1)
-        runs = [(client.run(port, asked), client.run(port, nothing)) for _ in range(3)]
-        ours = sorted((run for run, _ in runs), key=lambda run: run.rate)[1]
-        constant = statistics.median(run.rate for _, run in runs)
-        table.add(
-            f"queries/s, {name}",
-            f"{ours.rate:,.0f} (p50 {ours.p50_seconds * 1e3:.2f} ms, "
-            f"p99 {ours.p99_seconds * 1e3:.2f} ms)",
-            f"{constant:,.0f} parsed and answered with a constant",
-            f"{ours.rate / constant:.2f}",
-            "at least 0.5" if name == DENSE else "",
-        )
+    asked = queries(vectors, f"{collection(name)}/query")
+    nothing = queries(vectors, f"{collection(name)}/constant")
+    hold_out(port, name, len(asked))
+    client.run(port, asked, seconds=1)
+    runs = [(client.run(port, asked), client.run(port, nothing)) for _ in range(3)]
+    ours = sorted((run for run, _ in runs), key=lambda run: run.rate)[1]
+    constant = statistics.median(run.rate for _, run in runs)
+    table.add(
+        f"queries/s, {name}",
+        f"{ours.rate:,.0f} (p50 {ours.p50_seconds * 1e3:.2f} ms, "
+        f"p99 {ours.p99_seconds * 1e3:.2f} ms)",
+        f"{constant:,.0f} parsed and answered with a constant",
+        f"{ours.rate / constant:.2f}",
+        "at least 0.5",
+    )
 
 
 def batch_rate(table: Table, port: int, dense: Vectors) -> None:
     """Measure queries in one ``.npy`` body."""
     connection = Connection(port)
     request = request_bytes(
-        "POST", f"{collection(DENSE)}/query/batch", npy(dense[:1000]), "application/x-npy"
+        "POST", f"{collection(DENSE)}/query/batch", npy(dense[:QUERIES]), "application/x-npy"
     )
 
     def ask() -> None:
@@ -193,8 +201,8 @@ def batch_rate(table: Table, port: int, dense: Vectors) -> None:
         connection.receive()
 
     ask()
-    rate = 1000 / statistics.median(_seconds(ask) for _ in range(3))
-    table.add(f"queries/s, {DENSE}, 1,000 in one .npy body", f"{rate:,.0f}", "", "", "")
+    rate = QUERIES / statistics.median(_seconds(ask) for _ in range(3))
+    table.add(f"queries/s, {DENSE}, {QUERIES} in one .npy body", f"{rate:,.0f}", "", "", "")
     connection.close()
 
 
@@ -230,7 +238,8 @@ def stages(table: Table, folder: Path, options: argparse.Namespace) -> Iterator[
         inserts(table, server, folder, dense)
     yield "queries"
     with serving(folder / "data", program=CONSTANT) as server:
-        query_rates(table, server.port, dense, sparse)
+        query_rates(table, server.port, DENSE, dense)
+        query_rates(table, server.port, SPARSE, sparse)
         batch_rate(table, server.port, dense)
 
 
@@ -244,7 +253,7 @@ def main() -> None:
     table.notes.append(
         f"Client: {client.CONNECTIONS} keep-alive connections from one process on the same "
         "machine. The constant comes from the same application and settings, after the same "
-        "parsing and checking of the same body. Queries ask for 10 hits at recall 0.9."
+        "body was parsed. Queries ask for 10 hits at recall 0.9, by vectors that are not stored."
     )
     table.publish(options, threads="1 server process, 1 client process")
 

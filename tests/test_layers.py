@@ -1,0 +1,171 @@
+"""Which module may import which: the arrows of the design, held here and checked with ``ast``."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dockerfile import REPOSITORY
+
+FOUNDATIONS = {"arrays", "batches", "errors", "hits", "params"}
+"""Types of arrays, vectors, hits, errors and parameters: importable from all but kernels."""
+
+KERNEL_FOUNDATIONS = {"arrays"}
+"""Names of array types: all that kernels take from outside."""
+
+ARROWS: dict[str, set[str]] = {
+    "catalog": {"backends", "collection", "directory", "filters", "hashing", "store", "writes"},
+    "writes": {"collection", "filters", "ids", "payloads", "store"},
+    "store": {"directory"},
+    "directory": set(),
+    "collection": {"backends", "columns", "filters", "rows", "vectors"},
+    "filters": {"columns"},
+    "columns": set(),
+    "ids": set(),
+    "payloads": set(),
+    "warmup": {"backends", "rows", "similarity", "vectors"},
+    "backends": {
+        "bands", "hashing", "inverted", "pairs", "parallel", "scan", "search", "tables",
+    },
+    "search": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
+    "pairs": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
+    "scan": {"inverted", "kernels", "parallel"},
+    "inverted": {"kernels"},
+    "tables": {"kernels", "parallel"},
+    "bands": {"hashing", "kernels"},
+    "hashing": {"kernels"},
+    "similarity": {"kernels", "scan", "vectors"},
+    "rows": set(),
+    "vectors": {"kernels"},
+    "parallel": set(),
+    "kernels": set(),
+    "batches": {"kernels"},
+    "hits": set(),
+    "params": set(),
+    "errors": set(),
+    "arrays": set(),
+}  # fmt: skip
+"""Module or folder of index, and what of index it may import besides the foundations.
+
+``index/__init__`` is the public face and may import all of them.
+"""
+
+
+def sources(package: str) -> Iterator[tuple[Path, ast.Module]]:
+    """Yield every module below a top-level folder, parsed."""
+    for path in sorted((REPOSITORY / package).rglob("*.py")):
+        yield path, ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted names a module imports, members of ``from`` imports included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise AssertionError(f"relative import of {node.module}")
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+
+
+def part(path: Path) -> str:
+    """Return the module or folder of index a file belongs to: ``backends`` for backends/gcws.py."""
+    first = path.relative_to(REPOSITORY / "index").parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def top(name: str) -> str:
+    """Return the first word of a dotted name."""
+    return name.partition(".")[0]
+
+
+def decorated(tree: ast.Module) -> bool:
+    """Whether some function is compiled by numba."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    text = (
+        ast.unparse(decorator) for function in functions for decorator in function.decorator_list
+    )
+    return any(
+        name.startswith(("njit", "jit", "numba.", "vectorize", "intrinsic")) for name in text
+    )
+
+
+@pytest.mark.parametrize("path", [path for path, _ in sources("index")], ids=str)
+def test_index_imports_only_along_the_arrows(path: Path) -> None:
+    ours = part(path)
+    foundations = KERNEL_FOUNDATIONS if ours == "kernels" else FOUNDATIONS
+    if not ours:
+        return
+    permitted = ARROWS[ours] | foundations | {ours}
+    names = imported(ast.parse(path.read_text()))
+    reached = {name.split(".")[1] for name in names if top(name) == "index"}
+    assert reached <= permitted
+
+
+def test_the_arrows_name_modules_that_exist() -> None:
+    parts = {part(path) for path, _ in sources("index")} - {""}
+    assert set(ARROWS) == parts
+    assert set().union(*ARROWS.values()) <= parts
+
+
+def test_store_and_collection_never_see_each_other() -> None:
+    assert "collection" not in ARROWS["store"]
+    assert "store" not in ARROWS["collection"]
+
+
+def test_the_arrows_have_no_cycle() -> None:
+    remaining = {name: set(targets) for name, targets in ARROWS.items()}
+    while free := {name for name, targets in remaining.items() if not targets & set(remaining)}:
+        remaining = {name: targets for name, targets in remaining.items() if name not in free}
+    assert not remaining
+
+
+def test_index_knows_nothing_of_http() -> None:
+    web = {"fastapi", "starlette", "uvicorn", "httpx", "service"}
+    assert not {path: reached for path, tree in sources("index") if (reached := tops(tree) & web)}
+
+
+def test_service_takes_the_index_by_its_public_names_alone() -> None:
+    for path, tree in sources("service"):
+        names = {name for name in imported(tree) if top(name) == "index"}
+        assert all(name.count(".") <= 1 for name in names), (path, names)
+
+
+def test_service_knows_nothing_of_numba_or_sql() -> None:
+    hidden = {"numba", "llvmlite", "sqlite3", "sqlite_utils"}
+    found = {path: tops(tree) & hidden for path, tree in sources("service")}
+    assert not {path: reached for path, reached in found.items() if reached}
+
+
+def test_sql_is_spoken_by_the_store_alone() -> None:
+    speakers = {
+        part(path) for path, tree in sources("index") if tops(tree) & {"sqlite3", "sqlite_utils"}
+    }
+    assert speakers <= {"store"}
+
+
+@pytest.mark.parametrize("package", ["index", "service"])
+def test_nobody_imports_benchmarks_or_tests(package: str) -> None:
+    for path, tree in sources(package):
+        assert not tops(tree) & {"benchmarks", "tests"}, path
+
+
+def test_compiled_functions_live_in_kernels() -> None:
+    elsewhere = [
+        path for path, tree in sources("index") if decorated(tree) and part(path) != "kernels"
+    ]
+    assert not elsewhere
+    assert not [path for path, tree in sources("service") if decorated(tree)]
+
+
+def test_nothing_persists_objects() -> None:
+    for package in ("index", "service"):
+        for path, tree in sources(package):
+            assert not tops(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, path
+
+
+def tops(tree: ast.Module) -> set[str]:
+    """Return the top-level packages a module imports."""
+    return {top(name) for name in imported(tree)}
