@@ -169,9 +169,8 @@ class _Scanner:
         return 2.0 * (longest + 8) * _EPSILON
 
     def _least(self, queries: VectorBatch) -> np.float32:
-        if self._min_score == 0:
-            return np.float32(0)
-        return np.float32(max(0.0, self._min_score - 2 * self.tolerance(queries)))
+        # Below 0 where no least score is set: rounding can make a score of 0 negative.
+        return np.float32(self._min_score - 2 * self.tolerance(queries))
 
     def offer(
         self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: _Heaps

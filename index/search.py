@@ -13,7 +13,7 @@ from index.bands import BandPlan
 from index.batches import VectorBatch
 from index.hits import Explanation, RowHits, RowView
 from index.inverted import InvertedIndex
-from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, probe
+from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
 from index.parallel import Workers
 from index.params import SearchParams
 from index.scan import rescored, scan
@@ -106,13 +106,17 @@ class TableSearch:
         # Classical banding probes what it has; only a proof must not be cut short by cost.
         limits = scan_cost if plan.prefix else np.full(m, np.inf)
 
+        rule = Rule(
+            depths=plan.depths, tables=plan.bands, step=plan.step, floor=plan.floor,
+            allowed=1.0 - params.recall, least=float(params.min_score),
+        )  # fmt: skip
+
         def run(first: int, last: int) -> None:
             part = queries[first:last]
             probe(
                 part.dense, part.indptr, part.slots, part.values, part.norms, keys[first:last],
                 skip[first:last], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                vectors.norms, view.permitted, self.tables.addresses, plan.depths, plan.bits,
-                plan.floor, plan.step, 1.0 - params.recall, params.min_score,
+                vectors.norms, view.permitted, self.tables.addresses, plan.bits, rule,
                 limits[first:last], row_cost,
                 scores[first:last], rows[first:last], sizes[first:last], counters[first:last],
                 recall[first:last],

@@ -15,8 +15,8 @@ from index.errors import InvalidVector
 from index.kernels.norms import dense_norms, sparse_norms, transform_rows
 from index.params import MAX_DIM, CollectionConfig, Form, Transform
 
-MAX_NORM: Final = 1e38
-"""Largest L1 norm of a vector: sums of two must stay finite in float32."""
+MAX_NORM: Final = 8e37
+"""Largest L1 norm of a vector: two norms and a distance of two must sum to a finite float32."""
 
 __all__ = ["RawBatch", "SparseVector", "VectorBatch", "VectorSpace", "concatenate"]
 

@@ -14,7 +14,7 @@ on the hash, and by then at least the recall asked for is found in the mean, for
 Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -38,6 +38,33 @@ _VISIT_NANOSECONDS = 4.0
 """Measured cost of looking at one key of a prefix range."""
 
 
+class Rule(NamedTuple):
+    """When a search may stop.
+
+    Attributes
+    ----------
+    depths : int
+        Greatest depth of a key.
+    tables : int
+        L.
+    step : int
+        Samples that one unit of depth stands for.
+    floor : float
+        Chance that a kept sample of unrelated vectors matches.
+    allowed : float
+        1 - recall.
+    least : float
+        min_score.
+    """
+
+    depths: int
+    tables: int
+    step: int
+    floor: float
+    allowed: float
+    least: float
+
+
 @njit(cache=True, nogil=True)
 def _power(base: float, exponent: int) -> float:
     result = 1.0
@@ -50,72 +77,49 @@ def _power(base: float, exponent: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _miss(score: float, floor: float, step: int, depth: int, done: int, tables: int) -> float:
-    p = _power(score + (1.0 - score) * floor, step)
+def _miss(score: float, rule: Rule, depth: int, done: int) -> float:
+    p = _power(score + (1.0 - score) * rule.floor, rule.step)
     deep = _power(p, depth)
-    return _power(1.0 - deep, done) * _power(1.0 - deep * p, tables - done)
+    missed = _power(1.0 - deep, done)
+    if depth < rule.depths:  # at the greatest depth the other tables are not probed yet
+        missed *= _power(1.0 - deep * p, rule.tables - done)
+    return missed
 
 
 @njit(cache=True, nogil=True)
-def rule_holds(
-    scores: Float32s,
-    size: int,
-    least: float,
-    floor: float,
-    step: int,
-    depth: int,
-    done: int,
-    tables: int,
-    allowed: float,
-) -> bool:
+def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> bool:
     """Return whether the mean of miss over the best hits is at most ``allowed``.
 
     Parameters
     ----------
     scores : (limit,) float32
         Scores of the hits, the first ``size`` of them valid.
-    least : float
-        min_score: places not filled are charged as items of this similarity; at 0 they are
-        charged in full.
-    floor : float
-        Chance that a kept sample of unrelated vectors matches.
-    step : int
-        Samples that one unit of depth stands for.
-    depth, done, tables : int
-        ``done`` of ``tables`` are finished at ``depth``, the others at depth + 1.
-    allowed : float
-        1 - recall.
+        Places not filled are charged as items of similarity ``rule.least``; at 0 in full.
+    rule : Rule
+    depth, done : int
+        ``done`` tables are finished at ``depth``, the others at depth + 1.
     """
     limit = scores.shape[0]
-    budget = allowed * limit
+    budget = rule.allowed * limit
     missed = 0.0
     if size < limit:
-        empty = _miss(least, floor, step, depth, done, tables) if least > 0.0 else 1.0
+        empty = _miss(rule.least, rule, depth, done) if rule.least > 0.0 else 1.0
         missed = (limit - size) * empty
     for i in range(size):
         if missed > budget:
             return False
-        missed += _miss(max(np.float64(scores[i]), least), floor, step, depth, done, tables)
+        missed += _miss(max(np.float64(scores[i]), rule.least), rule, depth, done)
     return missed <= budget
 
 
 @njit(cache=True, nogil=True)
-def mean_miss(
-    scores: Float32s,
-    size: int,
-    least: float,
-    floor: float,
-    step: int,
-    depth: int,
-    done: int,
-    tables: int,
-) -> float:
-    """Return the mean of miss over the hits found; parameters are those of `rule_holds`."""
+def mean_miss(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> float:
+    """Return the mean of miss over the hits found; see `rule_holds`."""
     if size == 0:
         return 1.0
     missed = 0.0
     for i in range(size):
-        missed += _miss(max(np.float64(scores[i]), least), floor, step, depth, done, tables)
+        missed += _miss(max(np.float64(scores[i]), rule.least), rule, depth, done)
     return missed / size
 
 
@@ -187,12 +191,8 @@ def probe(
     norms: Float32s,
     permitted: UInt8s,
     segments: Int64s,
-    depths: int,
     bits: int,
-    floor: float,
-    step: int,
-    allowed: float,
-    least: float,
+    rule: Rule,
     scan_nanoseconds: Float64s,
     row_nanoseconds: float,
     out_scores: Float32s,
@@ -233,7 +233,8 @@ def probe(
     out_recall : (m,) float64, written in place
         Expected share of items as similar as the hits that was found.
     """
-    tables = query_keys.shape[1]
+    tables = rule.tables
+    least = rule.least
     dense = rows.shape[1] > 0
     width = rows.shape[1]
     left = np.empty((segments.shape[0], tables), np.int64)
@@ -268,7 +269,7 @@ def probe(
         seen = 0
         candidates = 0
         answered = False
-        depth = depths
+        depth = rule.depths
         done = 0
         while depth > 0:
             shift = np.uint64(64 - depth * bits)
@@ -323,7 +324,7 @@ def probe(
                         if score >= least and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
                 done += 1
-                if rule_holds(scores, size, least, floor, step, depth, done, tables, allowed):
+                if rule_holds(scores, size, rule, depth, done):
                     answered = True
                     break
             if answered or depth == 1:
@@ -331,9 +332,7 @@ def probe(
             depth -= 1
             # The depth at which the rule will hold if no better hit turns up: what will it cost?
             needed = depth
-            while needed > 0 and not rule_holds(
-                scores, size, least, floor, step, needed, tables, tables, allowed
-            ):
+            while needed > 0 and not rule_holds(scores, size, rule, needed, tables):
                 needed -= 1
             if needed == 0 and (size == limit or least > 0.0):
                 break
@@ -345,7 +344,7 @@ def probe(
         out_sizes[m] = size
         # A search broken off between depths has finished the one before.
         reached = depth if done < tables or answered or depth == 1 else depth + 1
-        out_recall[m] = 1.0 - mean_miss(scores, size, least, floor, step, reached, done, tables)
+        out_recall[m] = 1.0 - mean_miss(scores, size, rule, reached, done)
         out_counters[m, DEPTH] = depth
         out_counters[m, TABLES] = tables
         out_counters[m, CANDIDATES] = candidates

@@ -1,0 +1,270 @@
+"""All collections of a data directory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from index.directory import DataDirectory, bytes_of, check_name, no_space_is_disk_full
+from index.errors import (
+    CollectionExists,
+    CollectionLoading,
+    CollectionNotFound,
+    DamagedFile,
+    IncompatibleFile,
+    InvalidInput,
+    StoreError,
+)
+from index.hashing import ALGORITHM_VERSION
+from index.params import CollectionConfig
+from index.store import Durability, Identity, Store
+from index.stored import StoredCollection
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One line of the list of collections."""
+
+    name: str
+    items: int
+    dim: int | None
+    backends: list[str]
+    bytes_on_disk: int
+    bytes_in_memory: int
+
+
+class _Closing(Exception):  # noqa: N818 - no error: the way out of a load that is not wanted
+    pass
+
+
+class Catalog:
+    """The collections of one directory, owned by this process while open.
+
+    Made by `open`; `load` then reads what is there.
+    """
+
+    def __init__(
+        self, directory: DataDirectory, durability: Durability, threads: int | None
+    ) -> None:
+        self._directory = directory
+        self._durability: Durability = durability
+        self._threads = threads
+        # Held by whoever makes, drops or loads collections; finding one takes no lock.
+        self._changing = threading.RLock()
+        self._closing = False
+        self._found: dict[str, StoredCollection | StoreError | None] = dict.fromkeys(
+            directory.names()
+        )
+
+    @classmethod
+    def open(
+        cls, directory: Path, *, durability: Durability = "full", threads: int | None = None
+    ) -> Catalog:
+        """Take possession of a directory, made when it does not exist.
+
+        Parameters
+        ----------
+        directory : Path
+        durability : {"full", "normal"}
+            Whether a write is on the disk when it returns, or only safe from a crash of the
+            process.
+        threads : int or None
+            Threads for kernels; None takes as many as the process may use.
+
+        Raises
+        ------
+        DirectoryLocked
+            Another process, which it names, has it.
+        """
+        return cls(DataDirectory(directory), durability, threads)
+
+    def load(self, progress: Progress | None = None) -> None:
+        """Read all collections; one whose file fails is kept in `failures`, the others load.
+
+        Parameters
+        ----------
+        progress : callable
+            Is told a collection's name, the items loaded so far, and the items of all files.
+        """
+        with self._changing:
+            stores = self._opened()
+            total = sum(count for _, count in stores.values())
+            done = 0
+
+            def report(name: str, count: int) -> None:
+                nonlocal done
+                done += count
+                if progress is not None:
+                    progress(name, done, total)
+                if self._closing:
+                    raise _Closing
+
+            try:
+                while stores and not self._closing:
+                    name, (store, _) = stores.popitem()
+                    self._found[name] = self._loaded(store, report)
+            except _Closing:
+                pass
+            finally:
+                for store, _ in stores.values():
+                    store.close()
+
+    def _opened(self) -> dict[str, tuple[Store, int]]:
+        """Open the files not yet loaded; return them with their numbers of rows, last name first."""
+        stores: dict[str, tuple[Store, int]] = {}
+        for name, found in sorted(self._found.items(), reverse=True):
+            if found is not None:
+                continue
+            try:
+                store = Store(self._directory.file(name), name, durability=self._durability)
+            except StoreError as error:
+                self._found[name] = error
+                continue
+            try:
+                stores[name] = store, len(store)
+            except StoreError as error:
+                store.close()
+                self._found[name] = error
+        return stores
+
+    def _loaded(
+        self, store: Store, report: Callable[[str, int], None]
+    ) -> StoredCollection | StoreError:
+        try:
+            collection = StoredCollection(store, _config_of(store), threads=self._threads)
+            collection.load(lambda count: report(store.name, count))
+        except StoreError as error:
+            store.close()
+            return error
+        except BaseException:
+            store.close()
+            raise
+        return collection
+
+    @property
+    def failures(self) -> dict[str, StoreError]:
+        """Why some files cannot be used, by collection."""
+        return {
+            name: found
+            for name, found in self._found.copy().items()
+            if isinstance(found, StoreError)
+        }
+
+    def list(self) -> list[Summary]:
+        """Return the collections that can be used, by name."""
+        found = sorted(self._found.copy().items())
+        return [_summary(entry) for _, entry in found if isinstance(entry, StoredCollection)]
+
+    def create(self, name: str, config: CollectionConfig) -> tuple[StoredCollection, bool]:
+        """Return the collection of this name, and whether it was made just now.
+
+        Raises
+        ------
+        InvalidParameter
+            The name is none.
+        CollectionExists
+            With another configuration.
+        CollectionLoading, DamagedFile, IncompatibleFile
+            It exists, and cannot be used.
+        DiskFull
+        """
+        check_name(name)
+        if name in self._found:  # also while others load
+            return self._same(name, config), False
+        with self._changing:
+            if name in self._found:
+                return self._same(name, config), False
+            if self._closing:
+                raise CollectionNotFound(name)
+            collection = self._create(name, config)
+            self._found[name] = collection
+            return collection, True
+
+    def _same(self, name: str, config: CollectionConfig) -> StoredCollection:
+        found = self.get(name)
+        if found.config != config:
+            raise CollectionExists(name)
+        return found
+
+    def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
+        try:
+            with no_space_is_disk_full(name):
+                identity = Identity(config.to_dict(), ALGORITHM_VERSION)
+                Store.create(self._directory.unfinished(name), name, identity)
+                self._directory.publish(name)
+        except BaseException:
+            self._directory.discard(name)
+            raise
+        store = Store(self._directory.file(name), name, durability=self._durability)
+        return StoredCollection(store, config, threads=self._threads)
+
+    def get(self, name: str) -> StoredCollection:
+        """Return a collection.
+
+        Raises
+        ------
+        CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
+        """
+        try:
+            found = self._found[name]
+        except KeyError:
+            raise CollectionNotFound(name) from None
+        if found is None:
+            raise CollectionLoading(name)
+        if isinstance(found, StoreError):
+            raise found.with_traceback(None)
+        return found
+
+    def drop(self, name: str) -> None:
+        """Remove a collection and its file, be it damaged.
+
+        Raises
+        ------
+        CollectionNotFound, CollectionLoading
+        """
+        with self._changing:
+            if name not in self._found:
+                raise CollectionNotFound(name)
+            found = self._found[name]
+            if found is None:
+                raise CollectionLoading(name)
+            if isinstance(found, StoredCollection):
+                found.close()
+            self._directory.remove(name)
+            del self._found[name]
+
+    def close(self) -> None:
+        """Finish writes being made, close all files and give the directory up."""
+        self._closing = True
+        with self._changing:
+            for found in self._found.values():
+                if isinstance(found, StoredCollection):
+                    found.close()
+            self._found.clear()
+            self._directory.close()
+
+
+def _config_of(store: Store) -> CollectionConfig:
+    identity = store.identity
+    if identity.algorithm_version != ALGORITHM_VERSION:
+        raise IncompatibleFile(
+            store.name, f"hashes of version {ALGORITHM_VERSION}",
+            f"hashes of version {identity.algorithm_version}",
+        )  # fmt: skip
+    try:
+        return CollectionConfig.from_dict(identity.config)
+    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+        raise DamagedFile(store.name, f"its configuration is unreadable ({error!r})") from error
+
+
+def _summary(collection: StoredCollection) -> Summary:
+    described = collection.describe()
+    return Summary(
+        name=described.name, items=described.items, dim=described.config.dim,
+        backends=[backend.name for backend in described.backends],
+        bytes_on_disk=described.bytes_on_disk, bytes_in_memory=described.bytes_in_memory,
+    )  # fmt: skip

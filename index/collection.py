@@ -1,0 +1,396 @@
+"""Items in memory: ids, vectors, payloads and their index, seen through immutable views.
+
+One writer at a time changes a collection (the caller sees to it); readers take ``view`` once and
+use nothing else, so they never wait and never see half a change. Rows are numbered in the order in
+which they were put, the order of the keys they come with; an update gives its item a new row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from index.arrays import AnyArray, Float64s, Int64s, UInt8s, UInt64s
+from index.backends import make_backend
+from index.backends.protocol import Explanation, RowHits, RowView
+from index.columns import Columns
+from index.errors import InvalidParameter
+from index.params import CollectionConfig, SearchParams
+from index.rows import GrowingRows
+from index.vectors import RawBatch, VectorBatch, VectorSpace
+
+if TYPE_CHECKING:
+    from index.filters import Filter
+
+COMPACTION_ROWS: Final = 4096
+"""Dead rows are left alone up to this many, and while there are no more of them than live ones."""
+
+_LEAST_CAPACITY: Final = 64
+_BYTES_PER_ID: Final = 49 + 8 + 104
+"""A short string, its place in the list, its place in the dictionary of rows."""
+_BYTES_PER_PAYLOAD: Final = 33
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatch:
+    """Items as sent.
+
+    Attributes
+    ----------
+    ids : list of str
+    vectors : RawBatch
+    payloads : list of bytes or None
+        Compact JSON text of an object (`index.payloads.encode_payload`); None without one.
+
+    Raises
+    ------
+    InvalidParameter
+        The three are not of one length.
+    """
+
+    ids: list[str]
+    vectors: RawBatch
+    payloads: list[bytes | None]
+
+    def __post_init__(self) -> None:
+        """Check that the columns match."""
+        lengths = len(self.ids), len(self.vectors), len(self.payloads)
+        if len(set(lengths)) != 1:
+            raise InvalidParameter(
+                expected="as many ids as vectors and payloads",
+                got="{} ids, {} vectors, {} payloads".format(*lengths),
+            )
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All a reader sees.
+
+    Attributes
+    ----------
+    vectors : VectorBatch
+        All n rows, dead ones included.
+    alive : (n,) uint8
+        1 for a row whose item has not been deleted or updated since.
+    count : int
+        Number of ones.
+    keys : (n,) int64
+        Rising.
+    ids : list of str
+        By row; shared with later views, so it may be longer than n.
+    payloads : list of bytes or None
+        By row; shared as ``ids`` is.
+    columns : Columns
+        Of ``payloads``.
+    state : object
+        The backend's index of the n rows.
+    version : int
+        Rises with every change.
+    """
+
+    vectors: VectorBatch
+    alive: UInt8s
+    count: int
+    keys: Int64s
+    ids: list[str]
+    payloads: list[bytes | None]
+    columns: Columns
+    state: Any
+    version: int
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An item found.
+
+    Attributes
+    ----------
+    id : str
+    score : float
+    payload : bytes or None
+        JSON text.
+    row : int
+        In ``view``.
+    view : View
+        What was searched.
+    """
+
+    id: str
+    score: float
+    payload: bytes | None
+    row: int
+    view: View = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The hits of one query, by falling score, equal scores by id."""
+
+    hits: list[Hit]
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Vectors transformed, and what their index is made of; needs no lock to make."""
+
+    vectors: VectorBatch
+    codes: UInt64s
+
+
+class Collection:
+    """The items of one collection, in memory.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+    """
+
+    def __init__(self, config: CollectionConfig, *, threads: int | None = None) -> None:
+        self.config = config
+        self.space = VectorSpace.of(config)
+        self.backend = make_backend(config, threads=threads)
+        # Held for the moment in which the ids and the view change, never for work.
+        self._names = threading.Lock()
+        self._row_of: dict[str, int] = {}
+        self._text_bytes = 0
+        self._reset(GrowingRows(config.form, config.dim), [], [])
+        self.view = self._view(self.backend.empty(), 0, 0)
+
+    def _reset(self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None]) -> None:
+        self._rows = rows
+        self._ids = ids
+        self._payloads = payloads
+        self._columns = Columns(payloads)
+        self._alive = np.ones(len(ids), np.uint8)
+        self._keys = np.empty(len(ids), np.int64)
+
+    def _view(self, state: object, count: int, version: int) -> View:
+        n = len(self._rows)
+        return View(
+            vectors=self._rows.view(), alive=self._alive[:n], count=count, keys=self._keys[:n],
+            ids=self._ids, payloads=self._payloads, columns=self._columns, state=state,
+            version=version,
+        )  # fmt: skip
+
+    def encode(self, vectors: RawBatch) -> Encoded:
+        """Transform and hash vectors; any thread.
+
+        Raises
+        ------
+        InvalidVector
+            The transform leaves nothing of a vector.
+        """
+        prepared = self.space.prepare(vectors)
+        return Encoded(prepared, self.backend.encode(prepared))
+
+    # Writing: one thread at a time.
+
+    def rows_of(self, ids: Iterable[str]) -> list[int]:
+        """Return the rows of those ids that there are."""
+        return [row for row in map(self._row_of.get, ids) if row is not None]
+
+    def keys_of(self, ids: Iterable[str]) -> list[int | None]:
+        """Return the key of each id, None where there is no such item."""
+        keys = self.view.keys
+        return [None if row is None else int(keys[row]) for row in map(self._row_of.get, ids)]
+
+    def put(
+        self,
+        ids: Sequence[str],
+        payloads: Sequence[bytes | None],
+        encoded: Encoded,
+        *,
+        keys: range | Sequence[int],
+        replaced: Sequence[int] = (),
+    ) -> None:
+        """Add items.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Distinct; the items that have one of them are at the rows ``replaced``.
+        payloads : sequence of bytes or None
+        encoded : Encoded
+        keys : sequence of int
+            Rising, and above all before.
+        replaced : sequence of int
+        """
+        before, n = len(self._rows), len(self._rows) + len(ids)
+        self._rows.append(encoded.vectors)
+        self._ids.extend(ids)
+        self._payloads.extend(payloads)
+        self._text_bytes += _text_bytes(ids, payloads)
+        self._keys = _with_room(self._keys, before, n)
+        self._keys[before:n] = keys
+        self._alive = _with_room(self._alive, before, n)
+        if replaced:
+            self._alive = self._alive.copy()  # readers hold the old one
+            self._alive[list(replaced)] = 0
+        self._alive[before:n] = 1
+        state = self.backend.extend(self.view.state, self._rows.view(), encoded.codes)
+        view = self._view(state, self.view.count + len(ids) - len(replaced), self.view.version + 1)
+        found = dict(zip(ids, range(before, n), strict=True))
+        with self._names:
+            self._row_of.update(found)
+            self.view = view
+        self._compact_if_due()
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Remove the items of some live, distinct rows."""
+        self._alive = self._alive.copy()  # readers hold the old one
+        self._alive[list(rows)] = 0
+        view = self._view(self.view.state, self.view.count - len(rows), self.view.version + 1)
+        with self._names:
+            for row in rows:
+                del self._row_of[self._ids[row]]
+            self.view = view
+        self._compact_if_due()
+
+    def _compact_if_due(self) -> None:
+        dead = len(self.view) - self.view.count
+        if dead > max(COMPACTION_ROWS, self.view.count):
+            self.compact()
+
+    def compact(self) -> None:
+        """Forget dead rows; the others keep their order."""
+        old = self.view
+        kept = np.flatnonzero(old.alive)
+        new_rows = np.full(len(old), -1, np.int64)
+        new_rows[kept] = np.arange(len(kept))
+        rows = kept.tolist()
+        keys = old.keys[kept]
+        self._reset(
+            self._rows.take(kept), [old.ids[row] for row in rows],
+            [old.payloads[row] for row in rows],
+        )  # fmt: skip
+        self._keys[:] = keys
+        self._text_bytes = _text_bytes(self._ids, self._payloads)
+        state = self.backend.renumber(old.state, self._rows.view(), new_rows)
+        view = self._view(state, len(rows), old.version + 1)
+        row_of = dict(zip(self._ids, range(len(rows)), strict=True))
+        with self._names:
+            self._row_of = row_of
+            self.view = view
+
+    # Reading: any thread.
+
+    def locate(self, item_id: str) -> tuple[View, int | None]:
+        """Return a view, and the row of an item in it."""
+        with self._names:
+            return self.view, self._row_of.get(item_id)
+
+    def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
+        """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
+        if where is None:
+            return view.alive, view.count
+        mask = where.mask(view.columns, len(view)) & view.alive
+        return mask, int(np.count_nonzero(mask))
+
+    def search(
+        self,
+        view: View,
+        queries: VectorBatch,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        skip: Int64s | None = None,
+    ) -> list[QueryResult]:
+        """Return the hits of each query.
+
+        Parameters
+        ----------
+        view : View
+        queries : VectorBatch
+        params : SearchParams
+        where : Filter or None
+        skip : (m,) int64 or None
+            A row each query must not return, or -1.
+        """
+        mask, count = self.permitted(view, where)
+        row_view = RowView(view.vectors, mask, count)
+        found = self.backend.search(view.state, row_view, queries, params, skip)
+        return [_result(view, hits, params.limit) for hits in found]
+
+    def pairs(
+        self, view: View, *, min_score: float, recall: float
+    ) -> tuple[Int64s, Int64s, Float64s]:
+        """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
+        row_view = RowView(view.vectors, view.alive, view.count)
+        return self.backend.pairs(view.state, row_view, min_score=min_score, recall=recall)
+
+    def raw(self, view: View, rows: Int64s) -> RawBatch | None:
+        """Return vectors as they were sent, None when the transform has changed them."""
+        if not self.space.transform.is_identity:
+            return None
+        vectors = view.vectors
+        if vectors.form == "dense":
+            return RawBatch("dense", dense=vectors.dense[rows, : self.space.dim])
+        chosen = vectors[rows]
+        signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
+        return RawBatch(
+            "sparse", indptr=chosen.indptr, indices=(chosen.slots >> 1).astype(np.int32),
+            values=chosen.values * signs,
+        )  # fmt: skip
+
+    def page(self, view: View, *, after: int, limit: int) -> Int64s:
+        """Return the first ``limit`` live rows whose keys are above ``after``."""
+        start = int(np.searchsorted(view.keys, after, side="right"))
+        found: list[Int64s] = []
+        wanted = limit
+        while wanted and start < len(view):
+            stop = min(len(view), start + 2 * wanted + _LEAST_CAPACITY)
+            live = start + np.flatnonzero(view.alive[start:stop])[:wanted]
+            found.append(live)
+            wanted -= len(live)
+            start = stop
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def nbytes(self) -> int:
+        """Return about how many bytes of memory the collection holds."""
+        view = self.view
+        return (
+            self._rows.nbytes + self._alive.nbytes + self._keys.nbytes + self._text_bytes
+            + view.columns.nbytes + self.backend.nbytes(view.state)
+        )  # fmt: skip
+
+
+def _result(view: View, found: RowHits, limit: int) -> QueryResult:
+    rows: list[int] = found.rows.tolist()
+    negated: list[float] = (-found.scores).tolist()
+    ids, payloads = view.ids, view.payloads
+    ranked = sorted(zip(negated, [ids[row] for row in rows], rows, strict=True))
+    hits = [
+        Hit(item_id, -score, payloads[row], row, view) for score, item_id, row in ranked[:limit]
+    ]
+    return QueryResult(hits, found.explanation)
+
+
+def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
+    texts = [payload for payload in payloads if payload is not None]
+    return (
+        sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
+        + sum(map(len, texts)) + _BYTES_PER_PAYLOAD * len(texts)
+    )  # fmt: skip
+
+
+def _with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
+    if wanted <= len(array):
+        return array
+    grown = np.empty(max(wanted, 2 * len(array), _LEAST_CAPACITY), array.dtype)
+    grown[:used] = array[:used]
+    return grown

@@ -1,0 +1,403 @@
+"""A collection in memory and its file as one thing: what is written is in both, or in neither."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from index.arrays import UInt16s
+from index.backends import GcwsBackend
+from index.collection import Collection, Encoded, Hit, ItemBatch, QueryResult, View
+from index.errors import (
+    BackendNotFound,
+    DamagedFile,
+    InvalidInput,
+    InvalidParameter,
+    ItemNotFound,
+)
+from index.hashing import ALGORITHM_VERSION, Signatures
+from index.params import CollectionConfig, Encoding, SearchParams
+from index.store import FORMAT_VERSION, Chunk, Store
+from index.vectors import RawBatch, VectorBatch
+from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blobs
+
+if TYPE_CHECKING:
+    from index.filters import Filter
+
+JsonVector = list[float] | dict[str, list[Any]]
+
+_MAX_KEY: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """An item as sent.
+
+    Attributes
+    ----------
+    id : str
+    vector : list or dict or None
+        As the API shows it; None where it was not asked for.
+    payload : bytes or None
+        JSON text.
+    """
+
+    id: str
+    vector: JsonVector | None
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some items in the order in which they were put, and where the next page starts."""
+
+    items: list[StoredItem]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendDescription:
+    """One search method of a collection."""
+
+    name: str
+    kind: str
+    primary: bool
+    bytes_in_memory: int
+    stats: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """All there is to know of a collection.
+
+    Attributes
+    ----------
+    rows : int
+        Rows in memory, those of deleted items included until the next compaction.
+    versions : dict
+        Of the file format, the hash and SQLite.
+    """
+
+    name: str
+    config: CollectionConfig
+    items: int
+    rows: int
+    bytes_in_memory: int
+    bytes_on_disk: int
+    backends: list[BackendDescription]
+    versions: dict[str, str]
+
+
+class StoredCollection:
+    """A collection of items that outlive the process.
+
+    Parameters
+    ----------
+    store : Store
+        Open; its rows are read by `load`.
+    config : CollectionConfig
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+    """
+
+    def __init__(
+        self, store: Store, config: CollectionConfig, *, threads: int | None = None
+    ) -> None:
+        self.name = store.name
+        self.config = config
+        self._store = store
+        self._memory = Collection(config, threads=threads)
+        self._writer = Writer(store, self._memory)
+        self.space = self._memory.space
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._memory.view.count
+
+    # Writing
+
+    def load(self, progress: Callable[[int], None] | None = None) -> None:
+        """Read all rows of the file; to be called once, before anything else.
+
+        Parameters
+        ----------
+        progress : callable
+            Is told how many items have been read since it was last called.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        for chunk in self._store.chunks():
+            try:
+                encoded = self._decode(chunk)
+            except (ValueError, InvalidInput) as error:
+                raise DamagedFile(self.name, f"rows from {chunk.keys[0]}: {error}") from error
+            self._memory.put(chunk.ids, chunk.payloads, encoded, keys=chunk.keys)
+            if progress is not None:
+                progress(len(chunk.ids))
+
+    def _decode(self, chunk: Chunk) -> Encoded:
+        codes = codes_from_blobs(chunk.codes, self._memory.backend.code_width)
+        vectors = self.space.prepare(self.space.from_blobs(chunk.vectors))
+        sound = np.isfinite(vectors.norms) & (vectors.norms > 0)
+        if not sound.all():
+            raise ValueError(f"{np.count_nonzero(~sound)} rows hold no vectors")
+        return Encoded(vectors, codes)
+
+    def put(self, items: ItemBatch, mode: Mode = "upsert") -> WriteResult:
+        """Put items, all or none; on return they are on the disk and found by new searches.
+
+        Parameters
+        ----------
+        items : ItemBatch
+            Where an id comes twice, "upsert" takes the last.
+        mode : {"upsert", "insert"}
+
+        Raises
+        ------
+        InvalidId, InvalidVector
+        ItemExists
+            The mode is "insert" and there is such an item, or an id comes twice.
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
+        write = Put.of(items, mode, self._memory)
+        self._writer.make(write)
+        return write.result
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete those items that there are, and return how many there were."""
+        write = Delete(list(dict.fromkeys(ids)))
+        self._writer.make(write)
+        return write.deleted
+
+    def delete_where(self, where: Filter) -> int:
+        """Delete all items whose payloads pass a filter, and return how many did."""
+        view = self._memory.view
+        where.mask(view.columns, len(view))  # builds the columns while others may still write
+        write = Delete((), where)
+        self._writer.make(write)
+        return write.deleted
+
+    def close(self) -> None:
+        """Finish the write being made, refuse others, and close the file."""
+        self._writer.close()
+
+    # Reading
+
+    def get(self, item_id: str) -> StoredItem:
+        """Return an item.
+
+        Raises
+        ------
+        ItemNotFound
+        """
+        view, row = self._memory.locate(item_id)
+        if row is None:
+            raise ItemNotFound(item_id)
+        raw = self._memory.raw(view, np.array([row]))
+        if raw is not None:
+            return StoredItem(item_id, self.space.to_json(raw, 0), view.payloads[row])
+        record = self._store.fetch([item_id]).get(item_id)
+        if record is None:  # deleted since
+            raise ItemNotFound(item_id)
+        return StoredItem(item_id, self._from_blob(record.vector), record.payload)
+
+    def _from_blob(self, blob: bytes) -> JsonVector:
+        return self.space.to_json(self.space.from_blobs([blob]), 0)
+
+    def page(
+        self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
+    ) -> Page:
+        """Return items in the order in which they were put; an update puts an item anew.
+
+        Parameters
+        ----------
+        limit : int
+        cursor : str or None
+            ``next_cursor`` of the page before; None for the first page.
+        with_vector : bool
+
+        Raises
+        ------
+        InvalidParameter
+            No such cursor was handed out, or the limit is below 1.
+        """
+        if limit < 1:
+            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        after = _key_of(cursor)
+        if with_vector and not self.space.transform.is_identity:
+            return self._page_from_store(after, limit)
+        view = self._memory.view
+        rows = self._memory.page(view, after=after, limit=limit + 1)
+        shown = rows[:limit]
+        vectors: list[JsonVector | None] = [None] * len(shown)
+        raw = self._memory.raw(view, shown) if with_vector else None
+        if raw is not None:
+            vectors = [self.space.to_json(raw, place) for place in range(len(shown))]
+        items = [
+            StoredItem(view.ids[row], vector, view.payloads[row])
+            for row, vector in zip(shown.tolist(), vectors, strict=True)
+        ]
+        more = len(rows) > limit
+        return Page(items, str(view.keys[shown[-1]]) if more else None)
+
+    def _page_from_store(self, after: int, limit: int) -> Page:
+        records = self._store.page(after=after, limit=limit + 1)
+        shown = records[:limit]
+        items = [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in shown]
+        return Page(items, str(shown[-1].key) if len(records) > limit else None)
+
+    def search(
+        self,
+        queries: RawBatch,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        backend: str | None = None,
+        rerank: str = "gmm",
+    ) -> list[QueryResult]:
+        """Return the hits of each query; never waits for a writer.
+
+        Parameters
+        ----------
+        queries : RawBatch
+        params : SearchParams
+        where : Filter or None
+            Which items may be returned, by payload.
+        backend : str or None
+            Name of the search method; None for the primary one.
+        rerank : {"gmm", "none"}
+            Whether scores are exact; those of the present search methods always are.
+
+        Raises
+        ------
+        BackendNotFound
+        InvalidVector
+            The transform leaves nothing of a query.
+        """
+        self._check_method(backend, rerank)
+        prepared = self.space.prepare(queries)
+        return self._memory.search(self._memory.view, prepared, params, where=where)
+
+    def search_around(
+        self,
+        item_id: str,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        backend: str | None = None,
+        rerank: str = "gmm",
+    ) -> QueryResult:
+        """Return the hits of a stored item's vector, the item itself left out.
+
+        Raises
+        ------
+        ItemNotFound, BackendNotFound
+        """
+        self._check_method(backend, rerank)
+        view, row = self._memory.locate(item_id)
+        if row is None:
+            raise ItemNotFound(item_id)
+        query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
+        return self._memory.search(view, query, params, where=where, skip=skip)[0]
+
+    def _check_method(self, backend: str | None, rerank: str) -> None:
+        if backend not in (None, self._memory.backend.kind):
+            raise BackendNotFound(str(backend))
+        if rerank not in ("gmm", "none"):
+            raise InvalidParameter(expected="'gmm' or 'none'", got=repr(rerank), loc=("rerank",))
+
+    def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
+        """Return the vectors of hits as sent.
+
+        Where a transform keeps them out of memory, an item updated since the search shows its new
+        vector, and one deleted since shows None.
+        """
+        found: list[JsonVector | None] = []
+        if self.space.transform.is_identity:
+            for view, rows in _rows_by_view(hits):
+                raw = self._memory.raw(view, np.array(rows, np.int64))
+                if raw is not None:
+                    found.extend(self.space.to_json(raw, place) for place in range(len(rows)))
+            return found
+        records = self._store.fetch([hit.id for hit in hits])
+        for hit in hits:
+            record = records.get(hit.id)
+            found.append(None if record is None else self._from_blob(record.vector))
+        return found
+
+    def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
+        """Return the samples of vectors, or their b-bit codes.
+
+        Raises
+        ------
+        InvalidParameter
+            The collection does not hash, or there is no such encoding.
+        """
+        backend = self._memory.backend
+        if not isinstance(backend, GcwsBackend):
+            raise InvalidParameter(
+                expected="a collection whose backend is 'gcws'", got=repr(backend.kind),
+                loc=("backend",),
+            )  # fmt: skip
+        return backend.sketch(self.space.prepare(vectors), encoding)
+
+    def pairs(
+        self, *, min_score: float, recall: float = 0.9, limit: int | None = None
+    ) -> list[tuple[str, str, float]]:
+        """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score."""
+        view = self._memory.view
+        a, b, scores = self._memory.pairs(view, min_score=min_score, recall=recall)
+        if limit is not None and limit < len(scores):
+            least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+            kept = scores >= least
+            a, b, scores = a[kept], b[kept], scores[kept]
+        ids = view.ids
+        ranked = sorted(
+            (-score, *sorted((ids[i], ids[j])))
+            for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
+        )
+        return [(first, second, -score) for score, first, second in ranked[:limit]]
+
+    def describe(self) -> Description:
+        """Return all there is to know of the collection."""
+        view, backend = self._memory.view, self._memory.backend
+        primary = BackendDescription(
+            backend.kind, backend.kind, True, backend.nbytes(view.state), backend.stats(view.state)
+        )
+        return Description(
+            name=self.name, config=self.config, items=view.count, rows=len(view),
+            bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
+            backends=[primary],
+            versions={
+                "format": str(FORMAT_VERSION),
+                "algorithm": str(ALGORITHM_VERSION),
+                "sqlite": sqlite3.sqlite_version,
+            },
+        )  # fmt: skip
+
+
+def _rows_by_view(hits: Sequence[Hit]) -> Iterator[tuple[View, list[int]]]:
+    """Yield runs of hits of one view."""
+    start = 0
+    while start < len(hits):
+        view, stop = hits[start].view, start
+        while stop < len(hits) and hits[stop].view is view:
+            stop += 1
+        yield view, [hit.row for hit in hits[start:stop]]
+        start = stop
+
+
+def _key_of(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if cursor.isascii() and cursor.isdecimal() and int(cursor[:20]) <= _MAX_KEY:
+        return int(cursor[:20])
+    raise InvalidParameter(
+        expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)
+    )
