@@ -171,24 +171,55 @@ class Probed:
     scored: set[int]
     depth: int
     probed: int
+    stopped: bool
+    """Whether the rule was met; otherwise everything was probed in vain."""
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """Stop when the expected share of the best ``limit`` items missed so far is small enough.
+
+    A hit is charged what an item of its score is missed with; a place that no hit fills yet is
+    charged as an item of ``min_score``, or in full when that is 0.
+    """
+
+    limit: int
+    recall: float
+    min_score: float = 0.0
+    floor: float = 0.0
+    """Chance that the kept bits of two different samples agree."""
+
+    def missed(self, score: float, place: tuple[int, int], banding: Banding) -> float:
+        """Return the probability that an item of this score is unseen at (depth, probed)."""
+        match = score + (1.0 - score) * self.floor
+        return miss_bound(match, *place, banding.bands, banding.width)
+
+    def holds(
+        self, hits: Sequence[tuple[int, float]], place: tuple[int, int], banding: Banding
+    ) -> bool:
+        """Return whether probing may stop."""
+        empty = self.missed(self.min_score, place, banding) if self.min_score else 1.0
+        charged = [self.missed(score, place, banding) for _, score in hits]
+        total = math.fsum(charged) + (self.limit - len(hits)) * empty
+        return total / self.limit <= 1.0 - self.recall
 
 
 def prefix_search(
     banding: Banding,
     query: Sequence[Hashable],
     rows: Sequence[tuple[Sequence[Hashable], float]],
-    *,
-    limit: int,
-    recall: float,
+    rule: StopRule,
 ) -> Probed:
-    """Probe deep prefixes first; stop when the k-th hit's miss bound is at most 1 - recall.
+    """Probe deep prefixes first, band by band, until the rule lets the search stop.
 
-    ``rows`` holds every row's signature and its exact similarity to the query.
+    ``rows`` holds every row's signature and its exact similarity to the query. The scores of hits
+    count in the rule as they are; hits below ``min_score`` are none.
     """
     seen: set[int] = set()
 
     def top() -> list[tuple[int, float]]:
-        return sorted(((i, rows[i][1]) for i in seen), key=lambda hit: (-hit[1], hit[0]))[:limit]
+        kept = [(i, rows[i][1]) for i in seen if rows[i][1] >= rule.min_score]
+        return sorted(kept, key=lambda hit: (-hit[1], hit[0]))[: rule.limit]
 
     for depth in range(banding.width, 0, -1):
         for band in range(banding.bands):
@@ -196,11 +227,9 @@ def prefix_search(
                 if banding.share_prefix(query, signature, band=band, depth=depth):
                     seen.add(row)
             hits = top()
-            if len(hits) == limit:
-                bound = miss_bound(hits[-1][1], depth, band + 1, banding.bands, banding.width)
-                if bound <= 1.0 - recall:
-                    return Probed(hits, seen, depth, band + 1)
-    return Probed(top(), seen, 1, banding.bands)
+            if rule.holds(hits, (depth, band + 1), banding):
+                return Probed(hits, seen, depth, band + 1, stopped=True)
+    return Probed(top(), seen, 1, banding.bands, stopped=False)
 
 
 def recall_by_score(

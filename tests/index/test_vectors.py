@@ -363,7 +363,7 @@ def test_a_power_that_leaves_float32_is_refused_and_not_stored_as_infinity_or_ze
 
 
 @pytest.mark.parametrize("normalize", ["l1", "l2"])
-@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-20, 1e20, 3e37])
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-20, 1e20, 2e37])
 @pytest.mark.parametrize("dim", [DIM, LARGE_DIM])
 def test_normalising_survives_the_smallest_and_largest_values(
     normalize: Literal["l1", "l2"], size: float, dim: int

@@ -1,0 +1,292 @@
+"""The exact scan: equal to brute force, ties at the limit complete, filters and bounds included."""
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.backends import make_backend
+from index.errors import InvalidVector
+from index.params import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
+from tests import made_data, reference
+from tests.adapters import LARGE_DIM, csr_of, dense_of, signed_rows
+from tests.made_data import Floats, sparse_of
+from tests.searching import Mask, Rows, SmallIndex, all_scores, answer, answers
+from tests.strategies import sparse_vectors
+
+DIM = 10
+RELATIVE = 1e-12
+"""Roundings of some thousand float64 sums."""
+DIMS = [DIM, LARGE_DIM, None]
+BACKENDS: list[BackendParams] = [ExactParams(), GcwsParams(bands=2)]
+Vector = dict[int, float]
+
+
+def rows_of(vectors: list[Vector], dim: int | None) -> Rows:
+    return dense_of(vectors, DIM) if dim == DIM else csr_of(vectors)
+
+
+def index_of(vectors: list[Vector], dim: int | None, backend: BackendParams) -> SmallIndex:
+    return SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(rows_of(vectors, dim))
+
+
+def assert_is_brute_force(
+    found: tuple[list[int], list[float]],
+    truth: list[tuple[int, float]],
+    every: dict[int, float],
+    limit: int,
+) -> None:
+    """Fail unless the hits are the truth and all rows that tie with its last one.
+
+    Scores that differ in the last digits of float64 may stand in either order, or tie.
+    """
+    rows, scores = found
+    assert len(rows) == len(set(rows))
+    assert reference.is_falling(scores)
+    assert [every[row] for row in rows] == pytest.approx(scores, rel=RELATIVE, abs=0)
+    assert scores[:limit] == pytest.approx([score for _, score in truth], rel=RELATIVE, abs=0)
+    if len(truth) == limit:
+        bound = truth[-1][1]
+        surely = {row for row, score in every.items() if score > bound * (1 + RELATIVE)}
+        perhaps = {row for row, score in every.items() if score >= bound * (1 - RELATIVE)}
+        assert surely <= set(rows) <= perhaps
+
+
+few_counts = sparse_vectors(DIM, values=st.sampled_from([-2.0, -1.0, 1.0, 2.0]), max_size=4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dim", DIMS)
+@given(
+    vectors=st.lists(few_counts, min_size=1, max_size=30),
+    query=few_counts,
+    wanted=st.tuples(st.integers(1, 33), st.sampled_from([0.0, 0.2, 1 / 3, 0.5, 0.7, 1.0])),
+    random=st.randoms(use_true_random=False),
+)
+def test_a_scan_is_brute_force_on_data_full_of_ties(
+    backend: BackendParams,
+    dim: int | None,
+    vectors: list[Vector],
+    query: Vector,
+    wanted: tuple[int, float],
+    random: Random,
+) -> None:
+    limit, min_score = wanted
+    n = len(vectors)
+    permitted = np.array([random.random() < 0.6 for _ in vectors], np.uint8)
+    index = index_of(vectors, dim, backend)
+    params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
+    [hits] = index.search(rows_of([query], dim), params, permitted=permitted)
+    mask = permitted.tolist()
+    truth = reference.brute_force(query, vectors, limit=limit, min_score=min_score, permitted=mask)
+    whole = reference.brute_force(query, vectors, limit=n, min_score=min_score, permitted=mask)
+    every = dict(whole)
+    rows, scores = answer(hits)
+    assert scores[:limit] == [score for _, score in truth]
+    complete = [hit for hit in whole if len(whole) <= limit or hit[1] >= truth[-1][1]]
+    assert (rows, scores) == ([row for row, _ in complete], [score for _, score in complete])
+    assert every.keys() >= set(rows)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@given(vectors=st.lists(sparse_vectors(DIM), min_size=1, max_size=12), query=sparse_vectors(DIM))
+def test_a_scan_is_brute_force_on_values_of_every_size(
+    dim: int | None, vectors: list[Vector], query: Vector
+) -> None:
+    index = index_of(vectors, dim, ExactParams())
+    for limit in (1, 3, 20):
+        [hits] = index.search(rows_of([query], dim), SearchParams(limit=limit, recall=1.0))
+        truth = reference.brute_force(query, vectors, limit=limit)
+        every = dict(reference.brute_force(query, vectors, limit=len(vectors)))
+        assert_is_brute_force(answer(hits), truth, every, limit)
+
+
+@pytest.mark.parametrize("dim", [DIM, LARGE_DIM])
+def test_the_largest_vectors_taken_are_scored_right(dim: int) -> None:
+    size = 1e37
+    while True:  # the largest norm that is taken, to 1 %
+        try:
+            index_of([{0: size}], dim, ExactParams())
+        except InvalidVector:
+            size /= 1.01
+            break
+        size *= 1.01
+    # Rows the query shares little with stand behind many that it shares nothing with.
+    strangers = [{1: size}] * 30
+    for near in ({0: size / 5, 4: 4 * size / 5}, {0: size / 2, 3: -size / 2}, {0: size / 90}):
+        vectors = [*strangers, near]
+        index = index_of(vectors, dim, ExactParams())
+        query = {0: float(np.float32(size))}
+        [hits] = index.search(rows_of([query], dim), SearchParams(limit=1, recall=1.0))
+        truth = reference.brute_force(query, signed_rows(index.rows.view()), limit=1)
+        assert_is_brute_force(answer(hits), truth, dict(truth), 1)
+        assert hits.rows.tolist() == [30]
+
+
+def made(kind: str, rng: np.random.Generator, n: int, queries: int) -> tuple[Rows, Rows, int]:
+    """Return rows, queries and the dimension."""
+    if kind == "dense":
+        return *made_data.clustered(rng, n, queries), 24
+    if kind == "near-duplicates":
+        return *made_data.near_duplicates(rng, n, queries), 24
+    return *made_data.counts(rng, n, queries), 400
+
+
+KINDS = ["dense", "near-duplicates", "counts"]
+
+
+def config_of(kind: str, backend: BackendParams) -> CollectionConfig:
+    return CollectionConfig(dim=None if kind == "counts" else 24, backend=backend)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", [[], [1000, 30, 1100, 200, 5], [2900]])
+def test_a_scan_of_thousands_of_rows_is_brute_force(
+    rng: np.random.Generator, kind: str, sizes: list[int], threads: int
+) -> None:
+    rows, queries, dim = made(kind, rng, 3000, 8)
+    index = SmallIndex(config_of(kind, ExactParams()), threads=threads).add(rows, sizes)
+    permitted = (rng.random(3000) < 0.7).astype(np.uint8)
+    truth = all_scores(queries, rows, dim)
+    for limit, min_score in ((1, 0.0), (10, 0.0), (100, 0.3), (3000, 0.5)):
+        params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
+        results = index.search(queries, params, permitted=permitted)
+        assert answers(results) == answers(
+            [index.search(queries[m : m + 1], params, permitted=permitted)[0] for m in range(8)]
+        )
+        for m, hits in enumerate(results):
+            allowed = np.flatnonzero(permitted & (truth[m] >= min_score))
+            every = {int(row): float(truth[m, row]) for row in allowed}
+            best = sorted(every.items(), key=lambda hit: (-hit[1], hit[0]))[:limit]
+            assert_is_brute_force(answer(hits), best, every, limit)
+            assert hits.explanation.method == "scan"
+            assert hits.explanation.expected_recall == 1.0
+            assert hits.explanation.scored == permitted.sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fast_truth_of_these_tests_is_the_slow_one(rng: np.random.Generator, kind: str) -> None:
+    rows, queries, dim = made(kind, rng, 40, 3)
+    index = SmallIndex(config_of(kind, ExactParams())).add(rows)
+    ours = all_scores(queries, rows, dim)
+    slow = [
+        [reference.gmm(query, row) for row in signed_rows(index.prepare(rows))]
+        for query in signed_rows(index.prepare(queries))
+    ]
+    np.testing.assert_allclose(ours, slow, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_a_score_equal_to_the_least_one_wanted_is_wanted(dim: int | None) -> None:
+    # GMM 7/10, 3/10, 1/3, 0.9: fractions float32 rounds down as well as up.
+    for low, high in ((7, 10), (3, 10), (1, 3), (9, 10), (2, 3), (1, 10)):
+        index = index_of([{0: float(low)}, {0: float(high)}, {1: 1.0}], dim, ExactParams())
+        params = SearchParams(limit=3, recall=1.0, min_score=low / high)
+        [hits] = index.search(rows_of([{0: float(high)}], dim), params)
+        assert answer(hits) == ([1, 0], [1.0, low / high])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_a_row_to_skip_is_left_out_and_no_other(
+    rng: np.random.Generator, dim: int | None, backend: BackendParams
+) -> None:
+    vectors = [
+        {int(i): float(rng.standard_normal()) for i in rng.choice(DIM, 5, False)} for _ in range(20)
+    ]
+    index = index_of([*vectors, *vectors], dim, backend)
+    params = SearchParams(limit=5, recall=1.0)
+    results = index.search(rows_of(vectors, dim), params, skip=[*range(19), -1])
+    for row, hits in enumerate(results):
+        rows, scores = answer(hits)
+        if row < 19:
+            assert row not in rows
+            assert (rows[0], scores[0]) == (row + 20, 1.0)
+        else:
+            assert (rows[:2], scores[:2]) == ([19, 39], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_no_permitted_row_gives_no_hits(dim: int | None) -> None:
+    for backend in BACKENDS:
+        index = index_of([{0: 1.0}, {1: 1.0}], dim, backend)
+        nothing: Mask = np.zeros(2, np.uint8)
+        for recall in (0.5, 1.0):
+            params = SearchParams(limit=3, recall=recall)
+            [hits] = index.search(rows_of([{0: 1.0}], dim), params, permitted=nothing)
+            assert answer(hits) == ([], [])
+        empty = SmallIndex(CollectionConfig(dim=dim, backend=backend))
+        [hits] = empty.search(rows_of([{0: 1.0}], dim), SearchParams(limit=3))
+        assert answer(hits) == ([], [])
+        assert empty.search(rows_of([], dim), SearchParams(limit=3)) == []
+
+
+def test_all_rows_alike_are_all_returned(rng: np.random.Generator) -> None:
+    row = rng.standard_normal((1, 24)).astype(np.float32)
+    rows: Floats = np.repeat(row, 500, axis=0)
+    for config, stored, query in (
+        (config_of("dense", ExactParams()), rows, row),
+        (config_of("counts", ExactParams()), sparse_of(rows), sparse_of(row)),
+    ):
+        [hits] = SmallIndex(config).add(stored).search(query, SearchParams(limit=3, recall=1.0))
+        assert answer(hits) == (list(range(500)), [1.0] * 500)
+
+
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_scores_are_those_of_the_transformed_vectors(
+    rng: np.random.Generator, power: float
+) -> None:
+    transform = Transform(center=(0.1,) * 24, power=power, normalize="l1")
+    config = CollectionConfig(dim=24, transform=transform, backend=ExactParams())
+    rows, queries = made_data.clustered(rng, 50, 3)
+    index = SmallIndex(config).add(rows)
+    results = index.search(queries, SearchParams(limit=50, recall=1.0))
+    for query, hits in zip(queries.tolist(), results, strict=True):
+        moved = [
+            reference.transform(
+                reference.from_dense(row), center=(0.1,) * 24, power=power, normalize="l1"
+            )
+            for row in [query, *rows.tolist()]
+        ]
+        for row, score in zip(*answer(hits), strict=True):
+            # The transformed rows are rounded to float32 once.
+            assert score == pytest.approx(reference.gmm(moved[0], moved[1 + row]), abs=2e-6)
+
+
+def test_the_exact_backend_stores_no_codes() -> None:
+    backend = make_backend(CollectionConfig(dim=3, backend=ExactParams()))
+    assert backend.code_width == 0
+
+
+def masks(rng: np.random.Generator, n: int) -> Sequence[Mask]:
+    return [(rng.random(n) < share).astype(np.uint8) for share in (0.01, 0.5, 1.0)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_filtered_scan_is_the_scan_of_the_filtered_rows(
+    rng: np.random.Generator, kind: str
+) -> None:
+    rows, queries, _ = made(kind, rng, 1500, 4)
+    index = SmallIndex(config_of(kind, ExactParams())).add(rows, [1100, 50])
+    for permitted in masks(rng, 1500):
+        params = SearchParams(limit=7, recall=1.0)
+        filtered = answers(index.search(queries, params, permitted=permitted))
+        kept = SmallIndex(config_of(kind, ExactParams())).add(rows, [1100, 50])
+        kept.compact(permitted.astype(bool))
+        numbers = np.flatnonzero(permitted)
+        compacted = [
+            (numbers[hit_rows].tolist(), scores)
+            for hit_rows, scores in answers(kept.search(queries, params))
+        ]
+        assert filtered == compacted
