@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from index.directory import DataDirectory, bytes_of, check_name, no_space_is_disk_full
+from index.directory import DataDirectory, check_name, no_space_is_disk_full
 from index.errors import (
     CollectionExists,
     CollectionLoading,
@@ -37,8 +37,8 @@ class Summary:
     bytes_in_memory: int
 
 
-class _Closing(Exception):  # noqa: N818 - no error: the way out of a load that is not wanted
-    pass
+class _Closing(Exception):
+    """The way out of a load that is no longer wanted."""
 
 
 class Catalog:
@@ -53,8 +53,9 @@ class Catalog:
         self._directory = directory
         self._durability: Durability = durability
         self._threads = threads
-        # Held by whoever makes, drops or loads collections; finding one takes no lock.
-        self._changing = threading.RLock()
+        # Finding a collection takes no lock.
+        self._changing = threading.Lock()
+        self._loading = threading.Lock()
         self._closing = False
         self._found: dict[str, StoredCollection | StoreError | None] = dict.fromkeys(
             directory.names()
@@ -90,7 +91,7 @@ class Catalog:
         progress : callable
             Is told a collection's name, the items loaded so far, and the items of all files.
         """
-        with self._changing:
+        with self._loading:
             stores = self._opened()
             total = sum(count for _, count in stores.values())
             done = 0
@@ -114,9 +115,9 @@ class Catalog:
                     store.close()
 
     def _opened(self) -> dict[str, tuple[Store, int]]:
-        """Open the files not yet loaded; return them with their numbers of rows, last name first."""
+        """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
         stores: dict[str, tuple[Store, int]] = {}
-        for name, found in sorted(self._found.items(), reverse=True):
+        for name, found in sorted(self._found.copy().items(), reverse=True):
             if found is not None:
                 continue
             try:
@@ -240,7 +241,7 @@ class Catalog:
     def close(self) -> None:
         """Finish writes being made, close all files and give the directory up."""
         self._closing = True
-        with self._changing:
+        with self._loading, self._changing:
             for found in self._found.values():
                 if isinstance(found, StoredCollection):
                     found.close()

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +89,8 @@ class DataDirectory:
     def remove(self, name: str) -> None:
         """Remove a collection's closed file; the rename is the moment it is gone."""
         dropped = self.path / f"{_DROPPED}{name}{SUFFIX}"
-        self.file(name).rename(dropped)
+        with suppress(FileNotFoundError):  # somebody was faster
+            self.file(name).rename(dropped)
         self._sync()
         # A log that outlived its file would be replayed into the next file of that name.
         _remove(self.file(name), companions_only=True)

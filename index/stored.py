@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from index.arrays import UInt16s
 from index.backends import GcwsBackend
-from index.collection import Collection, Encoded, Hit, ItemBatch, QueryResult, View
+from index.collection import Collection, Encoded, Hit, ItemBatch, QueryResult
 from index.errors import (
     BackendNotFound,
     DamagedFile,
@@ -22,7 +22,7 @@ from index.errors import (
 from index.hashing import ALGORITHM_VERSION, Signatures
 from index.params import CollectionConfig, Encoding, SearchParams
 from index.store import FORMAT_VERSION, Chunk, Store
-from index.vectors import RawBatch, VectorBatch
+from index.vectors import RawBatch
 from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blobs
 
 if TYPE_CHECKING:
@@ -318,18 +318,15 @@ class StoredCollection:
         Where a transform keeps them out of memory, an item updated since the search shows its new
         vector, and one deleted since shows None.
         """
-        found: list[JsonVector | None] = []
         if self.space.transform.is_identity:
-            for view, rows in _rows_by_view(hits):
-                raw = self._memory.raw(view, np.array(rows, np.int64))
-                if raw is not None:
-                    found.extend(self.space.to_json(raw, place) for place in range(len(rows)))
-            return found
+            return [self._from_memory(hit) for hit in hits]
         records = self._store.fetch([hit.id for hit in hits])
-        for hit in hits:
-            record = records.get(hit.id)
-            found.append(None if record is None else self._from_blob(record.vector))
-        return found
+        blobs = [records[hit.id].vector if hit.id in records else None for hit in hits]
+        return [None if blob is None else self._from_blob(blob) for blob in blobs]
+
+    def _from_memory(self, hit: Hit) -> JsonVector | None:
+        raw = self._memory.raw(hit.view, np.array([hit.row]))
+        return None if raw is None else self.space.to_json(raw, 0)
 
     def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
@@ -380,17 +377,6 @@ class StoredCollection:
                 "sqlite": sqlite3.sqlite_version,
             },
         )  # fmt: skip
-
-
-def _rows_by_view(hits: Sequence[Hit]) -> Iterator[tuple[View, list[int]]]:
-    """Yield runs of hits of one view."""
-    start = 0
-    while start < len(hits):
-        view, stop = hits[start].view, start
-        while stop < len(hits) and hits[stop].view is view:
-            stop += 1
-        yield view, [hit.row for hit in hits[start:stop]]
-        start = stop
 
 
 def _key_of(cursor: str | None) -> int:

@@ -48,10 +48,13 @@ class WriteResult:
 class Write(Protocol):
     """A change that can be planned against what is known, and made in memory once stored."""
 
-    alone: bool
-    """Whether its plan needs all earlier changes to be in memory already."""
-    rows: int
-    """How many rows it puts."""
+    @property
+    def alone(self) -> bool:
+        """Whether its plan needs all earlier changes to be in memory already."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it puts."""
 
     def plan(self, keys: Keys) -> Change:
         """Return what the file must do; ItemExists when the change cannot be made."""
@@ -96,8 +99,12 @@ class Put:
     encoded: Encoded
     stored: Rows
     mode: Mode
-    alone: bool = False
     updated: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether the plan needs all earlier changes to be in memory already."""
+        return False
 
     @classmethod
     def of(cls, items: ItemBatch, mode: Mode, collection: Collection) -> Put:
@@ -159,13 +166,17 @@ class Delete:
 
     ids: Sequence[str]
     where: Filter | None = None
-    rows: int = 0
     deleted: int = 0
 
     @property
     def alone(self) -> bool:
         """Whether the plan needs all earlier changes to be in memory already."""
         return self.where is not None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the change puts."""
+        return 0
 
     def plan(self, keys: Keys) -> Change:
         """Return what the file must do."""
@@ -289,7 +300,8 @@ class Writer:
         for waiting in group:
             try:
                 planned.append((waiting, waiting.write.plan(keys)))
-            except Exception as error:  # noqa: BLE001 - nothing has happened yet but to this one
+            except Exception as error:
+                # Nothing has been done yet: the others go on.
                 waiting.end(error)
         return planned
 
