@@ -29,7 +29,7 @@ _SCAN_LOOK: Final = 0.5
 _PROBE_ROW: Final = 60.0
 _PROBE_BYTE: Final = 1 / 8
 _PROBE_TABLE: Final = 150.0
-_HASH_SAMPLE: Final = {"dense": 0.4, "sparse": 4.0}
+_HASH_SAMPLE: Final = {"dense": 0.35, "sparse": 2.8}
 _BYTES_AN_ENTRY: Final = {"dense": 4, "sparse": 8}
 
 

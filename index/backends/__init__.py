@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from index.backends.exact import ExactBackend
 from index.backends.gcws import GcwsBackend
+from index.backends.protocol import Backend
 from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams
 
-__all__ = ["AnyBackend", "ExactBackend", "GcwsBackend", "make_backend"]
-
-AnyBackend = GcwsBackend | ExactBackend
+__all__ = ["ExactBackend", "GcwsBackend", "make_backend"]
 
 
-def make_backend(config: CollectionConfig, *, threads: int | None = None) -> AnyBackend:
+def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Backend[Any]:
     """Return the backend a configuration asks for.
 
     Parameters

@@ -7,7 +7,7 @@ state beside the rows it was made for, into one view, and replaces the view by a
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from index.arrays import Int64s, UInt64s
+from index.arrays import Float64s, Int64s, UInt64s
 from index.batches import VectorBatch
 from index.hits import Explanation, RowHits, RowView
 from index.params import SearchParams
@@ -68,6 +68,11 @@ class Backend(Protocol[State]):
         skip: Int64s | None = None,
     ) -> Sequence[RowHits]:
         """Return one `RowHits` a query; ``skip`` holds a row a query must not return, or -1."""
+
+    def pairs(
+        self, state: State, view: RowView, *, min_score: float, recall: float
+    ) -> tuple[Int64s, Int64s, Float64s]:
+        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
 
     def nbytes(self, state: State) -> int:
         """Bytes of memory the state holds."""

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int64s, UInt32s
-from index.kernels.randomness import hash_parameters, level_of, slot_words
+from index.kernels.randomness import arrival_of, hash_parameters, level_of, slot_words
 from index.kernels.simd import LANES, lane_numbers, less, load, select, splat, store, to_ints
 
 _INFINITY = np.float32(np.inf)
@@ -105,7 +105,7 @@ def sketch_from_table(
                 t = level_of(
                     splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
                 )
-                a = load(table, at + 3 * LANES) - load(table, at) * t
+                a = arrival_of(t, load(table, at), load(table, at + 3 * LANES))
                 wins = less(a, least)
                 least = select(wins, a, least)
                 best_level = select(wins, t, best_level)
@@ -144,7 +144,7 @@ def sketch_from_stream(
                 low, high = slot_words(seed, slots[position])
                 r, inverse_r, beta, base = hash_parameters(low, high, samples)
                 t = level_of(splat(logs[position]), inverse_r, beta)
-                a = base - r * t
+                a = arrival_of(t, r, base)
                 wins = less(a, least)
                 least = select(wins, a, least)
                 best_level = select(wins, t, best_level)

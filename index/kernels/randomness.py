@@ -1,9 +1,9 @@
 """Counter-based randomness of the GCWS hash: a function of (seed, slot, sample) and nothing else.
 
-r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Four 32-bit words are drawn a (slot, sample):
-one gives the two 16-bit uniforms of r, two the 23-bit uniforms of c, one β. Every step is integer
-arithmetic or an exactly rounded float32 operation, so a stored table and the bare generator agree
-to the bit.
+r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Three 32-bit words are drawn a (slot, sample):
+the halves of one give the two uniforms of r, of another those of c; the third gives β. Every step
+is integer arithmetic or an exactly rounded float32 operation, so a stored table and the bare
+generator agree to the bit.
 
 The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
 """
@@ -11,8 +11,8 @@ The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix6
 import numpy as np
 from numba import njit
 
-from index.kernels.logarithm import log_normal
-from index.kernels.simd import floor, splat, to_floats
+from index.kernels.logarithm import log_quick
+from index.kernels.simd import floor, fused, splat, to_floats
 
 _GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
 _MIX_64_A = np.uint64(0xBF58476D1CE4E5B9)
@@ -23,8 +23,7 @@ _GOLDEN_32 = np.int32(0x9E3779B9 - 2**32)
 _MIX_32_A = np.int32(0x7FEB352D)
 _MIX_32_B = np.int32(0x846CA68B - 2**32)
 _DRAW_R = np.int32(0x05EBCA6B)
-_DRAW_C1 = np.int32(0x42B2AE35)
-_DRAW_C2 = np.int32(0x27D4EB2F)
+_DRAW_C = np.int32(0x42B2AE35)
 _DRAW_BETA = np.int32(0x165667B1)
 _9 = np.int32(9)
 _15 = np.int32(15)
@@ -33,7 +32,8 @@ _MASK_16 = np.int32(0xFFFF)
 _TO_16 = np.float32(2.0**-16)
 _TO_23 = np.float32(2.0**-23)
 _ZERO = np.float32(0.0)
-_HALF = np.float32(0.5)
+_HALF_16 = np.float32(2.0**-17)
+_HALF_23 = np.float32(2.0**-24)
 _ONE = np.float32(1.0)
 
 
@@ -61,13 +61,17 @@ def _draw(x, low, high, which):  # type: ignore[no-untyped-def]  # noqa: ANN001,
 
 
 @njit(cache=True, nogil=True)
-def _uniform16(bits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
-    return (to_floats(bits) + splat(_HALF)) * splat(_TO_16)
+def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    """Return −log(U₁U₂) of the midpoints that the halves of a word name in (0, 1)."""
+    first = fused(to_floats(word >> splat(_16)), splat(_TO_16), splat(_HALF_16))
+    second = fused(to_floats(word & splat(_MASK_16)), splat(_TO_16), splat(_HALF_16))
+    return splat(_ZERO) - log_quick(first * second)
 
 
 @njit(cache=True, nogil=True)
-def _uniform23(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
-    return (to_floats(word >> splat(_9)) + splat(_HALF)) * splat(_TO_23)
+def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    """Return the midpoint that the upper 23 bits of a word name in (0, 1)."""
+    return fused(to_floats(word >> splat(_9)), splat(_TO_23), splat(_HALF_23))
 
 
 @njit(cache=True, nogil=True)
@@ -87,17 +91,19 @@ def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
     x = x ^ (x >> splat(_16))
-    word = _draw(x, low_lanes, high_lanes, _DRAW_R)
-    product = _uniform16(word >> splat(_16)) * _uniform16(word & splat(_MASK_16))
-    r = splat(_ZERO) - log_normal(product)
-    first = _uniform23(_draw(x, low_lanes, high_lanes, _DRAW_C1))
-    second = _uniform23(_draw(x, low_lanes, high_lanes, _DRAW_C2))
-    c = splat(_ZERO) - log_normal(first * second)
-    beta = _uniform23(_draw(x, low_lanes, high_lanes, _DRAW_BETA))
-    return r, splat(_ONE) / r, beta, log_normal(c) - r * (splat(_ONE) - beta)
+    r = _gamma(_draw(x, low_lanes, high_lanes, _DRAW_R))
+    c = _gamma(_draw(x, low_lanes, high_lanes, _DRAW_C))
+    beta = _uniform(_draw(x, low_lanes, high_lanes, _DRAW_BETA))
+    return r, splat(_ONE) / r, beta, fused(r, beta - splat(_ONE), log_quick(c))
 
 
 @njit(cache=True, nogil=True)
 def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return t = floor(log ũ / r + β), as float lanes."""
-    return floor(log_value * inverse_r + beta)
+    return floor(fused(log_value, inverse_r, beta))
+
+
+@njit(cache=True, nogil=True)
+def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
+    return fused(splat(_ZERO) - r, level, base)

@@ -4,7 +4,8 @@ The automatic vectoriser gives up on small loops over several arrays (it must pr
 overlap, and numba's index wrap-around hides that they do not). Inside a compiled function the
 values made here are plain LLVM vectors <16 x float> and <16 x i32>: one AVX-512 register, two AVX2
 registers, or four NEON ones. The operators + - * / and & | ^ >> work lane by lane; integer lanes
-wrap and >> shifts zeros in. No step is fused or reordered, so results are the same everywhere.
+wrap and >> shifts zeros in. Nothing is reordered, and steps are fused only where `fused` says so,
+so results are the same everywhere.
 """
 
 # numba's extension interface is untyped, and its code generators take fixed arguments.
@@ -227,6 +228,20 @@ def select(typingctx, condition, yes, no):
         return builder.select(*args)
 
     return yes(BOOLS, yes, no), codegen
+
+
+@intrinsic
+def fused(typingctx, a, b, c):
+    """Return a·b + c rounded once, as IEEE 754 defines it: the same on every processor."""
+
+    def codegen(context, builder, sig, args):
+        vector = _LLVM["float32"]
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
+        )
+        return builder.call(function, args)
+
+    return FLOATS(FLOATS, FLOATS, FLOATS), codegen
 
 
 @intrinsic
