@@ -80,7 +80,7 @@ class Gcws:
             Multiples of 16; by default all k samples.
         """
         wanted = self.samples - first if count is None else count
-        indptr, slots, values = _compressed(batch)
+        indptr, slots, values = compressed(batch)
         logs = np.empty(len(values), np.float32)
         log_values(values, logs)
         out_slots = np.empty((len(batch), wanted), np.uint32)
@@ -106,7 +106,7 @@ class Gcws:
         return self._table
 
 
-def _compressed(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
+def compressed(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
     """Return the rows as borders, rising slots and magnitudes."""
     if batch.form == "sparse":
         start = batch.indptr[0]

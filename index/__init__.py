@@ -1,0 +1,102 @@
+"""Near-neighbour search for weighted, signed vectors under GMM: arrays in, hits out.
+
+`Catalog` holds collections on disk and in memory; everything a caller needs is named here.
+"""
+
+from index.arrays import AnyArray, Int64s
+from index.catalog import Catalog, Summary
+from index.collection import Hit, ItemBatch, QueryResult
+from index.errors import (
+    BackendNotFound,
+    CollectionExists,
+    CollectionLoading,
+    CollectionNotFound,
+    Conflict,
+    DamagedFile,
+    DirectoryLocked,
+    DiskFull,
+    GcwsError,
+    IncompatibleFile,
+    InvalidFilter,
+    InvalidId,
+    InvalidInput,
+    InvalidParameter,
+    InvalidPayload,
+    InvalidVector,
+    ItemExists,
+    ItemNotFound,
+    Loc,
+    NotFound,
+    StoreError,
+)
+from index.filters import Filter, parse_filter
+from index.hashing import Signatures
+from index.hits import Explanation
+from index.ids import MAX_ID_LENGTH
+from index.params import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
+from index.similarity import rbf, similarity
+from index.stored import Description, Page, StoredCollection, StoredItem
+from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
+from index.warmup import compile_kernels
+from index.writes import WriteResult
+
+__all__ = [
+    "MAX_ID_LENGTH",
+    "AnyArray",
+    "BackendNotFound",
+    "BackendParams",
+    "Catalog",
+    "CollectionConfig",
+    "CollectionExists",
+    "CollectionLoading",
+    "CollectionNotFound",
+    "Conflict",
+    "DamagedFile",
+    "Description",
+    "DirectoryLocked",
+    "DiskFull",
+    "ExactParams",
+    "Explanation",
+    "Filter",
+    "GcwsError",
+    "GcwsParams",
+    "Hit",
+    "IncompatibleFile",
+    "Int64s",
+    "InvalidFilter",
+    "InvalidId",
+    "InvalidInput",
+    "InvalidParameter",
+    "InvalidPayload",
+    "InvalidVector",
+    "ItemBatch",
+    "ItemExists",
+    "ItemNotFound",
+    "Loc",
+    "NotFound",
+    "Page",
+    "QueryResult",
+    "RawBatch",
+    "SearchParams",
+    "Signatures",
+    "SparseVector",
+    "StoreError",
+    "StoredCollection",
+    "StoredItem",
+    "Summary",
+    "Transform",
+    "VectorSpace",
+    "WriteResult",
+    "compile_kernels",
+    "concatenate",
+    "parse_filter",
+    "rbf",
+    "similarity",
+]
