@@ -200,6 +200,10 @@ class Collection:
 
     # Writing: one thread at a time.
 
+    def reserve(self, count: int) -> None:
+        """Make room for so many rows in all."""
+        self._rows.reserve(count)
+
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
         return [row for row in map(self._row_of.get, ids) if row is not None]

@@ -52,6 +52,14 @@ class GrowingRows:
         arrays = (self._dense, self._indptr, self._slots, self._values, self._norms)
         return sum(array.nbytes for array in arrays)
 
+    def reserve(self, count: int) -> None:
+        """Make room for so many rows in all, so that adding them copies nothing."""
+        self._norms = _with_room(self._norms, self._count, count)
+        if self._form == "dense":
+            self._dense = _with_room(self._dense, self._count, count)
+        else:
+            self._indptr = _with_room(self._indptr, self._count + 1, count + 1)
+
     def append(self, batch: VectorBatch) -> None:
         """Add rows at the end; views made before do not see them."""
         count = self._count + len(batch)

@@ -30,7 +30,7 @@ from index.errors import (
 Durability = Literal["full", "normal"]
 
 FORMAT_VERSION: Final = 1
-CHUNK_BYTES: Final = 1 << 26
+CHUNK_BYTES: Final = 1 << 24
 """About this much is read at a time."""
 
 _APPLICATION_ID: Final = 0x47435753

@@ -132,6 +132,7 @@ class StoredCollection:
         ------
         DamagedFile
         """
+        self._memory.reserve(len(self._store))
         for chunk in self._store.chunks():
             try:
                 encoded = self._decode(chunk)
