@@ -5,4 +5,6 @@ import sys
 from service.cli import cli
 
 if __name__ == "__main__":
-    cli(["serve", *sys.argv[1:]], prog_name="python -m service")
+    given = sys.argv[1:]
+    command = [] if given[:1] in (["serve"], ["version"]) else ["serve"]
+    cli([*command, *given], prog_name="python -m service")

@@ -1,5 +1,6 @@
 """What a client gets, for the API page; the hot path writes JSON without these classes."""
 
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -38,6 +39,65 @@ class CollectionList(Answer):
     )
 
     collections: list[CollectionSummary]
+
+
+class BackendAnswer(Answer):
+    """A search method of a collection, with statistics for people."""
+
+    name: str
+    kind: str
+    primary: bool
+    bytes_in_memory: int
+    stats: dict[str, Any]
+
+
+class CollectionAnswer(Answer):
+    """A collection: what it was created with, then what it holds; ``bytes`` are those on disk."""
+
+    model_config = examples(
+        {
+            "name": "plants",
+            "dim": 4,
+            "transform": {"center": None, "power": 1.0, "normalize": "none"},
+            "backend": {
+                "kind": "gcws",
+                "params": {
+                    "bands": 32,
+                    "band_width": None,
+                    "encoding": "full",
+                    "bits": 8,
+                    "seed": 0,
+                },
+            },
+            "bytes": 57344,
+            "items": 3,
+            "rows": 4,
+            "bytes_in_memory": 40960,
+            "bytes_on_disk": 57344,
+            "backends": [
+                {
+                    "name": "gcws",
+                    "kind": "gcws",
+                    "primary": True,
+                    "bytes_in_memory": 20480,
+                    "stats": {"bands": 32},
+                }
+            ],
+            "versions": {"format": "1", "algorithm": "1", "sqlite": "3.45.0"},
+        },
+    )
+
+    name: str
+    dim: int | None
+    transform: dict[str, Any]
+    backend: dict[str, Any]
+    bytes: int
+    items: int
+    rows: int
+    bytes_in_memory: int
+    bytes_on_disk: int
+    backends: list[BackendAnswer]
+    versions: dict[str, str]
 
 
 class WriteAnswer(Answer):

@@ -73,7 +73,7 @@ class Query:
     @property
     def may_block(self) -> bool:
         """Whether answering may read files."""
-        return self.with_vector or self.item_id is not None
+        return self.with_vector
 
     @property
     def pace(self) -> Hashable:
@@ -104,9 +104,7 @@ def vector(body: list[float] | SparseBody, space: ix.VectorSpace, *loc: str | in
         row = np.fromiter(body, np.float64, len(body))
         return space.from_dense(row.reshape(1, -1))
     except ix.InvalidVector as error:
-        raise type(error)(
-            expected=error.expected, got=error.got, loc=(*loc, *error.loc[1:])
-        ) from None
+        raise only(error, *loc) from None
 
 
 def vectors(
@@ -124,6 +122,11 @@ def vectors(
         return space.from_items(rows)
     except ix.InvalidVector as error:
         raise within(error, name, *inner) from None
+
+
+def only(error: ix.InvalidInput, *loc: str | int) -> ix.InvalidInput:
+    """Return an error whose location starts with the row of an only one as one inside ``loc``."""
+    return type(error)(expected=error.expected, got=error.got, loc=(*loc, *error.loc[1:]))
 
 
 def within(error: ix.InvalidInput, name: str, *inner: str) -> ix.InvalidInput:

@@ -25,9 +25,15 @@ def _id_text(value: str | int) -> str:
     return text
 
 
+class FirstErrorOnly(FailFast):
+    """Stop at the first bad entry of a list: one error says enough, a million say no more."""
+
+    __hash__ = object.__hash__  # Python 3.11 wants the parts of a union hashable
+
+
 Id = Annotated[str | int, AfterValidator(_id_text)]
-Numbers = Annotated[list[float], FailFast()]
-Indices = Annotated[list[int], FailFast()]
+Numbers = Annotated[list[float], FirstErrorOnly()]
+Indices = Annotated[list[int], FirstErrorOnly()]
 Payload = dict[str, Any]
 
 
@@ -183,7 +189,7 @@ class PutItemsBody(Body):
         {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
     )
 
-    items: Annotated[list[ItemBody], FailFast()]
+    items: Annotated[list[ItemBody], FirstErrorOnly()]
     mode: Literal["upsert", "insert"] = "upsert"
 
 
@@ -195,7 +201,7 @@ class DeleteItemsBody(Body):
         {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
     )
 
-    ids: Annotated[list[Id], FailFast()] | None = None
+    ids: Annotated[list[Id], FirstErrorOnly()] | None = None
     filter: dict[str, Any] | None = None
 
 
@@ -270,7 +276,7 @@ class BatchBody(Body):
         {"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]},
     )
 
-    queries: Annotated[list[QueryBody], FailFast()]
+    queries: Annotated[list[QueryBody], FirstErrorOnly()]
 
 
 class BatchParams(BaseModel):
@@ -310,7 +316,7 @@ class SketchBody(Body):
         {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},
     )
 
-    vectors: Annotated[list[VectorBody], FailFast()]
+    vectors: Annotated[list[VectorBody], FirstErrorOnly()]
     encoding: Literal["full", "zero_bit", "b_bit"] = "full"
 
 

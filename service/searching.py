@@ -1,6 +1,7 @@
 """Queries through the index, and their answers as JSON."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,20 @@ def search(collection: ix.StoredCollection, query: Query) -> list[ix.QueryResult
 
     Raises
     ------
-    BackendNotFound, ItemNotFound, InvalidParameter
+    BackendNotFound, ItemNotFound
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the row.
     """
-    if query.vectors is None:
-        if query.item_id is None:  # pragma: no cover  # parsing lets no such query through
-            raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got="neither")
-        around = collection.search_around(
-            query.item_id, query.params, where=query.where, backend=query.backend
-        )
-        return [around]
-    return collection.search(
-        query.vectors, query.params, where=query.where, backend=query.backend, rerank=query.rerank
-    )
+    if query.vectors is not None:
+        return collection.search(
+            query.vectors, query.params, where=query.where, backend=query.backend,
+            rerank=query.rerank,
+        )  # fmt: skip
+    around = collection.search_around(
+        str(query.item_id), query.params, where=query.where, backend=query.backend,
+        rerank=query.rerank,
+    )  # fmt: skip
+    return [around]
 
 
 def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> list[ix.QueryResult]:
@@ -36,9 +39,11 @@ def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> l
 
     Raises
     ------
-    See `search`; what concerns an item names the query.
+    BackendNotFound, ItemNotFound
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the query's number.
     """
-    results: list[ix.QueryResult | None] = [None] * len(queries)
+    results: dict[int, ix.QueryResult] = {}
     groups: dict[Hashable, list[int]] = {}
     for number, query in enumerate(queries):
         if query.vectors is None:
@@ -47,14 +52,23 @@ def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> l
             groups.setdefault(query.group, []).append(number)
     for numbers in groups.values():
         rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
-        one = queries[numbers[0]]
-        found = collection.search(
-            ix.concatenate(rows), one.params, where=one.where, backend=one.backend,
-            rerank=one.rerank,
-        )  # fmt: skip
-        for number, result in zip(numbers, found, strict=True):
-            results[number] = result
-    return [result for result in results if result is not None]
+        together = replace(queries[numbers[0]], vectors=ix.concatenate(rows))
+        try:
+            found = search(collection, together)
+        except ix.InvalidVector as error:
+            row, *rest = error.loc
+            error.loc = (numbers[int(row)], *rest)
+            raise
+        results.update(zip(numbers, found, strict=True))
+    return [results[number] for number in range(len(queries))]
+
+
+def describe(collection: ix.StoredCollection) -> dict[str, Any]:
+    """Return all there is to know of a collection: what it was created with, then what it holds."""
+    found = asdict(collection.describe())
+    del found["config"]
+    config = collection.config.to_dict()
+    return {"name": found.pop("name"), **config, "bytes": found["bytes_on_disk"], **found}
 
 
 def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of two

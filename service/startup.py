@@ -44,6 +44,11 @@ class Startup:
         """Begin."""
         self._thread.start()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until the work is over; tell whether everything is ready."""
+        self._thread.join(seconds)
+        return self._progress.phase == "ready"
+
     def stop(self) -> None:
         """Leave the work at its next step and wait for that."""
         self._stopping.set()

@@ -1,10 +1,8 @@
 """Collections: list, create, describe, drop."""
 
-from dataclasses import asdict
-
 from fastapi import APIRouter, Depends, Request, Response
 
-from service import parsing
+from service import parsing, searching
 from service.answers import CollectionAnswer, CollectionList
 from service.dependencies import may_read, may_write, service_of
 from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
@@ -47,8 +45,8 @@ async def create_collection(request: Request, name: str, body: CreateBody) -> Re
     service = service_of(request)
     config = parsing.config(body)
     collection, is_new = await service.workers.writes.run(service.catalog.create, name, config)
-    description = await service.workers.searches.run(collection.describe)
-    return json_response(asdict(description), 201 if is_new else 200)
+    description = await service.workers.searches.run(searching.describe, collection)
+    return json_response(description, 201 if is_new else 200)
 
 
 @reading.get("/{name}", response_model=CollectionAnswer)
@@ -56,7 +54,7 @@ async def describe_collection(request: Request, name: str) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
     service = service_of(request)
     collection = service.collection(name)
-    return json_response(asdict(await service.workers.searches.run(collection.describe)))
+    return json_response(await service.workers.searches.run(searching.describe, collection))
 
 
 @writing.delete("/{name}", status_code=204)

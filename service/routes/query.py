@@ -34,7 +34,10 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
 
     def work() -> tuple[dict[str, Any], ix.Explanation]:
         start = time.perf_counter()
-        result = searching.search(collection, asked)[0]
+        try:
+            result = searching.search(collection, asked)[0]
+        except ix.InvalidVector as error:  # what only the transform shows
+            raise parsing.only(error, "vector") from None
         seconds = time.perf_counter() - start
         return searching.answer(collection, asked, result, seconds), result.explanation
 
@@ -101,7 +104,10 @@ def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes)
     _require_few(len(sent.queries), service)
     queries = parsing.batch(sent, collection.space, parsing.Limits.of(service.settings))
     start = time.perf_counter()
-    found = searching.search_batch(collection, queries)
+    try:
+        found = searching.search_batch(collection, queries)
+    except ix.InvalidVector as error:
+        raise parsing.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
     return _answers(service, collection, queries, found, seconds)
 
@@ -117,11 +123,11 @@ def _answer_matrix(
     _require_few(len(array), service)
     try:
         rows = collection.space.from_dense(array)
+        asked = parsing.matrix(rows, params, parsing.Limits.of(service.settings))
+        start = time.perf_counter()
+        found = searching.search(collection, asked) if len(rows) else []
     except ix.InvalidVector as error:
         raise parsing.within(error, "queries", "vector") from None
-    asked = parsing.matrix(rows, params, parsing.Limits.of(service.settings))
-    start = time.perf_counter()
-    found = searching.search(collection, asked) if len(rows) else []
     seconds = (time.perf_counter() - start) / max(1, len(found))
     return _answers(service, collection, [asked] * len(found), found, seconds)
 
