@@ -1,0 +1,306 @@
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from index.directory import DataDirectory, bytes_of
+from index.errors import (
+    CollectionNotFound,
+    DamagedFile,
+    DirectoryLocked,
+    DiskFull,
+    IncompatibleFile,
+)
+from index.store import CHUNK_BYTES, Change, Identity, Record, Rows, Store
+
+IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
+
+
+def rows(ids: list[str], *, size: int = 8, payload: bytes | None = None) -> Rows:
+    vectors = [bytes([i % 256]) * size for i in range(len(ids))]
+    return Rows(ids, vectors, [b"codes"] * len(ids), [payload] * len(ids))
+
+
+def put(store: Store, ids: list[str], *, gone: list[int] | None = None) -> None:
+    store.write([Change(gone or [], rows(ids))])
+
+
+def keys_and_ids(store: Store) -> list[tuple[int, str]]:
+    return [pair for chunk in store.chunks() for pair in zip(chunk.keys, chunk.ids, strict=True)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "things.sqlite"
+    Store.create(file, "things", IDENTITY)
+    return file
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    opened = Store(path, "things")
+    yield opened
+    opened.close()
+
+
+def test_a_new_file_is_empty_and_knows_what_it_is(store: Store) -> None:
+    assert len(store) == 0
+    assert store.identity == IDENTITY
+    assert list(store.chunks()) == []
+    assert store.next_key == 1
+
+
+def test_a_closed_file_has_no_companions(path: Path) -> None:
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_file_is_in_the_mode_that_keeps_what_was_acknowledged(store: Store) -> None:
+    for pragma, expected in (
+        ("journal_mode", "wal"), ("synchronous", 2), ("page_size", 8192), ("secure_delete", 1),
+    ):  # fmt: skip
+        assert store._writer.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
+
+
+def test_durability_normal_waits_less(path: Path) -> None:
+    store = Store(path, "things", durability="normal")
+    assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 1
+    store.close()
+
+
+def test_the_schema_is_what_it_says(path: Path) -> None:
+    with Database(path) as database:
+        assert database.table("items").columns_dict == {
+            "key": int, "id": str, "vector": bytes, "codes": bytes, "payload": str,
+        }  # fmt: skip
+        assert database.table("items").strict
+        assert [row["name"] for row in database.table("_sqlite_migrations").rows] == ["0001_items"]
+
+
+def test_what_was_written_is_read_back_in_order(path: Path, store: Store) -> None:
+    ids = [f"i{n}" for n in range(600)]  # two large statements, some middle ones, some single ones
+    store.write([Change([], rows(ids, payload='{"ä":1}'.encode()))])
+    put(store, ["a\x00b", "日本"])
+    expected = [*enumerate([*ids, "a\x00b", "日本"], 1)]
+    assert keys_and_ids(store) == expected
+    store.close()
+    again = Store(path, "things")
+    assert keys_and_ids(again) == expected
+    assert len(again) == 602
+    chunk = next(iter(again.chunks()))
+    assert chunk.vectors[3] == b"\x03" * 8
+    assert chunk.codes[3] == b"codes"
+    assert chunk.payloads[3] == '{"ä":1}'.encode()
+    assert chunk.payloads[601] is None
+    again.close()
+
+
+def test_many_changes_are_one_after_the_other(store: Store) -> None:
+    put(store, ["a", "b", "c"])
+    store.write(
+        [
+            Change([2], rows(["b", "d"])),  # b anew as 4, d as 5
+            Change([4, 1], rows(["b"])),  # b anew as 6
+            Change([5], rows([])),
+        ]
+    )
+    assert keys_and_ids(store) == [(3, "c"), (6, "b")]
+    assert store.next_key == 7
+
+
+def test_keys_are_never_used_again(path: Path, store: Store) -> None:
+    put(store, ["a", "b"])
+    store.write([Change([1, 2], rows([]))])
+    store.close()
+    again = Store(path, "things")
+    put(again, ["c"])
+    assert keys_and_ids(again) == [(3, "c")]
+    again.close()
+
+
+def test_a_failed_write_leaves_nothing_behind(store: Store) -> None:
+    put(store, ["a"])
+    with pytest.raises(DamagedFile, match="UNIQUE"):
+        store.write([Change([], rows(["b"])), Change([], rows(["c", "a"]))])
+    assert keys_and_ids(store) == [(1, "a")]
+    put(store, ["d"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "d")]
+
+
+def test_rows_are_fetched_by_id(store: Store) -> None:
+    ids = [f"i{n}" for n in range(300)]
+    put(store, ids)
+    assert store.fetch(["i7", "absent", "i7"]) == {"i7": Record(8, "i7", b"\x07" * 8, None)}
+    assert store.fetch([*ids, "absent"]).keys() == set(ids)
+    assert store.fetch([]) == {}
+
+
+def test_pages_follow_the_keys(store: Store) -> None:
+    put(store, ["a", "b", "c", "d"])
+    store.write([Change([2], rows([]))])
+    assert [record.id for record in store.page(after=0, limit=2)] == ["a", "c"]
+    assert [record.id for record in store.page(after=3, limit=9)] == ["d"]
+
+
+def test_large_rows_are_read_a_few_at_a_time(store: Store) -> None:
+    size = CHUNK_BYTES // 3
+    for i in range(7):
+        store.write([Change([], rows([f"i{i}"], size=size))])
+    lengths = [len(chunk.ids) for chunk in store.chunks()]
+    assert sum(lengths) == 7
+    assert max(lengths) <= 3
+
+
+def test_the_log_counts_as_disk_space_and_does_not_stay_large(path: Path, store: Store) -> None:
+    log = path.with_name(path.name + "-wal")
+    store.write([Change([], rows([f"i{n}" for n in range(3000)], size=40_000))])
+    assert log.stat().st_size > 100_000_000
+    put(store, ["a"])
+    put(store, ["b"])
+    assert log.stat().st_size <= 1 << 26
+    assert store.bytes_on_disk == bytes_of(path)
+    assert store.bytes_on_disk >= path.stat().st_size + log.stat().st_size
+
+
+def test_deleted_content_is_overwritten(path: Path, store: Store) -> None:
+    store.write([Change([], rows(["a"], payload=b'{"secret":"hunter2"}'))])
+    store.write([Change([1], rows([]))])
+    store.close()
+    assert b"hunter2" not in path.read_bytes()
+
+
+def test_a_full_disk_is_told_and_nothing_is_half_stored(store: Store) -> None:
+    put(store, ["a"])
+    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+    store._writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+    with pytest.raises(DiskFull):
+        put(store, [f"i{n}" for n in range(100_000)], gone=[1])
+    assert keys_and_ids(store) == [(1, "a")]
+    store._writer.execute("PRAGMA max_page_count = 1000000")
+    put(store, ["b"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "b")]
+
+
+def test_another_program_in_the_file_is_told_of(path: Path, store: Store) -> None:
+    store._writer.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DirectoryLocked):
+        put(store, ["a"])
+    other.execute("ROLLBACK")
+    other.close()
+    put(store, ["a"])
+    assert keys_and_ids(store) == [(1, "a")]
+
+
+def test_a_closed_store_has_nothing_to_read(store: Store) -> None:
+    store.close()
+    store.close()
+    for read in (lambda: store.fetch(["a"]), lambda: store.page(after=0, limit=1)):
+        with pytest.raises(CollectionNotFound):
+            read()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 1000, b"SQLite format 3\x00"])
+def test_what_is_no_collection_is_damaged(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "things.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFile) as caught:
+        Store(path, "things")
+    assert caught.value.name == "things"
+
+
+def test_another_programs_database_is_damaged_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "things.sqlite"
+    with Database(path) as database:
+        database.table("animals").insert({"name": "cat"})
+    before = path.read_bytes()
+    with pytest.raises(DamagedFile, match="not a collection's file"):
+        Store(path, "things")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_gone_is_damaged_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(DamagedFile):
+        Store(tmp_path / "things.sqlite", "things")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damage_among_the_rows_is_found_when_they_are_read(path: Path) -> None:
+    store = Store(path, "things")
+    put(store, [f"i{n}" for n in range(5000)])
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2 // 8192 * 8192)
+        file.write(b"\xff" * 8192)
+    store = Store(path, "things")
+    with pytest.raises(DamagedFile):
+        list(store.chunks())
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM meta WHERE name = 'config'",
+        "UPDATE meta SET value = '{' WHERE name = 'config'",
+        "UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'",
+        "DROP TABLE meta",
+    ],
+)
+def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with pytest.raises(DamagedFile):
+        Store(path, "things")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE meta SET value = '2' WHERE name = 'format_version'",
+        "UPDATE _sqlite_migrations SET name = '0002_later'",
+    ],
+)
+def test_a_later_format_is_refused(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with pytest.raises(IncompatibleFile):
+        Store(path, "things")
+
+
+# The directory
+
+
+def test_half_made_and_half_dropped_files_are_cleared_away(tmp_path: Path) -> None:
+    kept = {"a.sqlite", "a.sqlite-wal", "notes.txt"}
+    remains = {
+        ".creating-b.sqlite", ".creating-b.sqlite-wal", ".dropping-c.sqlite", "c.sqlite-wal",
+        "c.sqlite-shm", "d.sqlite-journal",
+    }  # fmt: skip
+    for name in kept | remains:
+        (tmp_path / name).touch()
+    directory = DataDirectory(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept | {"lock"}
+    assert directory.names() == ["a"]
+    directory.close()
+
+
+def test_names_of_files_that_are_no_collections_are_not_listed(tmp_path: Path) -> None:
+    for name in ("b.sqlite", "a.sqlite", "-x.sqlite", "a b.sqlite", "c.sqlite.bak", ".d.sqlite"):
+        (tmp_path / name).touch()
+    directory = DataDirectory(tmp_path)
+    assert directory.names() == ["a", "b"]
+    directory.close()
+
+
+def test_a_published_file_meets_no_log_of_an_earlier_one(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    (tmp_path / "a.sqlite-wal").write_bytes(b"old")
+    directory.unfinished("a").write_bytes(b"new")
+    directory.publish("a")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.sqlite", "lock"}
+    directory.close()
