@@ -22,9 +22,9 @@ _ONE = np.uint32(1)
 
 @njit(cache=True, nogil=True)
 def spread_size(count: int) -> int:
-    """Return the size of a table for ``count`` slots: a power of two, at most a quarter full."""
+    """Return the size of a table for ``count`` slots: a power of two, at most a sixteenth full."""
     size = 64
-    while size < 4 * count:
+    while size < 16 * count:
         size *= 2
     return size
 
@@ -80,12 +80,18 @@ def shared_mass(
         slot = at(slots, i)
         place = np.uint32(np.uint32(slot * _MULTIPLIER) >> shift)
         held = at(table_values, np.intp(place))
-        while held != _ZERO:
-            if at(table_slots, np.intp(place)) == slot:
-                shared += min(held, at(values, i))
-                break
+        equal = at(table_slots, np.intp(place)) == slot
+        # A free place holds 0, so nothing is added there; only another slot needs a further look.
+        shared += min(held, at(values, i)) if equal else _ZERO
+        if held != _ZERO and not equal:
             place = np.uint32((place + _ONE) & mask)
             held = at(table_values, np.intp(place))
+            while held != _ZERO:
+                if at(table_slots, np.intp(place)) == slot:
+                    shared += min(held, at(values, i))
+                    break
+                place = np.uint32((place + _ONE) & mask)
+                held = at(table_values, np.intp(place))
     return shared
 
 
