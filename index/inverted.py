@@ -12,7 +12,7 @@ from index.batches import VectorBatch
 from index.kernels.postings import posting_lengths, slot_borders, sort_entries
 
 LEAST_ROWS: Final = 1024
-"""Fewer new rows than this are scanned as they are, until more have come."""
+"""Rows get postings by this many; those that come after are scanned as they are until then."""
 _GROWTH: Final = 4
 
 
@@ -63,15 +63,18 @@ class InvertedIndex:
         return sum(segment.nbytes for segment in self.segments)
 
     def cover(self, rows: VectorBatch) -> InvertedIndex:
-        """Return an index of all ``rows``, unless too few are new to be worth it.
+        """Return an index of all whole runs of ``LEAST_ROWS`` rows.
+
+        How many rows are covered depends on how many there are and not on how they came, so that
+        whatever is decided by it is decided alike after a restart.
 
         Parameters
         ----------
         rows : VectorBatch
             All rows of the collection, sparse; those covered already are the same as before.
         """
-        first, last = self.covered, len(rows)
-        if last - first < LEAST_ROWS:
+        first, last = self.covered, len(rows) // LEAST_ROWS * LEAST_ROWS
+        if first == last:
             return self
         kept = list(self.segments)
         while kept and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first:

@@ -67,7 +67,7 @@ def scan(
     for m, (scores, rows) in enumerate(heaps):
         query = queries[m : m + 1]
         if len(rows) > params.limit:
-            slack = 2 * scanner.tolerance(query)
+            slack = 2 * tolerance(view.vectors, query)
             bound = scores[params.limit - 1] - slack
             if len(rows) == kept < view.permitted_count and scores[-1] >= bound:
                 rows = scanner.collect(query, int(skip[m]), bound)  # noqa: PLW2901
@@ -99,6 +99,14 @@ def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Floa
             query.slots, query.values, vectors.indptr, vectors.slots, vectors.values, rows, out
         )
     return out
+
+
+def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
+    """Return how far a float32 score of a query and a row can be from the exact one."""
+    if vectors.form == "dense":
+        return float((vectors.dense.shape[1] / 32 + 16) * _EPSILON)
+    longest = int(np.diff(queries.indptr).max(initial=0))
+    return 2.0 * (longest + 8) * _EPSILON
 
 
 def _ranked(
@@ -161,16 +169,9 @@ class _Scanner:
         self._inverted = inverted
         self._min_score = min_score
 
-    def tolerance(self, queries: VectorBatch) -> float:
-        """Return how far a float32 score can be from the exact one."""
-        if self.vectors.form == "dense":
-            return float((self.vectors.dense.shape[1] / 32 + 16) * _EPSILON)
-        longest = int(np.diff(queries.indptr).max(initial=0))
-        return 2.0 * (longest + 8) * _EPSILON
-
     def _least(self, queries: VectorBatch) -> np.float32:
         # Below 0 where no least score is set: rounding can make a score of 0 negative.
-        return np.float32(self._min_score - 2 * self.tolerance(queries))
+        return np.float32(self._min_score - 2 * tolerance(self.vectors, queries))
 
     def offer(
         self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: _Heaps

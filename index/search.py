@@ -16,7 +16,7 @@ from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
 from index.parallel import Workers
 from index.params import SearchParams
-from index.scan import rescored, scan
+from index.scan import rescored, scan, tolerance
 from index.tables import Tables
 
 # What steps cost on current processors, in nanoseconds. They steer the choice between two right
@@ -109,6 +109,7 @@ class TableSearch:
         rule = Rule(
             depths=plan.depths, tables=plan.bands, step=plan.step, floor=plan.floor,
             allowed=1.0 - params.recall, least=float(params.min_score),
+            slack=2 * tolerance(vectors, queries),
         )  # fmt: skip
 
         def run(first: int, last: int) -> None:

@@ -55,6 +55,8 @@ class Rule(NamedTuple):
         1 - recall.
     least : float
         min_score.
+    slack : float
+        Float32 scores up to this much below ``least`` are kept: the exact ones may reach it.
     """
 
     depths: int
@@ -63,6 +65,7 @@ class Rule(NamedTuple):
     floor: float
     allowed: float
     least: float
+    slack: float
 
 
 @njit(cache=True, nogil=True)
@@ -114,9 +117,9 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
 
 @njit(cache=True, nogil=True)
 def mean_miss(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> float:
-    """Return the mean of miss over the hits found; see `rule_holds`."""
+    """Return the mean of miss over the hits found, or of the least one wanted; see `rule_holds`."""
     if size == 0:
-        return 1.0
+        return _miss(rule.least, rule, depth, done) if rule.least > 0.0 else 1.0
     missed = 0.0
     for i in range(size):
         missed += _miss(max(np.float64(scores[i]), rule.least), rule, depth, done)
@@ -235,6 +238,7 @@ def probe(
     """
     tables = rule.tables
     least = rule.least
+    kept_from = least - rule.slack
     dense = rows.shape[1] > 0
     width = rows.shape[1]
     left = np.empty((segments.shape[0], tables), np.int64)
@@ -321,7 +325,7 @@ def probe(
                                 indptr[row + 1],
                             )
                             score = shared / (query_norm + norms[row] - shared)
-                        if score >= least and (size < limit or score >= scores[0]):
+                        if score >= kept_from and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
                 done += 1
                 if rule_holds(scores, size, rule, depth, done):
