@@ -42,14 +42,14 @@ class SmallIndex:
             first += len(batch)
             codes = self.backend.encode(batch)
             self.rows.append(batch)
-            self.state = self.backend.extend(self.state, self.rows.view(), codes)  # type: ignore[arg-type]
+            self.state = self.backend.extend(self.state, self.rows.view(), codes)
         return self
 
     def compact(self, stays: npt.NDArray[np.bool_]) -> None:
         """Drop the rows that do not stay."""
         new_rows = np.where(stays, np.cumsum(stays) - 1, -1).astype(np.int64)
         self.rows = self.rows.take(np.flatnonzero(stays))
-        self.state = self.backend.renumber(self.state, self.rows.view(), new_rows)  # type: ignore[arg-type]
+        self.state = self.backend.renumber(self.state, self.rows.view(), new_rows)
 
     def search(
         self,
@@ -65,7 +65,7 @@ class SmallIndex:
         view = RowView(rows, mask, int(mask.sum()))
         skipped = None if skip is None else np.array(skip, np.int64)
         return list(
-            self.backend.search(self.state, view, self.prepare(queries), params, skipped)  # type: ignore[arg-type]
+            self.backend.search(self.state, view, self.prepare(queries), params, skipped)
         )
 
 

