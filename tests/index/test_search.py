@@ -1,6 +1,7 @@
 """Search by tables: the recall promised, answers that depend on nothing else, exact scores."""
 
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
@@ -435,6 +436,22 @@ def test_batches_of_queries_and_threads_change_no_answer(
             [alone] = index.search(queries[m : m + 1], params)
             assert answer(alone) == answer(together[m])
             assert alone.explanation == together[m].explanation
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_readers_at_once_get_the_answers_of_one(rng: np.random.Generator, kind: str) -> None:
+    rows, queries, _ = made(kind, rng)
+    config = config_of(kind, GcwsParams(bands=8))
+    alone = SmallIndex(config).add(rows, [4000])
+    expected = [answers(alone.search(queries, params)) for params in QUESTIONS]
+    shared = SmallIndex(config, threads=2).add(rows, [4000])
+
+    def ask(_: int) -> list[list[tuple[list[int], list[float]]]]:
+        return [answers(shared.search(queries, params)) for params in QUESTIONS]
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(ask, range(8)):
+            assert found == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,266 @@
+"""What a backend hands out besides hits: codes, sketches, pairs, figures."""
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from index.backends import ExactBackend, GcwsBackend, make_backend
+from index.batches import VectorBatch
+from index.hashing import Signatures
+from index.hits import RowView
+from index.params import BackendParams, CollectionConfig, Encoding, ExactParams, GcwsParams
+from tests import made_data, reference
+from tests.adapters import LARGE_DIM, dense_of, full_sketch, prepared, space_of
+from tests.laws import SIGMAS, assert_proportion
+from tests.searching import Rows, SmallIndex, all_scores
+
+DIM = 24
+RELATIVE = 1e-12
+Vector = dict[int, float]
+
+
+def gcws(dim: int | None, params: GcwsParams, *, threads: int = 1) -> GcwsBackend:
+    backend = make_backend(CollectionConfig(dim=dim, backend=params), threads=threads)
+    assert isinstance(backend, GcwsBackend)
+    return backend
+
+
+def vectors_of(rng: np.random.Generator, n: int) -> list[Vector]:
+    return [
+        {int(i): float(x) for i, x in enumerate(row) if rng.random() < 0.7 or i == 0}
+        for row in rng.standard_normal((n, DIM)).astype(np.float32)
+    ]
+
+
+def codes_of(backend: GcwsBackend, batch: VectorBatch) -> npt.NDArray[np.uint16]:
+    codes = backend.sketch(batch, "b_bit")
+    assert not isinstance(codes, Signatures)
+    return codes
+
+
+# --- codes and sketches ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("params", [GcwsParams(bands=5), GcwsParams(bands=3, band_width=3)])
+def test_codes_are_the_same_dense_and_sparse_alone_and_in_a_batch_on_any_threads(
+    rng: np.random.Generator, params: GcwsParams
+) -> None:
+    vectors = vectors_of(rng, 700)
+    space = space_of(DIM)
+    expected = gcws(DIM, params).encode(space.prepare(space.from_dense(dense_of(vectors, DIM))))
+    assert expected.shape == (700, params.bands)
+    assert expected.dtype == np.uint64
+    for threads in (1, 2, 3):
+        for dim in (DIM, LARGE_DIM, None):
+            backend = gcws(dim, params, threads=threads)
+            assert backend.code_width == params.bands
+            batch = prepared(space_of(dim), vectors)
+            np.testing.assert_array_equal(backend.encode(batch), expected)
+            np.testing.assert_array_equal(backend.encode(batch[3:4]), expected[3:4])
+            np.testing.assert_array_equal(backend.encode(batch[300:]), expected[300:])
+
+
+def test_codes_differ_between_seeds_and_encodings(rng: np.random.Generator) -> None:
+    batch = prepared(space_of(DIM), vectors_of(rng, 20))
+    encodings: tuple[Encoding, ...] = ("full", "zero_bit", "b_bit")
+    codes = [
+        gcws(DIM, GcwsParams(bands=4, seed=seed, encoding=encoding)).encode(batch)
+        for seed in (0, 1, 2**40)
+        for encoding in encodings
+    ]
+    for i, one in enumerate(codes):
+        for other in codes[:i]:
+            assert np.all(one != other)
+
+
+def test_encoding_nothing_gives_no_codes() -> None:
+    for dim in (DIM, None):
+        backend = gcws(dim, GcwsParams(bands=4))
+        assert backend.encode(prepared(space_of(dim), [])).shape == (0, 4)
+
+
+@pytest.mark.parametrize("dim", [DIM, LARGE_DIM, None])
+@pytest.mark.parametrize("params", [GcwsParams(bands=5), GcwsParams(bands=3, band_width=3)])
+def test_a_sketch_shows_the_samples_that_are_banded(
+    rng: np.random.Generator, dim: int | None, params: GcwsParams
+) -> None:
+    batch = prepared(space_of(dim), vectors_of(rng, 30))
+    backend = gcws(dim, params)
+    full = backend.sketch(batch, "full")
+    zero_bit = backend.sketch(batch, "zero_bit")
+    assert isinstance(full, Signatures)
+    assert isinstance(zero_bit, Signatures)
+    assert full.slots.shape == full.levels.shape == (30, backend.plan.samples)
+    expected = full_sketch(batch, seed=params.seed, samples=512)
+    samples = backend.plan.samples
+    np.testing.assert_array_equal(full.slots, expected.slots[:, :samples])
+    np.testing.assert_array_equal(full.levels, expected.levels[:, :samples])
+    np.testing.assert_array_equal(zero_bit.slots, full.slots)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+def test_a_code_is_the_lowest_bits_of_the_slot(rng: np.random.Generator, bits: int) -> None:
+    rows: list[Vector] = [*vectors_of(rng, 3), {5: 1.0, 99_999: -1.0, 70_000: 2.0}]
+    batch = prepared(space_of(LARGE_DIM), rows)
+    backend = gcws(LARGE_DIM, GcwsParams(bands=8, bits=bits))
+    codes = codes_of(backend, batch)
+    full = backend.sketch(batch, "full")
+    assert isinstance(full, Signatures)
+    assert codes.dtype == np.uint16
+    np.testing.assert_array_equal(codes, full.slots & np.uint32(2**bits - 1))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_b_bit_codes_collide_as_theory_says(rng: np.random.Generator, bits: int) -> None:
+    dim = 1000
+    u = rng.standard_normal(dim)
+    v = u + 0.8 * rng.standard_normal(dim)
+    pair = [
+        {i: float(x) for i, x in enumerate((w / np.abs(w).sum()).astype(np.float32))}
+        for w in (u, v)
+    ]
+    similarity = reference.gmm(*pair)
+    batch = prepared(space_of(dim), pair)
+    hits, samples = 0, 0
+    for seed in range(4):
+        codes = codes_of(gcws(dim, GcwsParams(bands=256, bits=bits, seed=seed)), batch)
+        hits += int(np.sum(codes[0] == codes[1]))
+        samples += codes.shape[1]
+    expected = similarity + (1 - similarity) * 2.0**-bits
+    # Codes drop t*, which adds less than 0.01 for vectors of one norm and many slots.
+    assert_proportion(hits, samples, expected, slack=0.01)
+
+
+# --- pairs -------------------------------------------------------------------------------------
+
+
+def true_pairs(
+    rows: Rows, dim: int, min_score: float, alive: npt.NDArray[np.uint8]
+) -> dict[tuple[int, int], float]:
+    scores = all_scores(rows, rows, dim)
+    a, b = np.nonzero(np.triu(scores >= min_score, 1))
+    return {
+        (int(i), int(j)): float(scores[i, j])
+        for i, j in zip(a, b, strict=True)
+        if alive[i] and alive[j]
+    }
+
+
+def found_pairs(
+    index: SmallIndex, alive: npt.NDArray[np.uint8], min_score: float, recall: float
+) -> dict[tuple[int, int], float]:
+    view = RowView(index.rows.view(), alive, int(alive.sum()))
+    a, b, scores = index.backend.pairs(index.state, view, min_score=min_score, recall=recall)
+    pairs = list(zip(a.tolist(), b.tolist(), strict=True))
+    assert len(pairs) == len(set(pairs))
+    assert all(i < j for i, j in pairs)
+    return dict(zip(pairs, scores.tolist(), strict=True))
+
+
+def duplicated(kind: str, rng: np.random.Generator) -> tuple[Rows, CollectionConfig, int]:
+    if kind == "dense":
+        rows, _ = made_data.near_duplicates(rng, 1200, 1)
+        return rows, CollectionConfig(dim=24), 24
+    counts, _ = made_data.counts(rng, 1200, 1)
+    return counts, CollectionConfig(dim=None), 400
+
+
+@pytest.mark.parametrize("kind", ["dense", "counts"])
+@pytest.mark.parametrize("backend", [ExactParams(), GcwsParams(bands=8)])
+def test_a_recall_of_1_finds_every_pair(
+    rng: np.random.Generator, kind: str, backend: BackendParams
+) -> None:
+    rows, config, dim = duplicated(kind, rng)
+    config = CollectionConfig(dim=config.dim, backend=backend)
+    index = SmallIndex(config).add(rows, [1100, 3])
+    alive = (rng.random(1200) < 0.8).astype(np.uint8)
+    for min_score in (0.35, 0.5):
+        truth = true_pairs(rows, dim, min_score, alive)
+        assert truth
+        found = found_pairs(index, alive, min_score, 1.0)
+        assert found == pytest.approx(truth, rel=RELATIVE)
+
+
+@pytest.mark.parametrize("kind", ["dense", "counts"])
+@pytest.mark.parametrize(("min_score", "recall"), [(0.4, 0.5), (0.5, 0.9), (0.6, 0.8)])
+def test_joined_pairs_are_real_and_as_many_as_asked_for(
+    rng: np.random.Generator, kind: str, min_score: float, recall: float
+) -> None:
+    rows, config, dim = duplicated(kind, rng)
+    alive = (rng.random(1200) < 0.8).astype(np.uint8)
+    truth = true_pairs(rows, dim, min_score, alive)
+    shares = []
+    for seed in range(12):
+        params = GcwsParams(bands=16, seed=seed)
+        index = SmallIndex(CollectionConfig(dim=config.dim, backend=params)).add(rows, [1100, 3])
+        found = found_pairs(index, alive, min_score, recall)
+        assert found.keys() <= truth.keys()
+        assert all(score == pytest.approx(truth[pair]) for pair, score in found.items())
+        shares.append(len(found) / len(truth))
+    spread = float(np.std(shares, ddof=1)) / np.sqrt(len(shares))
+    assert np.mean(shares) >= recall - SIGMAS * spread
+
+
+def test_a_pair_at_the_least_score_is_found() -> None:
+    for low, high in ((7, 10), (3, 10), (9, 10)):
+        rows = np.zeros((2, DIM), np.float32)
+        rows[0, :high] = 1
+        rows[1, :low] = 1
+        for backend in (ExactParams(), GcwsParams(bands=256)):
+            index = SmallIndex(CollectionConfig(dim=DIM, backend=backend)).add(rows)
+            alive = np.ones(2, np.uint8)
+            for recall in (0.99, 1.0):
+                found = found_pairs(index, alive, low / high, recall)
+                assert found == {(0, 1): low / high}
+
+
+def test_no_rows_make_no_pairs() -> None:
+    for backend in (ExactParams(), GcwsParams(bands=4)):
+        index = SmallIndex(CollectionConfig(dim=DIM, backend=backend))
+        assert found_pairs(index, np.zeros(0, np.uint8), 0.5, 0.9) == {}
+        index.add(np.ones((3, DIM), np.float32))
+        assert found_pairs(index, np.array([0, 1, 0], np.uint8), 0.5, 0.9) == {}
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_memory_and_statistics_are_told(rng: np.random.Generator, dim: int | None) -> None:
+    dense, _ = made_data.clustered(rng, 3000, 1, dim=DIM)
+    rows: Rows = dense if dim else made_data.sparse_of(dense)
+    index = SmallIndex(CollectionConfig(dim=dim, backend=GcwsParams(bands=6))).add(rows)
+    backend = index.backend
+    assert isinstance(backend, GcwsBackend)
+    held = backend.nbytes(index.state)
+    assert held >= 12 * 3000 * 6
+    figures = backend.stats(index.state)
+    assert sum(figures["segments"]) == 3000
+    assert 12 <= figures["bytes_per_item_and_table"] < 12.6
+    exact = make_backend(CollectionConfig(dim=dim, backend=ExactParams()))
+    assert isinstance(exact, ExactBackend)
+    assert exact.nbytes(exact.empty()) == 0
+
+
+def test_keys_of_one_table_say_nothing_of_another(rng: np.random.Generator) -> None:
+    """Bands are independent: matches of one pair in two tables are uncorrelated."""
+    u = rng.standard_normal(DIM)
+    pair = np.stack([u, u + 0.3 * rng.standard_normal(DIM)]).astype(np.float32)
+    space = space_of(DIM)
+    batch = space.prepare(space.from_dense(pair))
+    matches = []
+    for seed in range(800):
+        keys = gcws(DIM, GcwsParams(bands=8, band_width=2, seed=seed)).encode(batch)
+        matches.append(keys[0] == keys[1])
+    table = np.array(matches, float)
+    for i, j in pairwise(range(8)):
+        correlation = float(np.corrcoef(table[:, i], table[:, j])[0, 1])
+        assert abs(correlation) < SIGMAS / np.sqrt(len(table))
+    share = table.mean()
+    counts = table.sum(axis=1)
+    # The number of matching tables is binomial: its variance too.
+    variance = float(np.var(counts, ddof=1)) / (8 * share * (1 - share))
+    assert stats.chi2.ppf(3e-5, 799) < 799 * variance < stats.chi2.ppf(1 - 3e-5, 799)
