@@ -351,7 +351,7 @@ class StoredCollection:
         """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score."""
         view = self._memory.view
         a, b, scores = self._memory.pairs(view, min_score=min_score, recall=recall)
-        if limit is not None and limit < len(scores):
+        if limit is not None and 0 < limit < len(scores):
             least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
             kept = scores >= least
             a, b, scores = a[kept], b[kept], scores[kept]
