@@ -1,4 +1,4 @@
-"""Reads a console session of curl commands, and asks the same through httpx: curl may be absent."""
+"""Reads a console session of curl commands as requests of httpx: curl itself may be absent."""
 
 import re
 import shlex
@@ -26,22 +26,24 @@ class Step:
 
 
 def steps(markdown: str) -> Iterator[Step]:
-    """Yield the commands of every ``console`` block, continued lines joined."""
+    """Yield the commands of every ``console`` block; a line after ``> `` continues one."""
+    step: Step | None = None
     for session in CONSOLE.findall(markdown):
-        step: Step | None = None
-        for line in session.replace("\\\n", "").splitlines():
+        for line in session.splitlines():
             if line.startswith("$ "):
                 if step:
                     yield step
                 step = Step(line.removeprefix("$ "))
+            elif step and line.startswith("> "):
+                step.command += line.removeprefix(">").removesuffix("\\")
             elif step:
                 step.output.append(line)
-        if step:
-            yield step
+    if step:
+        yield step
 
 
-def run(command: str, client: httpx.Client) -> str:
-    """Do what ``[printf FORMAT WORD... |] curl OPTION... URL`` would; return the answer's body.
+def request(command: str) -> httpx.Request:
+    """Return what ``[printf FORMAT WORD... |] curl OPTION... URL`` would send.
 
     Raises
     ------
@@ -50,7 +52,8 @@ def run(command: str, client: httpx.Client) -> str:
     """
     *before, words = split(shlex.split(command))
     piped = printed(before[0]) if before else ""
-    method, url, body, headers = "GET", "", None, {}
+    method, url, body = "", "", None
+    headers: dict[str, str] = {}
     remaining = iter(words)
     if next(remaining) != "curl":
         raise ValueError(command)
@@ -66,14 +69,14 @@ def run(command: str, client: httpx.Client) -> str:
             case "--json" | "--data-binary":
                 body = next(remaining)
                 body = piped if body == "@-" else body
-                method = "POST" if method == "GET" else method
                 if word == "--json":
                     headers |= {"Content-Type": "application/json", "Accept": "application/json"}
             case _ if word.startswith("localhost:8000/"):
-                url = word.removeprefix("localhost:8000")
+                url = f"http://{word}"
             case _:
                 raise ValueError(word)
-    return client.request(method, url, content=body, headers=headers).text
+    method = method or ("GET" if body is None else "POST")
+    return httpx.Request(method, url, content=body, headers=headers)
 
 
 def split(words: list[str]) -> Iterator[list[str]]:

@@ -128,8 +128,13 @@ def confinement(image: Image) -> list[str]:
     prefix = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
     user, group = image.last["USER"].text.split(":")
     switch = [f"--reuid={user}", f"--regid={group}", "--clear-groups"]
-    probe = [*prefix, *switch, str(image.path("/opt/gcws/bin/python")), "-c", ""]
-    if subprocess.run(probe, check=False, capture_output=True).returncode == 0:
+    # It must be this very Python with its own library, and see what is installed.
+    found = f"import sys, service.container; sys.exit(sys.base_prefix != {sys.base_prefix!r})"
+    probe = [*prefix, *switch, "python", "-c", found]
+    tried = subprocess.run(
+        probe, cwd=image.workdir, env=image.env, check=False, capture_output=True
+    )
+    if tried.returncode == 0:
         return [*prefix, *switch]
     say(f"user {user} cannot reach this machine's Python: running as root without capabilities")
     os.chown(image.path("/data"), 0, 0)
@@ -156,7 +161,7 @@ def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
     process = subprocess.Popen(command, cwd=image.workdir, env=environment)
     try:
         health = [*prefix, *image.command("HEALTHCHECK")]
-        while subprocess.run(health, env=environment, check=False).returncode != 0:
+        while subprocess.run(health, cwd=image.workdir, env=environment, check=False).returncode:
             if process.poll() is not None or time.monotonic() - began > READY_SECONDS:
                 raise SystemExit(f"not healthy; exit status {process.returncode}")
             time.sleep(0.2)
@@ -227,7 +232,7 @@ def rehearse(folder: Path) -> None:
         check_kernels(image)
     with container(image, prefix, port):
         answer = request(port, "POST", "/v1/collections/c/query", {"vector": [1, -2]})
-        if answer["hits"] != [{"id": "a", "score": 1.0}]:
+        if answer["hits"] != [{"id": "a", "score": 1.0, "payload": None}]:
             raise SystemExit(f"after a restart: {answer}")
     say("the image's commands work: built, started, stored, stopped, started again")
 

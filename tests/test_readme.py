@@ -1,30 +1,34 @@
 """The README's session, executed."""
 
-from collections.abc import Iterator
+import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
-from fastapi.testclient import TestClient
 
 from service.app import create_app
 from service.settings import Settings
 from tests import curl
 from tests.dockerfile import REPOSITORY
 
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(Settings.model_validate({"data_dir": tmp_path}))) as client:
-        while client.get("/readyz").status_code != 200:
-            pass
-        yield client
+BASE = "http://localhost:8000"
 
 
-def test_the_session_answers_as_the_readme_says(client: TestClient) -> None:
+async def answers(requests: list[httpx.Request], data_dir: Path) -> list[str]:
+    """Return what a service of its own answers to requests sent one after another."""
+    app = create_app(Settings.model_validate({"data_dir": data_dir}))
+    transport = httpx.ASGITransport(app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
+        while (await client.get(f"{BASE}/readyz")).status_code != 200:  # noqa: ASYNC110  # told by HTTP alone
+            await asyncio.sleep(0.01)
+        return [(await client.send(request)).text for request in requests]
+
+
+def test_the_session_answers_as_the_readme_says(tmp_path: Path) -> None:
     steps = list(curl.steps((REPOSITORY / "README.md").read_text()))
     assert len(steps) > 5
-    for step in steps:
-        answer = curl.run(step.command, client)
+    found = asyncio.run(answers([curl.request(step.command) for step in steps], tmp_path))
+    for step, answer in zip(steps, found, strict=True):
         assert step.matches(answer), f"{step.command}\nanswered\n{answer}"
 
 
@@ -32,3 +36,22 @@ def test_a_changed_answer_is_noticed() -> None:
     step = curl.Step("curl localhost:8000/x", ['{"a":1,"seconds":…}'])
     assert step.matches('{"a":1,"seconds":0.25}\n')
     assert not step.matches('{"a":2,"seconds":0.25}\n')
+
+
+def test_a_piped_command_becomes_its_request() -> None:
+    [step] = curl.steps(
+        "```console\n"
+        "$ printf '%s\\n' a b |\n"
+        "> curl -s localhost:8000/load -H 'Content-Type: text/x' --data-binary @-\n"
+        "done\n```\n"
+    )
+    request = curl.request(step.command)
+    assert (request.method, request.url.path) == ("POST", "/load")
+    assert request.read() == b"a\nb\n"
+    assert request.headers["content-type"] == "text/x"
+    assert step.output == ["done"]
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(ValueError, match="--magic"):
+        curl.request("curl --magic localhost:8000/")
