@@ -81,13 +81,17 @@ class BandPlan:
         """Samples needed for all bands."""
         return self.bands * self.band_width
 
-    def keys(self, signatures: Signatures) -> UInt64s:
-        """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""
-        out = np.empty((len(signatures.slots), self.bands), np.uint64)
+    def pack(self, signatures: Signatures, out: UInt64s) -> None:
+        """Write the (n, b) keys of the first b bands, of samples 0 … b·band_width - 1."""
         pack = pack_prefix_keys if self.prefix else pack_whole_keys
         bits = self.bits if self.prefix else self.code_bits
         levels = signatures.levels.view(np.uint32)
         pack(signatures.slots, levels, self.band_width, bits, self.encoding, out)
+
+    def keys(self, signatures: Signatures) -> UInt64s:
+        """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""
+        out = np.empty((len(signatures.slots), self.bands), np.uint64)
+        self.pack(signatures, out)
         return out
 
 

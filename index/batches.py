@@ -11,25 +11,12 @@ from index.arrays import AnyArray, Float32s, Int32s, Int64s, UInt32s
 from index.kernels.simd import LANES
 from index.params import Form
 
-
-def _no_rows() -> AnyArray:
-    return np.empty((0, 0), np.float32)
-
-
-def _no_indptr() -> AnyArray:
-    return np.zeros(1, np.int64)
-
-
-def _no_indices() -> AnyArray:
-    return np.empty(0, np.int32)
-
-
-def _no_slots() -> AnyArray:
-    return np.empty(0, np.uint32)
-
-
-def _no_values() -> AnyArray:
-    return np.empty(0, np.float32)
+# The parts that a form does not have, one for all batches.
+_NO_ROWS = np.empty((0, 0), np.float32)
+_NO_INDPTR = np.zeros(1, np.int64)
+_NO_INDICES = np.empty(0, np.int32)
+_NO_SLOTS = np.empty(0, np.uint32)
+_NO_VALUES = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +50,10 @@ class RawBatch:
     """
 
     form: Form
-    dense: Float32s = field(default_factory=_no_rows)
-    indptr: Int64s = field(default_factory=_no_indptr)
-    indices: Int32s = field(default_factory=_no_indices)
-    values: Float32s = field(default_factory=_no_values)
+    dense: Float32s = field(default_factory=lambda: _NO_ROWS)
+    indptr: Int64s = field(default_factory=lambda: _NO_INDPTR)
+    indices: Int32s = field(default_factory=lambda: _NO_INDICES)
+    values: Float32s = field(default_factory=lambda: _NO_VALUES)
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -102,11 +89,11 @@ class VectorBatch:
     """
 
     form: Form
-    dense: Float32s = field(default_factory=_no_rows)
-    indptr: Int64s = field(default_factory=_no_indptr)
-    slots: UInt32s = field(default_factory=_no_slots)
-    values: Float32s = field(default_factory=_no_values)
-    norms: Float32s = field(default_factory=_no_values)
+    dense: Float32s = field(default_factory=lambda: _NO_ROWS)
+    indptr: Int64s = field(default_factory=lambda: _NO_INDPTR)
+    slots: UInt32s = field(default_factory=lambda: _NO_SLOTS)
+    values: Float32s = field(default_factory=lambda: _NO_VALUES)
+    norms: Float32s = field(default_factory=lambda: _NO_VALUES)
 
     def __len__(self) -> int:
         """Return the number of vectors."""

@@ -26,6 +26,11 @@ _TABLE_BYTES: Final = 1 << 28
 """Parameter tables above this size are not kept; the generator is asked each time."""
 
 
+def round_up(samples: int) -> int:
+    """Return the number of samples that are drawn when so many are wanted."""
+    return -(-samples // LANES) * LANES
+
+
 @dataclass(frozen=True, slots=True)
 class Signatures:
     """The samples of several vectors.
@@ -58,7 +63,7 @@ class Gcws:
 
     def __init__(self, *, seed: int, samples: int, dense_width: int | None) -> None:
         self.seed = seed
-        self.samples = -(-samples // LANES) * LANES
+        self.samples = round_up(samples)
         self._slots = 2 * dense_width if dense_width is not None else 0
         table_bytes = self._slots * self.samples * 4 * np.dtype(np.float32).itemsize
         self._keeps_table = 0 < table_bytes <= _TABLE_BYTES

@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt64s
+from index.arrays import Float32s, Float64s, Int64s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch
+from index.costs import hash_nanoseconds, row_nanoseconds, scan_nanoseconds
 from index.hits import Explanation, RowHits, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
@@ -19,18 +20,38 @@ from index.params import SearchParams
 from index.scan import rescored, scan, tolerance
 from index.tables import Tables
 
-# What steps cost on current processors, in nanoseconds. They steer the choice between two right
-# answers, so factors of two do not matter.
-_SCAN_ROW: Final = 3.0
-_SCAN_BYTE: Final = 1 / 12
-_SCAN_ENTRY: Final = 1.5
-_SCAN_SUM: Final = 1.0
-_SCAN_LOOK: Final = 0.5
-_PROBE_ROW: Final = 60.0
-_PROBE_BYTE: Final = 1 / 8
-_PROBE_TABLE: Final = 150.0
-_HASH_SAMPLE: Final = {"dense": 0.35, "sparse": 2.8}
-_BYTES_AN_ENTRY: Final = {"dense": 4, "sparse": 8}
+_REHEARSAL: Final = 8
+"""Share of the tables, one in so many, that is tried first where hashing is dear."""
+_DEAR: Final = 0.1
+"""Hashing is dear when it takes more than this share of a scan."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What probing found for m queries.
+
+    Attributes
+    ----------
+    scores, rows : (m, limit) float32 and int64
+        Heaps.
+    sizes : (m,) int64
+    counters : (m, COUNTERS) int64
+    recall : (m,) float64
+    """
+
+    scores: Float32s
+    rows: Int64s
+    sizes: Int64s
+    counters: Int64s
+    recall: Float64s
+
+    @classmethod
+    def none(cls, m: int, limit: int) -> _Found:
+        """Return room for the hits of m queries."""
+        return cls(
+            np.empty((m, limit), np.float32), np.empty((m, limit), np.int64),
+            np.zeros(m, np.int64), np.zeros((m, COUNTERS), np.int64), np.zeros(m, np.float64),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +62,7 @@ class TableSearch:
     ----------
     plan : BandPlan
     keys_of : callable
-        Returns the (m, L) keys of queries under the plan.
+        Returns the keys of (queries, tables): (m, tables).
     tables : Tables
     inverted : InvertedIndex
         For scans of sparse rows.
@@ -49,7 +70,7 @@ class TableSearch:
     """
 
     plan: BandPlan
-    keys_of: Callable[[VectorBatch], UInt64s]
+    keys_of: Callable[[VectorBatch, int], UInt64s]
     tables: Tables
     inverted: InvertedIndex
     workers: Workers
@@ -69,11 +90,11 @@ class TableSearch:
         """
         results: list[RowHits | None] = [None] * len(queries)
         if params.recall < 1 and view.permitted_count > params.limit:
-            scan_cost = _scan_nanoseconds(view, queries, self.inverted)
-            chosen = np.flatnonzero(scan_cost > _hash_nanoseconds(view, queries, self.plan))
+            scan_cost = scan_nanoseconds(view, queries, self.inverted)
+            chosen = self._worth_hashing(view, queries, params, skip, scan_cost)
             if len(chosen):
                 some = _some(queries, chosen)
-                found = self._probe(view, some, params, skip[chosen], scan_cost[chosen])
+                found = self._answers(view, some, params, skip[chosen], scan_cost[chosen])
                 for m, hits in zip(chosen.tolist(), found, strict=True):
                     results[m] = hits
         left = np.array([m for m, hits in enumerate(results) if hits is None], np.int64)
@@ -86,7 +107,74 @@ class TableSearch:
                 results[m] = hits
         return [hits for hits in results if hits is not None]
 
+    def _worth_hashing(
+        self,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+        scan_cost: Float64s,
+    ) -> Int64s:
+        """Return the queries that tables may answer sooner than a scan.
+
+        Where hashing a query takes a good part of a scan, an eighth of the tables is tried first:
+        had L tables to miss less than δ, these few may miss δ^(1/8), at an eighth of the cost.
+        """
+        plan = self.plan
+        hash_cost = hash_nanoseconds(queries, plan)
+        worth = scan_cost > hash_cost
+        few = plan.bands // _REHEARSAL
+        doubtful = np.flatnonzero(worth & (hash_cost > _DEAR * scan_cost))
+        if few and plan.prefix and len(doubtful):
+            share = few / plan.bands
+            rule = self._rule(view, queries, params, tables=few)
+            rule = rule._replace(allowed=(1.0 - params.recall) ** share)
+            found = self._probe(
+                view, _some(queries, doubtful), params.limit, rule, skip[doubtful],
+                scan_cost[doubtful] * share,
+            )  # fmt: skip
+            worth[doubtful] = found.counters[:, ANSWERED] != 0
+        return np.flatnonzero(worth)
+
+    def _rule(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, *, tables: int
+    ) -> Rule:
+        return Rule(
+            depths=self.plan.depths, tables=tables, step=self.plan.step, floor=self.plan.floor,
+            allowed=1.0 - params.recall, least=float(params.min_score),
+            slack=2 * tolerance(view.vectors, queries),
+        )  # fmt: skip
+
     def _probe(
+        self,
+        view: RowView,
+        queries: VectorBatch,
+        limit: int,
+        rule: Rule,
+        skip: Int64s,
+        cost_limits: Float64s,
+    ) -> _Found:
+        """Probe the first ``rule.tables`` tables for each query."""
+        m, vectors = len(queries), view.vectors
+        keys = self.keys_of(queries, rule.tables)
+        found = _Found.none(m, limit)
+        row_cost = row_nanoseconds(view)
+
+        def run(first: int, last: int) -> None:
+            part = slice(first, last)
+            some = queries if last - first == m else queries[part]
+            probe(
+                some.dense, some.indptr, some.slots, some.values, some.norms, keys[part],
+                skip[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
+                vectors.norms, view.permitted, self.tables.addresses, self.plan.bits, rule,
+                cost_limits[part], row_cost, found.scores[part], found.rows[part],
+                found.sizes[part], found.counters[part], found.recall[part],
+            )  # fmt: skip
+
+        self.workers.split(m, run)
+        return found
+
+    def _answers(
         self,
         view: RowView,
         queries: VectorBatch,
@@ -95,46 +183,24 @@ class TableSearch:
         scan_cost: Float64s,
     ) -> list[RowHits | None]:
         """Return each query's hits, None where a scan must answer."""
-        m, vectors, plan = len(queries), view.vectors, self.plan
-        keys = self.keys_of(queries)
-        scores = np.empty((m, params.limit), np.float32)
-        rows = np.empty((m, params.limit), np.int64)
-        sizes = np.zeros(m, np.int64)
-        counters = np.zeros((m, COUNTERS), np.int64)
-        recall = np.zeros(m, np.float64)
-        row_cost = _PROBE_ROW + _PROBE_BYTE * (_BYTES_AN_ENTRY[vectors.form] * _entries_a_row(view))
-        # Classical banding probes what it has; only a proof must not be cut short by cost.
-        limits = scan_cost if plan.prefix else np.full(m, np.inf)
-
-        rule = Rule(
-            depths=plan.depths, tables=plan.bands, step=plan.step, floor=plan.floor,
-            allowed=1.0 - params.recall, least=float(params.min_score),
-            slack=2 * tolerance(vectors, queries),
-        )  # fmt: skip
-
-        def run(first: int, last: int) -> None:
-            part = queries[first:last]
-            probe(
-                part.dense, part.indptr, part.slots, part.values, part.norms, keys[first:last],
-                skip[first:last], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                vectors.norms, view.permitted, self.tables.addresses, plan.bits, rule,
-                limits[first:last], row_cost,
-                scores[first:last], rows[first:last], sizes[first:last], counters[first:last],
-                recall[first:last],
-            )  # fmt: skip
-
-        self.workers.split(m, run)
+        plan = self.plan
+        # Classical banding probes what it has, whatever it costs; only a proof asks for more.
+        limits = scan_cost if plan.prefix else np.full(len(queries), np.inf)
+        rule = self._rule(view, queries, params, tables=plan.bands)
+        found = self._probe(view, queries, params.limit, rule, skip, limits)
         settles = not plan.prefix and params.guarantee == "measured"
         results: list[RowHits | None] = []
-        for i, count in enumerate(counters.tolist()):
+        for i, count in enumerate(found.counters.tolist()):
             if not (count[ANSWERED] or settles):
                 results.append(None)
                 continue
-            hits, exact = rescored(vectors, queries[i : i + 1], rows[i, : sizes[i]], params)
+            query = queries if len(queries) == 1 else queries[i : i + 1]
+            rows = found.rows[i, : found.sizes[i]]
+            hits, exact = rescored(view.vectors, query, rows, params)
             explanation = Explanation(
                 method="probe", bands=count[TABLES], depth=count[DEPTH],
                 candidates=count[CANDIDATES], scored=count[SCORED], beam=0,
-                expected_recall=float(recall[i]),
+                expected_recall=float(found.recall[i]),
             )  # fmt: skip
             results.append(RowHits(hits, exact, explanation))
         return results
@@ -142,33 +208,3 @@ class TableSearch:
 
 def _some(queries: VectorBatch, chosen: Int64s) -> VectorBatch:
     return queries if len(chosen) == len(queries) else queries[chosen]
-
-
-def _entries_a_row(view: RowView) -> float:
-    vectors = view.vectors
-    if vectors.form == "dense":
-        return float(vectors.dense.shape[1])
-    return len(vectors.values) / max(1, len(vectors))
-
-
-def _scan_nanoseconds(view: RowView, queries: VectorBatch, inverted: InvertedIndex) -> Float64s:
-    """Return what scanning all rows would take for each query."""
-    n = len(view.vectors)
-    if view.vectors.form == "dense":
-        row = _SCAN_ROW + _SCAN_BYTE * 4 * _entries_a_row(view)
-        return np.full(len(queries), n * _SCAN_LOOK + view.permitted_count * row)
-    tail = (n - inverted.covered) * 2 * _SCAN_ENTRY * _entries_a_row(view)
-    cost: Float64s = _SCAN_ENTRY * inverted.entries(queries).astype(np.float64) + (
-        n * _SCAN_SUM + tail
-    )
-    return cost
-
-
-def _hash_nanoseconds(view: RowView, queries: VectorBatch, plan: BandPlan) -> Float64s:
-    """Return what hashing each query and finding its places in the tables takes."""
-    form = view.vectors.form
-    if form == "dense":
-        entries = np.full(len(queries), queries.dense.shape[1] / 2)
-    else:
-        entries = np.diff(queries.indptr).astype(np.float64)
-    return entries * (plan.samples * _HASH_SAMPLE[form]) + plan.bands * _PROBE_TABLE
