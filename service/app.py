@@ -71,7 +71,9 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        opened = catalog or await asyncio.to_thread(open_catalog, settings)
+        opened = catalog
+        if opened is None:
+            opened = await asyncio.to_thread(open_catalog, settings)
         workers = Workers(
             threads=settings.threads, max_queue=settings.max_queue,
             max_loads=settings.max_loads, inline_seconds=settings.inline_seconds,

@@ -160,7 +160,8 @@ _MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
 
 def _without_other_branches(found: list[Any]) -> list[Any]:
     """Drop what a union says about the branch that was not meant, and the branches' names."""
-    meant, mismatched = [], []
+    meant: list[Any] = []
+    mismatched: list[Any] = []
     for entry in found:
         loc = entry["loc"]
         whole = bool(loc) and loc[-1] in _WHOLE and entry["type"] in _MISMATCHES

@@ -78,15 +78,15 @@ class GcwsParamsBody(Body):
         {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0},
     )
 
-    bands: int = Field(32, description="Number of tables, 1 to 256.")
+    bands: int = Field(default=32, description="Number of tables, 1 to 256.")
     band_width: int | None = Field(
-        None, description="Samples of every band, 1 to 64; null: depth is chosen per query."
+        default=None, description="Samples of every band, 1 to 64; null: depth is chosen per query."
     )
     encoding: Literal["full", "zero_bit", "b_bit"] = Field(
-        "full", description="What of a sample (i*, t*) goes into a key."
+        default="full", description="What of a sample (i*, t*) goes into a key."
     )
-    bits: int = Field(8, description="b of b_bit, 1 to 16.")
-    seed: int = Field(0, description="Seed of all randomness, 0 to 2^63 - 1.")
+    bits: int = Field(default=8, description="b of b_bit, 1 to 16.")
+    seed: int = Field(default=0, description="Seed of all randomness, 0 to 2^63 - 1.")
 
 
 class ExactParamsBody(Body):
@@ -210,8 +210,8 @@ class PageParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = Field(100, ge=1, description="Most items of the page.")
-    cursor: str | None = Field(None, description="`next_cursor` of the page before.")
+    limit: int = Field(default=100, ge=1, description="Most items of the page.")
+    cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
     with_vector: bool = False
 
 
@@ -223,7 +223,7 @@ class LoadParams(BaseModel):
     mode: Literal["upsert", "insert"] = "upsert"
     on_error: Literal["stop", "skip"] = "stop"
     id_start: int | None = Field(
-        None,
+        default=None,
         ge=0,
         lt=2**63,
         description="npy only: id of the first row; the others count on. Default 0.",
@@ -253,13 +253,15 @@ class QueryBody(Body):
 
     vector: VectorBody | None = None
     id: Id | None = None
-    limit: int = Field(10, description="How many hits, at least 1.")
+    limit: int = Field(default=10, description="How many hits, at least 1.")
     recall: float = Field(
-        0.9, description="Expected share of the true hits, in (0, 1]; 1 is an exact scan."
+        default=0.9, description="Expected share of the true hits, in (0, 1]; 1 is an exact scan."
     )
-    min_score: float = Field(0.0, description="Hits below this score are not wanted, in [0, 1].")
+    min_score: float = Field(
+        default=0.0, description="Hits below this score are not wanted, in [0, 1]."
+    )
     filter: dict[str, Any] | None = Field(
-        None, description="A condition on payloads: must, should, must_not; match, range."
+        default=None, description="A condition on payloads: must, should, must_not; match, range."
     )
     guarantee: Literal["measured", "proven"] = "measured"
     with_payload: bool = True
@@ -304,8 +306,8 @@ class PairsBody(Body):
     )
 
     min_score: float = Field(description="Least score of a pair, in (0, 1].")
-    limit: int | None = Field(None, description="Most pairs; null: all.")
-    recall: float = Field(0.9, description="Expected share of the pairs found, in (0, 1].")
+    limit: int | None = Field(default=None, description="Most pairs; null: all.")
+    recall: float = Field(default=0.9, description="Expected share of the pairs found, in (0, 1].")
 
 
 class SketchBody(Body):

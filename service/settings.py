@@ -16,62 +16,74 @@ class Settings(BaseSettings):
         env_prefix="GCWS_", frozen=True, extra="forbid", env_ignore_empty=True
     )
 
-    data_dir: Path = Field(Path("data"), description="Directory of the collections' files.")
-    host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(default=Path("data"), description="Directory of the collections' files.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+    )
     api_key: SecretStr | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="Key that permits everything. Without it no key is asked for.",
     )
     read_only_api_key: SecretStr | None = Field(
-        None, min_length=1, description="Key that permits reading only."
+        default=None, min_length=1, description="Key that permits reading only."
     )
     durability: Literal["full", "normal"] = Field(
-        "full",
+        default="full",
         description="'full': an acknowledged write survives a power cut. 'normal': it survives "
         "the end of the process.",
     )
     threads: int | None = Field(
-        None, ge=1, description="Threads for bulk work and long searches; unset: one a core."
+        default=None,
+        ge=1,
+        description="Threads for bulk work and long searches; unset: one a core.",
     )
     max_body_bytes: int = Field(
-        64 * _MIB, ge=1, description="Longest body of any request but a load."
+        default=64 * _MIB, ge=1, description="Longest body of any request but a load."
     )
     max_load_bytes: int | None = Field(
-        None, ge=1, description="Longest body of a load, decompressed; unset: no limit."
+        default=None, ge=1, description="Longest body of a load, decompressed; unset: no limit."
     )
     max_line_bytes: int = Field(
-        16 * _MIB, ge=1, description="Longest line of an NDJSON load; also its longest npy row."
+        default=16 * _MIB,
+        ge=1,
+        description="Longest line of an NDJSON load; also its longest npy row.",
     )
     max_arrow_batch_bytes: int = Field(
-        256 * _MIB, ge=1, description="Largest record batch of an Arrow load."
+        default=256 * _MIB, ge=1, description="Largest record batch of an Arrow load."
     )
     max_items_per_request: int = Field(
-        100_000, ge=1, description="Most items or ids of one write, most vectors of one sketch."
+        default=100_000,
+        ge=1,
+        description="Most items or ids of one write, most vectors of one sketch.",
     )
     max_queries_per_request: int = Field(
-        100_000, ge=1, description="Most queries of one batch query."
+        default=100_000, ge=1, description="Most queries of one batch query."
     )
-    max_limit: int = Field(100_000, ge=1, description="Largest `limit` of a query.")
-    max_page_limit: int = Field(10_000, ge=1, description="Largest `limit` of a page of items.")
-    max_payload_bytes: int = Field(_MIB, ge=2, description="Longest payload, as JSON text.")
-    load_chunk_rows: int = Field(8192, ge=1, description="A load commits after this many rows …")
-    load_chunk_bytes: int = Field(32 * _MIB, ge=1, description="… or this many bytes.")
+    max_limit: int = Field(default=100_000, ge=1, description="Largest `limit` of a query.")
+    max_page_limit: int = Field(
+        default=10_000, ge=1, description="Largest `limit` of a page of items."
+    )
+    max_payload_bytes: int = Field(default=_MIB, ge=2, description="Longest payload, as JSON text.")
+    load_chunk_rows: int = Field(
+        default=8192, ge=1, description="A load commits after this many rows …"
+    )
+    load_chunk_bytes: int = Field(default=32 * _MIB, ge=1, description="… or this many bytes.")
     max_rejected_listed: int = Field(
-        1000, ge=0, description="Most rejected rows a load lists; all are counted."
+        default=1000, ge=0, description="Most rejected rows a load lists; all are counted."
     )
-    max_loads: int = Field(8, ge=1, description="Loads under way at once; more get 429.")
+    max_loads: int = Field(default=8, ge=1, description="Loads under way at once; more get 429.")
     max_queue: int = Field(
-        256, ge=1, description="Requests running or waiting for a thread; more get 429."
+        default=256, ge=1, description="Requests running or waiting for a thread; more get 429."
     )
     inline_seconds: Annotated[float, Field(ge=0)] = Field(
-        0.002, description="Searches expected to take less run without changing threads."
+        default=0.002, description="Searches expected to take less run without changing threads."
     )
     shutdown_seconds: int = Field(
-        10, ge=0, description="How long requests may go on after the order to stop."
+        default=10, ge=0, description="How long requests may go on after the order to stop."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least serious messages to log."
+        default="info", description="Least serious messages to log."
     )
-    access_log: bool = Field(False, description="Log a line for every request.")
+    access_log: bool = Field(default=False, description="Log a line for every request.")

@@ -121,7 +121,9 @@ class ArrowRows:
 def from_batch(batch: Any, first: int, limits: parsing.Limits) -> Rows:  # noqa: ANN401
     """Return a record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
-    ids, payloads, good = [], [], []
+    ids: list[str] = []
+    payloads: list[bytes | None] = []
+    good: list[int] = []
     columns = {name: _decoded(batch.column(name)) for name in batch.schema.names}
     texts = columns["payload"].to_pylist() if "payload" in columns else [None] * len(batch)
     nulls = _null_vectors(columns)

@@ -185,7 +185,7 @@ class Load:
 
 def _vector_reject(chunk: Rows, error: ix.InvalidVector, row: int | None = None) -> Reject:
     """Return the reject of a row, by default the one that begins the error's location."""
-    at = error.loc[0] if row is None and error.loc else row or 0
+    at = int(error.loc[0]) if row is None and error.loc else row or 0
     bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
     return Reject.of(int(chunk.numbers[at]), bare, "vector")
 

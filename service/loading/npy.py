@@ -112,7 +112,7 @@ def read_matrix(reader: ByteReader, *, max_bytes: int) -> AnyArray:
 def _fill(reader: ByteReader, out: AnyArray, header: Header, first: int) -> None:
     if not out.size:
         return
-    got = reader.readinto(memoryview(out.reshape(-1).view(np.uint8)))
+    got = reader.readinto(out.reshape(-1).view(np.uint8).data)
     if got != out.nbytes:
         row = first + got // header.row_bytes
         raise MalformedBody(f"expected {header.shape[0]} rows, the body ended in row {row}")

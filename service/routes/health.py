@@ -38,8 +38,10 @@ async def readyz(request: Request) -> Response:
 
 @metrics_router.get(
     "/metrics",
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    | problem_responses(401, 403),
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **problem_responses(401, 403),
+    },
     response_class=Response,
 )
 def metrics(request: Request) -> Response:

@@ -1,0 +1,55 @@
+"""Applications on a fresh data directory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from index import compile_kernels
+from service import startup
+from tests.served import Client, Json, Serve, fill, started
+
+
+@pytest.fixture(autouse=True)
+def kernels_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile in the first application of the process, not in each."""
+
+    def once(*arguments: Json) -> float:
+        if not compiled:
+            compiled.append(compile_kernels(*arguments))
+        return compiled[0]
+
+    monkeypatch.setattr(startup, "compile_kernels", once)
+
+
+compiled: list[float] = []
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def serve(data_dir: Path) -> Iterator[Serve]:
+    """Start applications on the data directory; each starts after the one before has ended."""
+    running: list[Client] = []
+
+    def start(**settings: Json) -> Client:
+        while running:
+            running.pop().stop()
+        running.append(started(data_dir, **settings))
+        running[-1].wait_until_ready()
+        return running[-1]
+
+    yield start
+    while running:
+        running.pop().stop()
+
+
+@pytest.fixture
+def client(serve: Serve) -> Client:
+    """Return a client of an application with a few items in the collection "plants" (dim 4)."""
+    client = serve()
+    fill(client)
+    return client
