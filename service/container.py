@@ -74,11 +74,19 @@ def choose(kernels: Path, available: Sequence[str]) -> str:
     return next((name for name in available if (kernels / name).is_dir()), available[-1])
 
 
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a folder's files, but not their permissions: the copies can be written to."""
+    for path in source.rglob("*"):
+        if path.is_file():
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
 def start(kernels: Path, cache: Path, arguments: Sequence[str]) -> None:
     """Become the service, with the image's kernels in a writable ``cache``; does not return."""
     target = choose(kernels, _targets_here())
-    if (kernels / target).is_dir():
-        shutil.copytree(kernels / target, cache, dirs_exist_ok=True)
+    copy_files(kernels / target, cache)
     command = [sys.executable, "-m", "service", *arguments]
     os.execve(sys.executable, command, environment(target, cache, os.environ))
 

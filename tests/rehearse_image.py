@@ -98,14 +98,16 @@ class Image:
         self.stage = name or "final"
 
     def _copy(self, words: list[str]) -> None:
-        """Copy from the repository's tracked files, or from a finished stage."""
+        """Copy from the repository, or from a finished stage."""
         source, target = words[-2:]
         destination = self.path(target)
         if words[0].startswith("--from="):
             stage = self.stages[words[0].removeprefix("--from=")]
             shutil.copytree(stage / source.lstrip("/"), destination, symlinks=True)
             return
-        listed = subprocess.check_output(["git", "ls-files", "-z", source], cwd=REPOSITORY)
+        # What is ignored by git stays out of the build, too.
+        listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", source]
+        listed = subprocess.check_output(listing, cwd=REPOSITORY)
         for name in listed.decode().split("\0")[:-1]:
             inner = Path(name).relative_to(source) if name != source else Path(name).name
             (destination / inner).parent.mkdir(parents=True, exist_ok=True)

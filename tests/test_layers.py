@@ -15,7 +15,8 @@ KERNEL_FOUNDATIONS = {"arrays"}
 """Names of array types: all that kernels take from outside."""
 
 ARROWS: dict[str, set[str]] = {
-    "catalog": {"backends", "collection", "directory", "filters", "hashing", "store", "writes"},
+    "catalog": {"directory", "hashing", "store", "stored"},
+    "stored": {"backends", "collection", "filters", "hashing", "store", "vectors", "writes"},
     "writes": {"collection", "filters", "ids", "payloads", "store"},
     "store": {"directory"},
     "directory": set(),
@@ -28,14 +29,15 @@ ARROWS: dict[str, set[str]] = {
     "backends": {
         "bands", "hashing", "inverted", "pairs", "parallel", "scan", "search", "tables",
     },
-    "search": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
+    "costs": {"bands", "inverted"},
+    "search": {"bands", "costs", "inverted", "kernels", "parallel", "scan", "tables"},
     "pairs": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
     "scan": {"inverted", "kernels", "parallel"},
     "inverted": {"kernels"},
     "tables": {"kernels", "parallel"},
     "bands": {"hashing", "kernels"},
     "hashing": {"kernels"},
-    "similarity": {"kernels", "scan", "vectors"},
+    "similarity": {"hashing", "kernels", "scan", "vectors"},
     "rows": set(),
     "vectors": {"kernels"},
     "parallel": set(),
@@ -143,7 +145,7 @@ def test_sql_is_spoken_by_the_store_alone() -> None:
     speakers = {
         part(path) for path, tree in sources("index") if tops(tree) & {"sqlite3", "sqlite_utils"}
     }
-    assert speakers <= {"store"}
+    assert speakers <= {"store", "stored"}  # the latter names the errors
 
 
 @pytest.mark.parametrize("package", ["index", "service"])

@@ -65,6 +65,16 @@ def test_start_copies_the_kernels_and_becomes_the_service(
     assert environment["NUMBA_CACHE_DIR"] == str(cache)
 
 
+def test_copied_kernels_can_be_written_to(tmp_path: Path) -> None:
+    inner = tmp_path / "image" / "index"
+    inner.mkdir(parents=True)
+    (inner / "kernel.nbc").write_bytes(b"code")
+    inner.chmod(0o555)
+    container.copy_files(tmp_path / "image", tmp_path / "cache")
+    inner.chmod(0o755)
+    assert (tmp_path / "cache" / "index").stat().st_mode & 0o200
+
+
 def test_health_fails_where_nothing_listens(
     monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:
