@@ -204,6 +204,20 @@ def test_joined_pairs_are_real_and_as_many_as_asked_for(
     assert np.mean(shares) >= recall - SIGMAS * spread
 
 
+def test_more_pairs_than_are_listed_at_a_time_are_all_found() -> None:
+    n = 800  # 319,600 pairs in every table
+    rows = np.ones((n, 3), np.float32)
+    for dense in (True, False):
+        config = CollectionConfig(dim=3 if dense else None, backend=GcwsParams(bands=2))
+        index = SmallIndex(config).add(rows if dense else made_data.sparse_of(rows))
+        alive = np.ones(n, np.uint8)
+        view = RowView(index.rows.view(), alive, n)
+        a, b, scores = index.backend.pairs(index.state, view, min_score=0.9, recall=0.9)
+        assert len(a) == n * (n - 1) // 2
+        assert np.all(a < b)
+        assert np.all(scores == 1.0)
+
+
 def test_a_pair_at_the_least_score_is_found() -> None:
     for low, high in ((7, 10), (3, 10), (9, 10)):
         rows = np.zeros((2, DIM), np.float32)

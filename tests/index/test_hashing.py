@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from index.hashing import ALGORITHM_VERSION
+from index.hashing import ALGORITHM_VERSION, Gcws
 from tests import reference
 from tests.adapters import (
     LARGE_DIM,
@@ -213,6 +213,15 @@ def test_the_collision_law_holds_without_bias_over_all_pairs(rng: np.random.Gene
     assert abs(surplus) < SIGMAS * math.sqrt(variance)
 
 
+def test_the_collision_law_holds_for_tens_of_thousands_of_slots(rng: np.random.Generator) -> None:
+    slots = rng.choice(LARGE_DIM, 30_000, replace=False).tolist()
+    weights = rng.gamma(0.7, size=30_000)
+    u = dict(zip(slots[:20_000], weights[:20_000].tolist(), strict=True))
+    v = dict(zip(slots[10_000:], (1.5 * weights[10_000:]).tolist(), strict=True))
+    hits = sum(int(collisions(sketch_pair((u, v), seed, 2048)).sum()) for seed in range(4))
+    assert_proportion(hits, 4 * 2048, reference.gmm(u, v), slack=1e-6)
+
+
 @pytest.mark.parametrize("name", ["signed, middling", "norms 1 : 30", "sparse"])
 def test_the_estimate_over_seeds_is_unbiased_with_the_variance_of_theory(
     rng: np.random.Generator, name: str
@@ -377,13 +386,18 @@ def test_a_vector_has_one_signature_alone_and_in_any_batch(
     assert_same(permuted, Sketch(together.slots[order], together.levels[order]))
 
 
-def test_the_first_samples_do_not_depend_on_how_many_are_drawn(rng: np.random.Generator) -> None:
-    for dim in (DIM, LARGE_DIM):
-        batch = prepared(space_of(dim), [dense(row) for row in rng.standard_normal((5, DIM))])
-        many = full_sketch(batch, seed=4, samples=1024)
-        for samples in (16, 128, 512):
-            few = full_sketch(batch, seed=4, samples=samples)
-            assert_same(few, Sketch(many.slots[:, :samples], many.levels[:, :samples]))
+@pytest.mark.parametrize("dim", [DIM, LARGE_DIM])
+def test_any_run_of_samples_can_be_drawn_by_itself(rng: np.random.Generator, dim: int) -> None:
+    batch = prepared(space_of(dim), [dense(row) for row in rng.standard_normal((5, DIM))])
+    many = full_sketch(batch, seed=4, samples=1024)
+    for samples in (16, 128, 512):
+        few = full_sketch(batch, seed=4, samples=samples)
+        assert_same(few, Sketch(many.slots[:, :samples], many.levels[:, :samples]))
+    family = Gcws(seed=4, samples=1024, dense_width=32 if dim == DIM else None)
+    for first, count in ((0, 16), (16, 32), (496, 512), (1008, 16)):
+        run = slice(first, first + count)
+        part = family.sketch(batch, first=first, count=count)
+        assert_same(part, Sketch(many.slots[:, run], many.levels[:, run]))
 
 
 DIGEST = """
