@@ -165,6 +165,26 @@ def test_prefixes_match_at_least_as_often_as_the_plan_promises(
         assert match.mean() >= expected - 4 * deviation
 
 
+@pytest.mark.parametrize("encoding", ["full", "zero_bit"])
+def test_chance_matches_of_unrelated_vectors_are_independent_from_sample_to_sample(
+    encoding: Encoding,
+) -> None:
+    """Vectors of one slot draw the same i* each time; their keys must part all the same."""
+    rows = 500
+    batch = prepared(space_of(None), [{i: 1.0} for i in range(rows)])
+    plan = BandPlan.of(GcwsParams(bands=16, encoding=encoding))
+    keys = plan.keys(full_sketch(batch, seed=3, samples=plan.samples))
+    pairs = rows * (rows - 1) // 2 * 16
+    for depth in (1, 2, 3):
+        prefixes = keys >> np.uint64(64 - depth * plan.bits)
+        matches = 0
+        for band in range(16):
+            _, sizes = np.unique(prefixes[:, band], return_counts=True)
+            matches += int(np.sum(sizes * (sizes - 1) // 2))
+        # Pairs that share a row are pairwise independent too: the bound is that of a binomial.
+        assert_proportion(matches, pairs, plan.floor**depth)
+
+
 def test_bits_of_slots_that_never_agree_are_not_promised_to(rng: np.random.Generator) -> None:
     # Shared mass on slots 0 mod 4, the rest of one vector on 2 mod 4, of the other on 1 mod 4.
     shared = {2 * i: float(rng.gamma(2.0)) for i in range(8)}

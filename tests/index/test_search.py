@@ -118,7 +118,7 @@ def lone_neighbours(
     return np.concatenate([rows, strangers]), queries
 
 
-@pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9, 0.96])
 @pytest.mark.parametrize("recall", [0.5, 0.8, 0.95])
 def test_probing_finds_exactly_the_share_it_promises_where_nothing_is_left_to_chance(
     rng: np.random.Generator, similarity: float, recall: float
