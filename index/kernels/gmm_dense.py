@@ -17,6 +17,9 @@ from index.kernels.heap import push
 from index.kernels.simd import LANES, absolute, load, offset, pointer, splat, total
 
 _ZERO = np.float32(0.0)
+_BLOCK = 128
+"""Floats between two looks at whether a row is too far already."""
+_ROUNDING = 1.0 + 1e-4
 _TILE_FLOATS = 1 << 14
 """Floats of the rows that stay in cache while several queries pass over them (64 KB)."""
 
@@ -46,6 +49,53 @@ def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) ->
         even = even + absolute(load(query, i) - load(row, i))
     distance = total(even + odd)
     both = query_norm + norm
+    return (both - distance) / (both + distance)
+
+
+@njit(cache=True, nogil=True)
+def reach(least: np.float32) -> np.float32:
+    """Return the greatest D/S at which a row can still score ``least``, rounding allowed for.
+
+    GMM >= s is the same as D <= S (1 - s)/(1 + s).
+    """
+    return np.float32((1.0 - least) / (1.0 + least) * _ROUNDING)
+
+
+@njit(cache=True, nogil=True)
+def dense_score_within(
+    query: Any, query_norm: Any, row: Any, norm: Any, width: Any, farthest: Any
+) -> Any:
+    """Return what `dense_score` returns, or -1 as soon as the row is seen to be too far.
+
+    D only grows from coordinate to coordinate, so a row is given up, and the rest of it not read,
+    when the part summed so far exceeds what `reach` allows.
+
+    Parameters
+    ----------
+    query, row, query_norm, norm, width : see `dense_score`
+    farthest : float32
+        `reach` of the least score wanted.
+    """
+    both = query_norm + norm
+    limit = both * farthest
+    even = splat(_ZERO)
+    odd = splat(_ZERO)
+    whole = width // _BLOCK * _BLOCK
+    for block in range(0, whole, _BLOCK):
+        for i in range(block, block + _BLOCK, 2 * LANES):
+            even = even + absolute(load(query, i) - load(row, i))
+            odd = odd + absolute(load(query, i + LANES) - load(row, i + LANES))
+        if total(even + odd) > limit:
+            return np.float32(-1.0)
+    pairs = (width - whole) // (2 * LANES)
+    for pair in range(pairs):
+        i = whole + pair * 2 * LANES
+        even = even + absolute(load(query, i) - load(row, i))
+        odd = odd + absolute(load(query, i + LANES) - load(row, i + LANES))
+    if whole + pairs * 2 * LANES < width:
+        i = whole + pairs * 2 * LANES
+        even = even + absolute(load(query, i) - load(row, i))
+    distance = total(even + odd)
     return (both - distance) / (both + distance)
 
 
@@ -84,6 +134,9 @@ def scan_dense(
     width = rows.shape[1]
     data = pointer(rows)
     tile = max(1, _TILE_FLOATS // width)
+    # One query streams rows from memory, where reading less of each gains nothing; several find
+    # the rows in cache, where arithmetic counts.
+    alone = queries.shape[0] == 1
     for tile_first in range(first, last, tile):
         tile_last = min(tile_first + tile, last)
         for m in range(queries.shape[0]):
@@ -95,14 +148,22 @@ def scan_dense(
             size = out_sizes[m]
             full = size == scores.shape[0]
             bound = max(scores[0], least) if full else least
+            farthest = reach(bound)
             for row in range(tile_first, tile_last):
                 if permitted[row] == 0:
                     continue
-                score = dense_score(query, query_norm, offset(data, row * width), norms[row], width)
+                address = offset(data, row * width)
+                if alone:
+                    score = dense_score(query, query_norm, address, norms[row], width)
+                else:
+                    score = dense_score_within(
+                        query, query_norm, address, norms[row], width, farthest
+                    )
                 if score >= bound and row != skipped:
                     size = push(scores, kept, size, score, row)
                     if size == scores.shape[0]:
                         bound = max(scores[0], least)
+                        farthest = reach(bound)
             out_sizes[m] = size
 
 
@@ -126,10 +187,13 @@ def collect_dense(
     width = rows.shape[1]
     data = pointer(rows)
     sought = pointer(query)
+    farthest = reach(least)
     found = 0
     for row in range(rows.shape[0]):
         if permitted[row] != 0 and row != skip:
-            score = dense_score(sought, query_norm, offset(data, row * width), norms[row], width)
+            score = dense_score_within(
+                sought, query_norm, offset(data, row * width), norms[row], width, farthest
+            )
             if score >= least:
                 out_rows[found] = row
                 found += 1

@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.gmm_dense import dense_score
+from index.kernels.gmm_dense import dense_score_within, reach
 from index.kernels.gmm_sparse import shared_mass, spread, spread_size
 from index.kernels.heap import push
 from index.kernels.simd import at, offset, pointer, pointer_to_int32, pointer_to_uint64
@@ -270,6 +270,7 @@ def probe(
         hits = out_rows[m]
         limit = scores.shape[0]
         size = 0
+        farthest = reach(np.float32(kept_from))
         seen = 0
         candidates = 0
         answered = False
@@ -311,8 +312,13 @@ def probe(
                             continue
                         candidates += 1
                         if dense:
-                            score = dense_score(
-                                query, query_norm, offset(row_data, row * width), norms[row], width
+                            score = dense_score_within(
+                                query,
+                                query_norm,
+                                offset(row_data, row * width),
+                                norms[row],
+                                width,
+                                farthest,
                             )
                         else:
                             shared = shared_mass(
@@ -327,6 +333,8 @@ def probe(
                             score = shared / (query_norm + norms[row] - shared)
                         if score >= kept_from and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
+                            if size == limit:
+                                farthest = reach(max(scores[0], np.float32(kept_from)))
                 done += 1
                 if rule_holds(scores, size, rule, depth, done):
                     answered = True
