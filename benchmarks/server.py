@@ -51,7 +51,12 @@ def serving(
         What Python runs.
     """
     port = free_port()
-    settings = {"GCWS_DATA_DIR": str(data_dir), "GCWS_PORT": str(port), "GCWS_HOST": HOST}
+    settings = {
+        "GCWS_DATA_DIR": str(data_dir),
+        "GCWS_PORT": str(port),
+        "GCWS_HOST": HOST,
+        "GCWS_LOG_LEVEL": "warning",
+    }
     cache = {} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels)}
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, *program], env={**os.environ, **settings, **cache})

@@ -1,9 +1,9 @@
 """The service through HTTP, a real process: ``python -m benchmarks.service --data DIR``.
 
-Loads Fashion-MNIST as one ``.npy``, queries it, restarts; loads a sparse text collection beside it.
+Loads Fashion-MNIST as one ``.npy``, a made set and a sparse text collection beside it; restarts;
+inserts; queries each of them.
 """
 
-import argparse
 import io
 import sqlite3
 import statistics
@@ -24,8 +24,9 @@ from benchmarks.report import Table, arguments
 from benchmarks.server import Server, resident_bytes, serving
 
 JsonVector: TypeAlias = Any
+Collections: TypeAlias = dict[str, Vectors]
 DENSE: Final = "fashion"
-SPARSE: Final = "news"
+SETS: Final = {DENSE: "fashion_mnist", "made": "made, clustered", "news": "news20"}
 QUERIES: Final = 500
 INSERTS: Final = 300
 CONSTANT: Final = ("-m", "benchmarks.constant")
@@ -145,21 +146,26 @@ def first_start(table: Table, folder: Path) -> None:
     table.add("start without data, kernels cached", f"{warm:.1f} s", "", "", "")
 
 
-def loads(table: Table, server: Server, dense: Vectors, sparse: Vectors) -> None:
-    """Measure loading both collections."""
-    began = resident_bytes(server.pid)
-    body = npy(dense)
-    took = load_seconds(server, DENSE, dense.shape[1], body, "application/x-npy")
-    rows, dim = dense.shape
-    speed = f"{len(body) / took / 1e6:,.0f} MB/s"
-    table.add(f"load {rows:,} x {dim} as .npy", f"{took:.1f} s", speed, "", "under 30 s")
-    body = arrow(sparse)
-    took = load_seconds(server, SPARSE, None, body, "application/vnd.apache.arrow.stream")
-    speed = f"{len(body) / took / 1e6:,.0f} MB/s"
-    rows = sparse.shape[0]
-    table.add(f"load {rows:,} sparse texts as Arrow", f"{took:.1f} s", speed, "", "")
-    grown = resident_bytes(server.pid) - began
-    table.add("memory for both", f"{grown / 2**20:,.0f} MiB", "", "", "")
+def loads(table: Table, server: Server, collections: Collections) -> None:
+    """Measure loading collections, and the memory they take together."""
+    before = resident_bytes(server.pid)
+    for name, vectors in collections.items():
+        rows, dim = vectors.shape
+        if isinstance(vectors, np.ndarray):
+            body, form, type_ = npy(vectors), ".npy", "application/x-npy"
+            took = load_seconds(server, name, dim, body, type_)
+        else:
+            body, form, type_ = arrow(vectors), "Arrow", "application/vnd.apache.arrow.stream"
+            took = load_seconds(server, name, None, body, type_)
+        table.add(
+            f"load {name}, {rows:,} x {dim:,}, {form}",
+            f"{took:.1f} s",
+            f"{len(body) / took / 1e6:,.0f} MB/s",
+            "",
+            "under 30 s" if name == DENSE else "",
+        )
+    grown = resident_bytes(server.pid) - before
+    table.add(f"memory for {', '.join(collections)}", f"{grown / 2**20:,.0f} MiB", "", "", "")
 
 
 def hold_out(port: int, name: str, count: int) -> None:
@@ -220,35 +226,35 @@ def _seconds(work: Callable[[], object]) -> float:
     return perf_counter() - began
 
 
-def stages(table: Table, folder: Path, options: argparse.Namespace) -> Iterator[str]:
+def stages(table: Table, folder: Path, collections: Collections) -> Iterator[str]:
     """Measure everything in order, naming each stage before it begins."""
-    dense = load("fashion_mnist", options.data).vectors
-    sparse = load("news20", options.data).vectors
     yield "first start"
     first_start(table, folder)
     yield "loads"
     with serving(folder / "data") as server:
-        loads(table, server, dense, sparse)
+        loads(table, server, {DENSE: collections[DENSE]})
     yield "restart"
     with serving(folder / "data") as server:
-        table.add(
-            "restart with both, until ready", f"{server.ready_seconds:.1f} s", "", "", "under 5 s"
-        )
+        took = f"{server.ready_seconds:.1f} s"
+        table.add(f"restart with {DENSE}, until ready", took, "", "", "under 5 s")
+        others = {name: vectors for name, vectors in collections.items() if name != DENSE}
+        loads(table, server, others)
         yield "inserts"
-        inserts(table, server, folder, dense)
+        inserts(table, server, folder, collections[DENSE])
     yield "queries"
     with serving(folder / "data", program=CONSTANT) as server:
-        query_rates(table, server.port, DENSE, dense)
-        query_rates(table, server.port, SPARSE, sparse)
-        batch_rate(table, server.port, dense)
+        for name, vectors in collections.items():
+            query_rates(table, server.port, name, vectors)
+        batch_rate(table, server.port, collections[DENSE])
 
 
 def main() -> None:
     """Measure and print."""
     options = arguments("The service through HTTP.").parse_args()
     table = Table("service", COLUMNS)
+    collections = {name: load(set_, options.data).vectors for name, set_ in SETS.items()}
     with tempfile.TemporaryDirectory() as name:
-        for stage in stages(table, Path(name), options):
+        for stage in stages(table, Path(name), collections):
             print(f"… {stage}", flush=True)
     table.notes.append(
         f"Client: {client.CONNECTIONS} keep-alive connections from one process on the same "
