@@ -1,0 +1,252 @@
+"""Writes that fail, and writes that meet."""
+
+import resource
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index.catalog import Catalog
+from index.errors import (
+    CollectionNotFound,
+    DamagedFile,
+    DiskFull,
+    ItemExists,
+)
+from index.filters import parse_filter
+from index.params import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
+from index.stored import StoredCollection
+from index.writes import GROUP_ROWS, WriteResult
+from tests.stored_items import DIM, SQUARED, held, holding, ids_of, put, reopened, vector
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog.open(tmp_path, threads=1)
+    opened.load()
+    yield opened
+    opened.close()
+
+
+Make = Callable[..., StoredCollection]
+
+
+@pytest.fixture
+def make(catalog: Catalog) -> Make:
+    def make(
+        *, backend: BackendParams | None = None, transform: Transform | None = None
+    ) -> StoredCollection:
+        config = CollectionConfig(
+            dim=DIM, backend=backend or ExactParams(), transform=transform or Transform()
+        )
+        return catalog.create("things", config)[0]
+
+    return make
+
+
+@pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
+def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
+    return make(transform=request.param)
+
+
+# Failing
+
+
+def test_a_full_disk_changes_nothing_and_later_writes_succeed(
+    stored: StoredCollection, tmp_path: Path
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    log = tmp_path / "things.sqlite-wal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50_000, hard))
+    try:
+        with pytest.raises(DiskFull):
+            put(stored, {f"i{n}": n + 1 for n in range(3000)} | {"a": 5})
+        assert held(stored) == holding({"a": 1, "b": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert held(stored) == holding({"a": 1, "b": 2})
+    assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
+    assert reopened(stored, tmp_path) == holding({"b": 2, "a": 3, "c": 4})
+
+
+def test_writes_are_refused_once_memory_may_differ_from_the_file(
+    stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(stored, {"a": 1})
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(stored._memory, "put", fail)
+    with pytest.raises(MemoryError):
+        put(stored, {"b": 2})
+    monkeypatch.undo()
+    for write in (lambda: put(stored, {"c": 3}), lambda: stored.delete(["a"])):
+        with pytest.raises(DamagedFile, match="opened anew"):
+            write()
+    assert ids_of(stored.search(stored.space.from_items([vector(1)]), SearchParams())[0]) == ["a"]
+    assert reopened(stored, tmp_path) == holding({"a": 1, "b": 2})
+
+
+def test_a_closed_collection_is_not_found(make: Make, catalog: Catalog) -> None:
+    stored = make(transform=SQUARED)
+    put(stored, {"a": 1})
+    catalog.drop("things")
+    for call in (
+        lambda: put(stored, {"b": 1}),
+        lambda: stored.delete(["a"]),
+        lambda: stored.get("a"),
+        lambda: stored.page(with_vector=True),
+    ):
+        with pytest.raises(CollectionNotFound):
+            call()
+
+
+# Many at once
+
+
+class _Announced(deque[Any]):
+    """A queue that says when something has been put into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals = threading.Semaphore(0)
+
+    def append(self, item: Any) -> None:  # noqa: ANN401
+        super().append(item)
+        self.arrivals.release()
+
+
+def while_a_commit_is_waited_for(
+    stored: StoredCollection, *calls: Callable[[], object]
+) -> tuple[list[object], int]:
+    """Make calls that arrive in order during a commit; return what they gave, and the commits."""
+    writer, store = stored._writer, stored._store
+    writer._queue = queue = _Announced()
+    commits = 0
+    write = store.write
+
+    def counted(changes: Any) -> None:  # noqa: ANN401
+        nonlocal commits
+        commits += 1
+        write(changes)
+
+    store.write = counted  # type: ignore[method-assign]
+    results: list[object] = [None] * len(calls)
+
+    def run(place: int) -> None:
+        try:
+            results[place] = calls[place]()
+        except Exception as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    with writer._lock:
+        for thread in threads:
+            thread.start()
+            assert queue.arrivals.acquire(timeout=60)
+    for thread in threads:
+        thread.join()
+    return results, commits
+
+
+def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    results, commits = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 2, "b": 2}),
+        lambda: put(stored, {"b": 3}, "insert"),
+        lambda: stored.delete(["b"]),
+        lambda: put(stored, {"b": 4, "c": 4}, "insert"),
+        lambda: stored.delete(["absent"]),
+        lambda: put(stored, {"c": 5}),
+    )
+    assert isinstance(results.pop(1), ItemExists)
+    assert results == [WriteResult(1, 1), 1, WriteResult(2, 0), 0, WriteResult(0, 1)]
+    assert commits == 1
+    assert held(stored) == holding({"a": 2, "b": 4, "c": 5})
+
+
+def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollection) -> None:
+    where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
+    results, commits = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 1, "b": 2}),
+        lambda: stored.delete_where(where),
+        lambda: put(stored, {"c": 3}),
+    )
+    assert results == [WriteResult(2, 0), 1, WriteResult(1, 0)]
+    assert commits == 3
+    assert held(stored) == holding({"a": 1, "c": 3})
+
+
+def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    pages = stored._store._writer.execute("PRAGMA page_count").fetchone()[0]
+    stored._store._writer.execute(f"PRAGMA max_page_count = {pages + 8}")
+    large = {f"i{n}": n + 1.0 for n in range(GROUP_ROWS - 2)}
+    results, _ = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"b": 2}),
+        lambda: put(stored, large),
+        lambda: put(stored, {"b": 3}),
+    )
+    assert isinstance(results.pop(1), DiskFull)
+    assert results == [WriteResult(1, 0), WriteResult(0, 1)]
+    assert held(stored) == holding({"a": 1, "b": 3})
+
+
+def test_many_threads_write_and_readers_never_see_half_a_request(
+    make: Make, tmp_path: Path
+) -> None:
+    stored = make(backend=GcwsParams(bands=2))
+    size, rounds, writers = 5, 30, 3
+    finished = threading.Event()
+    query = stored.space.from_items([vector(1)])
+    params = SearchParams(limit=10_000, recall=1)
+    halves: list[object] = []
+
+    def read() -> None:
+        while not finished.is_set():
+            [result] = stored.search(query, params)
+            groups: dict[str, set[bytes | None]] = {}
+            counts: dict[str, int] = {}
+            for hit in result.hits:
+                group = hit.id.split(".")[0]
+                groups.setdefault(group, set()).add(hit.payload)
+                counts[group] = counts.get(group, 0) + 1
+            if any(len(found) > 1 for found in groups.values()) or set(counts.values()) - {size}:
+                halves.append((groups, counts))
+            if len(stored.page(limit=10_000).items) % size:
+                halves.append("page")
+
+    def write(number: int) -> None:
+        for turn in range(rounds):
+            group = f"{number}-{turn % 4}"
+            ids = [f"{group}.{place}" for place in range(size)]
+            if turn % 5 == 4:
+                stored.delete(ids)
+            else:
+                put(stored, dict.fromkeys(ids, float(turn + 1)))
+
+    reader = threading.Thread(target=read)
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in (reader, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    finished.set()
+    reader.join()
+    assert halves == []
+    assert reopened(stored, tmp_path) == held(stored)

@@ -1,0 +1,56 @@
+"""Items that are easily told apart, and what a collection that holds them shows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from index.catalog import Catalog
+from index.collection import ItemBatch, QueryResult
+from index.params import Transform
+from index.payloads import encode_payload
+from index.stored import StoredCollection
+from index.writes import WriteResult
+
+DIM = 4
+SQUARED = Transform(power=2.0)
+
+
+def vector(x: float) -> list[float]:
+    return [x, 1.0, 0.0, -2.0]
+
+
+def batch(stored: StoredCollection, ids: list[str], values: list[float]) -> ItemBatch:
+    payloads = [encode_payload({"x": x}) for x in values]
+    return ItemBatch(ids, stored.space.from_items([vector(x) for x in values]), payloads)
+
+
+def put(stored: StoredCollection, values: Mapping[str, float], mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
+    return stored.put(batch(stored, list(values), list(values.values())), mode)
+
+
+def held(stored: StoredCollection) -> dict[str, tuple[object, bytes | None]]:
+    items = stored.page(limit=10_000, with_vector=True).items
+    return {item.id: (item.vector, item.payload) for item in items}
+
+
+def holding(values: Mapping[str, float]) -> dict[str, tuple[object, bytes | None]]:
+    return {item_id: (vector(x), encode_payload({"x": x})) for item_id, x in values.items()}
+
+
+def ids_of(result: QueryResult) -> list[str]:
+    return [hit.id for hit in result.hits]
+
+
+def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[object, bytes | None]]:
+    """Return what a copy of the files holds: what another process would find after a kill."""
+    copy = directory / "copy"
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        path = directory / f"{stored.name}.sqlite{suffix}"
+        (copy / path.name).write_bytes(path.read_bytes())
+    catalog = Catalog.open(copy, threads=1)
+    try:
+        catalog.load()
+        return held(catalog.get(stored.name))
+    finally:
+        catalog.close()
