@@ -15,7 +15,7 @@ from tests.dockerfile import REPOSITORY, Instruction, instructions
 
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|/tmp/plan|\.\./shared|\bshared/")
 REGISTRY_HOSTS = re.compile(
-    r"pypi\.org|pythonhosted|docker\.io|ghcr\.io|quay\.io|\bregistry\.(?:npm|hub|\w+\.\w+/)|npmjs|debian\.org",
+    r"pypi\.org|pythonhosted|docker\.io|ghcr\.io|quay\.io|\bregistry\.(?:npm|hub)|npmjs|debian\.org",
     re.IGNORECASE,
 )
 README_COMMAND = re.compile(
