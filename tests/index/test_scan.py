@@ -243,6 +243,30 @@ def test_all_rows_alike_are_all_returned(rng: np.random.Generator) -> None:
         assert answer(hits) == (list(range(500)), [1.0] * 500)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_rows_that_float32_scores_cannot_tell_apart_are_ranked_exactly(
+    rng: np.random.Generator, kind: str
+) -> None:
+    """Rows a few units in the last place apart: scores differ by 1e-9, float32 by 6e-8."""
+    n = 400
+    rows: Floats = np.repeat(rng.gamma(2.0, size=(1, 24)).astype(np.float32), n, axis=0)
+    for row in rows:
+        for i in rng.choice(24, 6, replace=False):
+            row[i] = np.nextafter(row[i], np.float32(rng.choice([0.0, 99.0])))
+    query = rng.gamma(2.0, size=(1, 24)).astype(np.float32)
+    truth = all_scores(query, rows, 24)[0]
+    if kind == "dense":
+        index = SmallIndex(config_of("dense", ExactParams())).add(rows)
+        sought: Rows = query
+    else:
+        index = SmallIndex(config_of("counts", ExactParams())).add(sparse_of(rows))
+        sought = sparse_of(query)
+    [hits] = index.search(sought, SearchParams(limit=5, recall=1.0))
+    best = np.sort(truth)[::-1][:5]
+    assert hits.scores[:5] == pytest.approx(best, rel=RELATIVE)
+    assert truth[hits.rows[:5]] == pytest.approx(best, rel=RELATIVE)
+
+
 @pytest.mark.parametrize("power", [0.5, 2.0])
 def test_scores_are_those_of_the_transformed_vectors(
     rng: np.random.Generator, power: float
