@@ -26,7 +26,7 @@ class Client:
         self._runner = asyncio.Runner()
         self._lifespan: AbstractAsyncContextManager[Json] = app.router.lifespan_context(app)
         transport = httpx.ASGITransport(app)
-        self._http = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
 
     def start(self) -> None:
         self._runner.run(self._lifespan.__aenter__())
@@ -35,12 +35,12 @@ class Client:
         assert self.app.state.service.startup.wait(START_SECONDS)
 
     def stop(self) -> None:
-        self._runner.run(self._http.aclose())
+        self._runner.run(self.http.aclose())
         self._runner.run(self._lifespan.__aexit__(None, None, None))
         self._runner.close()
 
     def request(self, method: str, url: str, **more: Json) -> httpx.Response:
-        return self._runner.run(self._http.request(method, url, **more))
+        return self._runner.run(self.http.request(method, url, **more))
 
     def get(self, url: str, **more: Json) -> httpx.Response:
         return self.request("GET", url, **more)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import index as ix
 from index import Int64s
 from service import parsing
-from service.errors import MalformedBody
+from service.errors import BodyTooLarge, MalformedBody
 from service.loading.rows import DenseRows, MixedRows, Reject, Rows, SparseRows, Vectors
 from service.loading.source import ByteReader
 
@@ -91,31 +91,45 @@ class ArrowRows:
 
     def _batches(self) -> Iterator[Any]:
         try:
-            with pa.ipc.open_stream(self.reader) as stream:
+            with self._opened() as stream:
                 check_schema(stream.schema)
                 for batch in stream:
                     batch.validate(full=True)
                     yield batch
                 if self.reader.read(1):
                     raise MalformedBody("expected the body to end after the Arrow stream, got more")
-        except pa.ArrowException as error:
-            raise MalformedBody(f"expected an Arrow stream: {str(error)[:200]}") from None
+        except (pa.ArrowException, OSError) as error:
+            raise _malformed(error) from None
+
+    def _opened(self) -> Any:  # noqa: ANN401
+        try:
+            return pa.ipc.open_stream(self.reader)
+        except BodyTooLarge as error:  # other bytes, taken for a length
+            raise _malformed(error) from None
 
     def _joined(self) -> Iterator[Any]:
-        """Yield batches of about the size of a chunk."""
+        """Yield batches of the size of a chunk."""
         gathered: list[Any] = []
+        rows, size = 0, 0
         for batch in self._batches():
-            rows_left = self.chunk_rows
             row_bytes = max(1, batch.nbytes // max(1, len(batch)))
-            rows_left = max(1, min(rows_left, self.chunk_bytes // row_bytes))
-            for start in range(0, len(batch), rows_left):
-                gathered.append(batch.slice(start, rows_left))
-                rows = sum(map(len, gathered))
-                if rows >= rows_left or sum(part.nbytes for part in gathered) >= self.chunk_bytes:
+            start = 0
+            while start < len(batch):
+                room = min(self.chunk_rows - rows, (self.chunk_bytes - size) // row_bytes)
+                part = batch.slice(start, max(1, room))
+                gathered.append(part)
+                start += len(part)
+                rows += len(part)
+                size += len(part) * row_bytes
+                if rows >= self.chunk_rows or size + row_bytes > self.chunk_bytes:
                     yield pa.concat_batches(gathered)
-                    gathered = []
+                    gathered, rows, size = [], 0, 0
         if gathered:
             yield pa.concat_batches(gathered)
+
+
+def _malformed(error: Exception) -> MalformedBody:
+    return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")
 
 
 def from_batch(batch: Any, first: int, limits: parsing.Limits) -> Rows:  # noqa: ANN401

@@ -11,6 +11,7 @@ import index as ix
 from index import Int64s
 from service.errors import InvalidRequest
 from service.loading.rows import Reject, RowError, Rows
+from service.loading.source import Source
 from service.problems import document
 
 Report = Callable[[int, int], None]
@@ -92,8 +93,10 @@ class Load:
     on_error: Literal["stop", "skip"]
     max_listed: int
 
-    def run(self, chunks: Iterable[Rows], report: Report) -> Account:
-        """Commit every chunk.
+    def run(
+        self, read: Callable[[Source], Iterable[Rows]], source: Source, report: Report
+    ) -> Account:
+        """Commit every chunk that is read from the source.
 
         Raises
         ------
@@ -102,7 +105,7 @@ class Load:
         """
         account = Account(self.max_listed)
         try:
-            for chunk in chunks:
+            for chunk in read(source):
                 self._commit(chunk, account)
                 report(account.committed, account.rejected_count)
         except Exception as error:
@@ -140,7 +143,7 @@ class Load:
         bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space))
         kept = chunk.part(_others(len(chunk), bad))
         rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
-        return kept, kept.vectors.check(space), rejects
+        return kept, kept.vectors.check(space) if len(kept) else space.from_items([]), rejects
 
     def _sorted_out(
         self,

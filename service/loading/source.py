@@ -41,10 +41,12 @@ class BodyPipe:
         self._room = asyncio.Event()
 
     async def put(self, chunk: bytes) -> None:
-        """Append bytes, then wait for room."""
+        """Append bytes, then wait for room; after the end they are dropped."""
         if not chunk:
             return
         with self._changed:
+            if self._ended:
+                return
             self._chunks.append(chunk)
             self._size += len(chunk)
             full = self._size > self._capacity

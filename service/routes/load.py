@@ -20,7 +20,7 @@ from service.loading.job import Account, Load, LoadFailed
 from service.loading.ndjson import NdjsonRows
 from service.loading.npy import NpyRows
 from service.loading.rows import Rows
-from service.loading.source import BodyPipe, ByteReader, Source, bounded, inflated
+from service.loading.source import BodyAborted, BodyPipe, ByteReader, Source, bounded, inflated
 from service.parsing import Limits
 from service.responses import WRITE_PROBLEMS, json_response
 from service.schemas import LoadParams
@@ -92,7 +92,7 @@ class _Run:
             self._pipe.end()
 
     def _work(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
-        return self._load.run(chunks(self._pipe.take), self._report)
+        return self._load.run(chunks, self._pipe.take, self._report)
 
     def _report(self, committed: int, rejected: int) -> None:
         self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
@@ -132,6 +132,8 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
         try:
             account = await run.finish(chunks)
         except LoadFailed as failed:
+            if isinstance(failed.error, BodyAborted):
+                raise ClientDisconnect from None
             service.metrics.loaded_rows.inc(failed.account.committed)
             return problems.response(failed.error, **_progress(failed))
         service.metrics.loaded_rows.inc(account.committed)
