@@ -1,5 +1,7 @@
 """What a backend hands out besides hits: codes, sketches, pairs, figures."""
 
+import zlib
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -138,9 +140,8 @@ def test_b_bit_codes_collide_as_theory_says(rng: np.random.Generator, bits: int)
 
 
 def true_pairs(
-    rows: Rows, dim: int, min_score: float, alive: npt.NDArray[np.uint8]
+    scores: npt.NDArray[np.float64], min_score: float, alive: npt.NDArray[np.uint8]
 ) -> dict[tuple[int, int], float]:
-    scores = all_scores(rows, rows, dim)
     a, b = np.nonzero(np.triu(scores >= min_score, 1))
     return {
         (int(i), int(j)): float(scores[i, j])
@@ -160,12 +161,18 @@ def found_pairs(
     return dict(zip(pairs, scores.tolist(), strict=True))
 
 
-def duplicated(kind: str, rng: np.random.Generator) -> tuple[Rows, CollectionConfig, int]:
+ALL = 1200
+
+
+@cache
+def duplicated(kind: str) -> tuple[Rows, int | None, npt.NDArray[np.float64]]:
+    """Return rows with many near pairs, the dimension, and all scores; made once."""
+    rng = np.random.default_rng(zlib.crc32(kind.encode()))
     if kind == "dense":
-        rows, _ = made_data.near_duplicates(rng, 1200, 1)
-        return rows, CollectionConfig(dim=24), 24
-    counts, _ = made_data.counts(rng, 1200, 1)
-    return counts, CollectionConfig(dim=None), 400
+        rows, _ = made_data.near_duplicates(rng, ALL, 1)
+        return rows, 24, all_scores(rows, rows, 24)
+    counts, _ = made_data.counts(rng, ALL, 1, words=150)
+    return counts, None, all_scores(counts, counts, 150)
 
 
 @pytest.mark.parametrize("kind", ["dense", "counts"])
@@ -173,12 +180,11 @@ def duplicated(kind: str, rng: np.random.Generator) -> tuple[Rows, CollectionCon
 def test_a_recall_of_1_finds_every_pair(
     rng: np.random.Generator, kind: str, backend: BackendParams
 ) -> None:
-    rows, config, dim = duplicated(kind, rng)
-    config = CollectionConfig(dim=config.dim, backend=backend)
-    index = SmallIndex(config).add(rows, [1100, 3])
-    alive = (rng.random(1200) < 0.8).astype(np.uint8)
+    rows, dim, scores = duplicated(kind)
+    index = SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(rows, [1100, 3])
+    alive = (rng.random(ALL) < 0.8).astype(np.uint8)
     for min_score in (0.35, 0.5):
-        truth = true_pairs(rows, dim, min_score, alive)
+        truth = true_pairs(scores, min_score, alive)
         assert truth
         found = found_pairs(index, alive, min_score, 1.0)
         assert found == pytest.approx(truth, rel=RELATIVE)
@@ -189,13 +195,13 @@ def test_a_recall_of_1_finds_every_pair(
 def test_joined_pairs_are_real_and_as_many_as_asked_for(
     rng: np.random.Generator, kind: str, min_score: float, recall: float
 ) -> None:
-    rows, config, dim = duplicated(kind, rng)
-    alive = (rng.random(1200) < 0.8).astype(np.uint8)
-    truth = true_pairs(rows, dim, min_score, alive)
+    rows, dim, scores = duplicated(kind)
+    alive = (rng.random(ALL) < 0.8).astype(np.uint8)
+    truth = true_pairs(scores, min_score, alive)
     shares = []
-    for seed in range(12):
+    for seed in range(8):
         params = GcwsParams(bands=16, seed=seed)
-        index = SmallIndex(CollectionConfig(dim=config.dim, backend=params)).add(rows, [1100, 3])
+        index = SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows, [1100, 3])
         found = found_pairs(index, alive, min_score, recall)
         assert found.keys() <= truth.keys()
         assert all(score == pytest.approx(truth[pair]) for pair, score in found.items())
