@@ -53,7 +53,7 @@ def _sent_key(request: Request) -> str | None:
 
 def _same(sent: str, key: SecretStr | None) -> bool:
     return key is not None and hmac.compare_digest(
-        sent.encode("utf-8", "surrogateescape"), key.get_secret_value().encode()
+        sent.encode("latin-1"), key.get_secret_value().encode()
     )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from service.answers import Problem
-from service.schemas import BatchBody
+from service.answers import Answer, Problem
+from service.schemas import BatchBody, Body
 
 _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 _KEYS: dict[str, dict[str, Any]] = {
@@ -38,6 +38,11 @@ def _completed(page: dict[str, Any]) -> dict[str, Any]:
         schemas.setdefault(name, schema)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    for model in (*Body.__subclasses__(), *Answer.__subclasses__()):
+        # The framework drops every null, also those inside examples.
+        extra_parts = model.model_config.get("json_schema_extra")
+        if isinstance(extra_parts, dict) and model.__name__ in schemas:
+            schemas[model.__name__] |= extra_parts
     components["securitySchemes"] = _KEYS
     for path, operations in page["paths"].items():
         for operation in operations.values():

@@ -23,6 +23,7 @@ class Client:
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
+        self._stopped = False
         self._runner = asyncio.Runner()
         self._lifespan: AbstractAsyncContextManager[Json] = app.router.lifespan_context(app)
         transport = httpx.ASGITransport(app)
@@ -35,6 +36,10 @@ class Client:
         assert self.app.state.service.startup.wait(START_SECONDS)
 
     def stop(self) -> None:
+        """End the application; once is enough."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._runner.run(self.http.aclose())
         self._runner.run(self._lifespan.__aexit__(None, None, None))
         self._runner.close()

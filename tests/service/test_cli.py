@@ -1,0 +1,142 @@
+"""The command line, and the process it starts."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from service.app import create_app
+from service.cli import cli, settings_from
+from service.settings import Settings
+from tests.served import ITEMS, START_SECONDS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_help_names_every_setting() -> None:
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["serve", "--help"], terminal_width=200)
+    assert shown.exit_code == 0, shown.output
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in shown.output, name
+        assert f"GCWS_{name.upper()}" in shown.output, name
+
+
+def test_the_version_is_printed() -> None:
+    shown = CliRunner().invoke(cli, ["version"])
+    assert shown.output.strip() == create_app(Settings()).version
+
+
+def test_flags_go_before_variables_and_variables_before_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GCWS_PORT", "1234")
+    monkeypatch.setenv("GCWS_MAX_LIMIT", "7")
+    monkeypatch.setenv("GCWS_API_KEY", "")
+    settings = settings_from({"port": "4321", "host": None})
+    assert (settings.port, settings.max_limit, settings.host) == (4321, 7, "127.0.0.1")
+    assert settings.api_key is None
+
+
+@pytest.mark.parametrize("flags", [{"port": "x"}, {"durability": "none"}, {"max_limit": "0"}])
+def test_a_bad_setting_is_named(flags: dict[str, str]) -> None:
+    with pytest.raises(typer.BadParameter, match=next(iter(flags))):
+        settings_from(flags)
+
+
+def test_keys_are_not_shown() -> None:
+    assert "hidden-key" not in repr(Settings(api_key=SecretStr("hidden-key")))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def process(data_dir: Path, *flags: str) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
+    """Run ``python -m service`` until the block ends, from the moment it is ready."""
+    port = free_port()
+    environment = os.environ | {"GCWS_DATA_DIR": str(data_dir), "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "service", "--port", str(port), *flags]
+    with (
+        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as running,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not is_ready(client):
+                assert running.poll() is None, running.communicate()[1].decode()
+                assert time.monotonic() < deadline
+            yield client, running
+        finally:
+            running.kill()
+
+
+def is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.ConnectError:
+        return False
+
+
+def ended_well(running: "subprocess.Popen[bytes]") -> bytes:
+    """Order a process to stop; return what it wrote."""
+    running.send_signal(signal.SIGTERM)
+    _, written = running.communicate(timeout=60)
+    assert running.returncode == 0, written.decode()
+    assert b"Traceback" not in written
+    return written
+
+
+def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: Path) -> None:
+    url = "/v1/collections/plants"
+    query = {"vector": [0.1, -2, 0, 3], "limit": 3}
+    with process(tmp_path / "data") as (client, running):
+        assert client.put(url, json={"dim": 4}).status_code == 201
+        assert client.put(f"{url}/items", json={"items": ITEMS}).json()["inserted"] == 4
+        before = client.post(f"{url}/query", json=query)
+        assert [hit["id"] for hit in before.json()["hits"]][:2] == ["a", "c"]
+        assert before.headers["x-request-id"]
+        second = subprocess.run(
+            [sys.executable, "-m", "service", "serve", "--data-dir", str(tmp_path / "data")],
+            capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY,
+        )  # fmt: skip
+        assert second.returncode == 1
+        assert "in use by" in second.stderr
+        assert "Traceback" not in second.stderr
+        ended_well(running)
+    with process(tmp_path / "data") as (client, running):
+        assert client.post(f"{url}/query", json=query).json() == before.json()
+        ended_well(running)
+
+
+def test_a_refused_load_answers_while_the_body_is_still_being_sent(tmp_path: Path) -> None:
+    url = "/v1/collections/plants"
+
+    def lines() -> Iterator[bytes]:
+        yield b'{"id": "x", "vector": [1, 2, 3]}\n' + b"\n" * 100_000
+        for _ in range(200):
+            yield b"\n" * 65_536
+
+    with process(tmp_path / "data") as (client, running):
+        client.put(url, json={"dim": 4})
+        headers = {"Content-Type": "application/x-ndjson"}
+        answer = client.post(f"{url}/load", content=lines(), headers=headers)
+        assert answer.status_code == 422
+        assert json.loads(answer.text)["row"] == 0
+        assert client.get(url).json()["items"] == 0
+        ended_well(running)

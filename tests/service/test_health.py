@@ -1,0 +1,165 @@
+"""Starting, being ready, stopping, restarting, and what is counted."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import index as ix
+from service import startup
+from tests.served import Client, Json, Serve, assert_problem, count, fill, started
+
+URL = "/v1/collections/plants"
+
+
+def test_a_ready_service_says_so(client: Client) -> None:
+    assert client.get("/livez").json() == {"status": "ok", "phase": "ready"}
+    assert client.get("/healthz").json() == {"status": "ok", "phase": "ready"}
+    assert client.get("/readyz").json()["phase"] == "ready"
+
+
+def test_while_kernels_compile_it_lives_and_is_not_ready(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, go_on = threading.Event(), threading.Event()
+
+    def compile_slowly(progress: Json) -> float:
+        progress(1, 3, "first")
+        seen.set()
+        assert go_on.wait(60)
+        progress(2, 3, "second")
+        return 0.0
+
+    monkeypatch.setattr(startup, "compile_kernels", compile_slowly)
+    client = started(data_dir)
+    assert seen.wait(60)
+    assert client.get("/livez").status_code == 200
+    ready = client.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.json() == {"phase": "compiling", "loaded": 1, "total": 3}
+    assert_problem(client.get(URL), 503, "loading", "compiling")
+    assert client.get(URL).headers["retry-after"]
+    assert client.get("/metrics").status_code == 200
+    go_on.set()
+    client.wait_until_ready()
+    assert client.get("/readyz").status_code == 200
+    client.stop()
+
+
+def test_while_collections_load_it_says_how_far_it_is(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = ix.Catalog.load
+    seen, go_on = threading.Event(), threading.Event()
+
+    def load_slowly(self: ix.Catalog, progress: Json) -> None:
+        progress("plants", 2, 4)
+        seen.set()
+        assert go_on.wait(60)
+        load(self, progress)
+
+    monkeypatch.setattr(ix.Catalog, "load", load_slowly)
+    client = started(data_dir)
+    assert seen.wait(60)
+    ready = client.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.json() == {"phase": "loading", "loaded": 2, "total": 4}
+    go_on.set()
+    client.wait_until_ready()
+    client.stop()
+
+
+def test_a_collection_that_still_loads_is_503(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loading(_self: ix.Catalog, name: str) -> None:
+        raise ix.CollectionLoading(name)
+
+    monkeypatch.setattr(ix.Catalog, "get", loading)
+    answer = client.post(f"{URL}/query", json={"id": "a"})
+    assert_problem(answer, 503, "loading", "plants")
+    assert answer.headers["retry-after"]
+
+
+def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, steps = threading.Event(), []
+
+    def compile_forever(progress: Json) -> float:
+        while True:
+            steps.append(len(steps))
+            progress(0, 1, "again")
+            begun.set()
+
+    monkeypatch.setattr(startup, "compile_kernels", compile_forever)
+    client = started(data_dir)
+    assert begun.wait(60)
+    client.stop()
+    assert steps
+
+
+def test_a_failed_start_stays_alive_and_unready(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_progress: Json) -> float:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(startup, "compile_kernels", fail)
+    client = started(data_dir)
+    assert not client.app.state.service.startup.wait(60)
+    assert client.get("/livez").status_code == 200
+    assert client.get("/readyz").json()["phase"] == "failed"
+    assert_problem(client.get(URL), 503, "loading", "failed")
+    client.stop()
+
+
+def test_a_second_process_is_told_who_has_the_directory(client: Client, data_dir: Path) -> None:
+    assert client.get("/livez").status_code == 200
+    with pytest.raises(ix.DirectoryLocked):
+        started(data_dir)
+
+
+def test_a_restart_gives_the_same_answers(serve: Serve) -> None:
+    client = serve()
+    fill(client)
+    client.delete(f"{URL}/items/b")
+    query = {"vector": [0.1, -2, 0, 3], "with_vector": True, "explain": True}
+
+    def answers(client: Client) -> list[Json]:
+        found = client.post(f"{URL}/query", json=query).json()
+        found["explain"].pop("seconds")
+        items = client.get(f"{URL}/items?with_vector=true").json()
+        sketch = client.post(f"{URL}/sketch", json={"vectors": [[1, 2, 3, 4]]}).json()
+        return [found, items, sketch, count(client)]
+
+    before = answers(client)
+    again = serve()
+    assert answers(again) == before
+    assert again.get("/readyz").json() == {"phase": "ready", "loaded": 3, "total": 3}
+
+
+def test_a_damaged_file_does_not_stop_the_others(serve: Serve, data_dir: Path) -> None:
+    client = serve()
+    fill(client)
+    fill(client, "stones")
+    client.stop()
+    for path in data_dir.glob("stones*"):
+        path.write_bytes(b"rubbish" * 1000)
+    client = serve()
+    assert count(client) == 4
+    answer = client.get("/v1/collections/stones")
+    assert_problem(answer, 500, "damaged_file", "stones")
+
+
+def test_metrics_count_requests_searches_and_items(client: Client) -> None:
+    client.post(f"{URL}/query", json={"id": "a"})
+    client.post(f"{URL}/query", json={"id": "nobody"})
+    client.request("BREW", "/nowhere")
+    text = client.get("/metrics").text
+    query = 'route="/v1/collections/{name}/query"'
+    assert f'gcws_request_seconds_count{{method="POST",{query},status="200"}} 1.0' in text
+    assert f'gcws_request_seconds_count{{method="POST",{query},status="404"}} 1.0' in text
+    assert 'gcws_request_seconds_count{method="other",route="unmatched",status="404"} 1.0' in text
+    assert "gcws_searches_total{" in text
+    assert 'gcws_items{collection="plants"} 4.0' in text
+    assert "gcws_ready 1.0" in text
+    assert client.get("/metrics").headers["content-type"].startswith("text/plain")

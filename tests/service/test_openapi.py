@@ -1,0 +1,147 @@
+"""The API page is complete, its examples are valid, and they can be sent as they are."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import jsonschema
+import pytest
+
+from service.app import create_app
+from service.settings import Settings
+from tests.served import Client, Json, Serve, fill
+
+CONTRACT: Final = [
+    ("get", "/livez"),
+    ("get", "/readyz"),
+    ("get", "/healthz"),
+    ("get", "/metrics"),
+    ("get", "/v1/collections"),
+    ("put", "/v1/collections/{name}"),
+    ("get", "/v1/collections/{name}"),
+    ("delete", "/v1/collections/{name}"),
+    ("put", "/v1/collections/{name}/items"),
+    ("get", "/v1/collections/{name}/items"),
+    ("get", "/v1/collections/{name}/items/{item_id}"),
+    ("delete", "/v1/collections/{name}/items/{item_id}"),
+    ("post", "/v1/collections/{name}/items/delete"),
+    ("post", "/v1/collections/{name}/load"),
+    ("post", "/v1/collections/{name}/query"),
+    ("post", "/v1/collections/{name}/query/batch"),
+    ("post", "/v1/collections/{name}/pairs"),
+    ("post", "/v1/collections/{name}/sketch"),
+    ("post", "/v1/similarity"),
+]
+
+PAGE: Final[dict[str, Json]] = create_app(Settings()).openapi()
+SCHEMAS: Final[dict[str, Json]] = PAGE["components"]["schemas"]
+
+
+def operations() -> Iterator[tuple[str, str, Json]]:
+    for path, methods in PAGE["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def resolved(schema: Json) -> Json:
+    """Return a schema with the page's components beside it, so that references work."""
+    return {**schema, "components": PAGE["components"]}
+
+
+def body_of(operation: Json, kind: str = "application/json") -> Json:
+    """Return the schema of a request's body, references followed once."""
+    schema = operation.get("requestBody", {}).get("content", {}).get(kind, {}).get("schema", {})
+    return SCHEMAS[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+
+def test_the_page_has_the_contract_and_nothing_else() -> None:
+    assert sorted((method, path) for method, path, _ in operations()) == sorted(CONTRACT)
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), [*operations()])
+def test_every_operation_says_what_it_does(method: str, path: str, operation: Json) -> None:
+    assert operation["description"]
+    assert operation["summary"]
+    assert any(status.startswith("2") for status in operation["responses"]), (method, path)
+    for status, response in operation["responses"].items():
+        if status.startswith(("4", "5")) and path != "/readyz":
+            assert set(response["content"]) == {"application/problem+json"}
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), [*operations()])
+def test_every_body_and_answer_has_examples(method: str, path: str, operation: Json) -> None:
+    if "application/json" in operation.get("requestBody", {}).get("content", {}):
+        assert body_of(operation)["examples"], (method, path)
+    for status, response in operation["responses"].items():
+        for kind, content in response.get("content", {}).items():
+            if kind.startswith("application/") and status.startswith("2"):
+                schema = content["schema"]
+                name = schema.get("$ref", "").rpartition("/")[2]
+                assert SCHEMAS.get(name, schema)["examples"], (method, path, status)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_examples_are_valid(name: str) -> None:
+    schema = SCHEMAS[name]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for example in schema.get("examples", []):
+        jsonschema.validate(example, resolved(schema), cls=jsonschema.Draft202012Validator)
+
+
+def test_the_page_is_served(client: Client) -> None:
+    assert client.get("/openapi.json").json()["paths"].keys() == PAGE["paths"].keys()
+    assert client.get("/docs").status_code == 200
+
+
+def _examples() -> Iterator[tuple[str, str, Json]]:
+    for method, path, operation in operations():
+        for example in body_of(operation).get("examples", []):
+            yield method, path, example
+
+
+@pytest.mark.parametrize(("method", "path", "example"), [*_examples()], ids=str)
+def test_examples_can_be_sent_as_they_are(
+    serve: Serve, method: str, path: str, example: Json
+) -> None:
+    client = serve()
+    url = path.replace("{name}", "plants")
+    if (method, path) != ("put", "/v1/collections/{name}"):
+        fill(client)
+        if path.endswith("/items") and example.get("mode") == "insert":
+            client.delete("/v1/collections/plants/items/b")
+    answer = client.request(method.upper(), url, json=example)
+    assert answer.status_code in (200, 201), answer.text
+    _check_answer(method, path, answer.status_code, answer.text)
+
+
+def _check_answer(method: str, path: str, status: int, text: str) -> None:
+    """Check an answer against the schema that the page gives."""
+    contents = PAGE["paths"][path][method]["responses"][str(status)]["content"]
+    kind, content = next(iter(contents.items()))
+    lines = text.splitlines() if kind == "application/x-ndjson" else [text]
+    for line in lines:
+        jsonschema.validate(
+            json.loads(line), resolved(content["schema"]), cls=jsonschema.Draft202012Validator
+        )
+
+
+def test_the_load_example_can_be_sent(client: Client) -> None:
+    operation = PAGE["paths"]["/v1/collections/{name}/load"]["post"]
+    content = operation["requestBody"]["content"]["application/x-ndjson"]
+    answer = client.post(
+        "/v1/collections/plants/load", content=content["example"],
+        headers={"Content-Type": "application/x-ndjson"},
+    )  # fmt: skip
+    assert answer.json()["updated"] == 1
+    _check_answer("post", "/v1/collections/{name}/load", 200, answer.text)
+
+
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/healthz", "/v1/collections", "/v1/collections/plants",
+             "/v1/collections/plants/items", "/v1/collections/plants/items/a"],
+)  # fmt: skip
+def test_what_is_shown_is_as_the_page_says(client: Client, path: str) -> None:
+    answer = client.get(path)
+    template = path.replace("plants", "{name}").replace("/a", "/{item_id}")
+    template = template if template in PAGE["paths"] else path
+    _check_answer("get", template, 200, answer.text)
