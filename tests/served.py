@@ -30,7 +30,11 @@ class Client:
         self.http = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
 
     def start(self) -> None:
-        self._runner.run(self._lifespan.__aenter__())
+        try:
+            self._runner.run(self._lifespan.__aenter__())
+        except BaseException:
+            self._runner.close()
+            raise
 
     def wait_until_ready(self) -> None:
         assert self.app.state.service.startup.wait(START_SECONDS)

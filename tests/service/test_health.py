@@ -82,7 +82,8 @@ def test_a_collection_that_still_loads_is_503(
 
 
 def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, steps = threading.Event(), []
+    begun = threading.Event()
+    steps: list[int] = []
 
     def compile_forever(progress: Json) -> float:
         while True:
