@@ -5,7 +5,6 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
-from index.collection import Hit, ItemBatch, QueryResult
 from index.errors import (
     BackendNotFound,
     CollectionExists,
@@ -33,6 +32,7 @@ from index.filters import Filter, parse_filter
 from index.hashing import Signatures
 from index.hits import Explanation
 from index.ids import MAX_ID_LENGTH
+from index.items import Hit, ItemBatch, QueryResult
 from index.params import (
     BackendParams,
     CollectionConfig,

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from index.arrays import AnyArray, Float64s, Int64s, UInt8s, UInt64s
+from index.arrays import AnyArray, Int64s, UInt8s
 from index.backends import make_backend
-from index.backends.protocol import Explanation, RowHits, RowView
 from index.columns import Columns
-from index.errors import InvalidParameter
+from index.hits import LiveSample, Pairs, RowHits, RowView
+from index.items import Encoded, Hit, QueryResult, View
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.vectors import RawBatch, VectorBatch, VectorSpace
@@ -33,121 +32,6 @@ _LEAST_CAPACITY: Final = 64
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
-
-
-@dataclass(frozen=True, slots=True)
-class ItemBatch:
-    """Items as sent.
-
-    Attributes
-    ----------
-    ids : list of str
-    vectors : RawBatch
-    payloads : list of bytes or None
-        Compact JSON text of an object (`index.payloads.encode_payload`); None without one.
-
-    Raises
-    ------
-    InvalidParameter
-        The three are not of one length.
-    """
-
-    ids: list[str]
-    vectors: RawBatch
-    payloads: list[bytes | None]
-
-    def __post_init__(self) -> None:
-        """Check that the columns match."""
-        lengths = len(self.ids), len(self.vectors), len(self.payloads)
-        if len(set(lengths)) != 1:
-            raise InvalidParameter(
-                expected="as many ids as vectors and payloads",
-                got="{} ids, {} vectors, {} payloads".format(*lengths),
-            )
-
-    def __len__(self) -> int:
-        """Return the number of items."""
-        return len(self.ids)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """All a reader sees.
-
-    Attributes
-    ----------
-    vectors : VectorBatch
-        All n rows, dead ones included.
-    alive : (n,) uint8
-        1 for a row whose item has not been deleted or updated since.
-    count : int
-        Number of ones.
-    keys : (n,) int64
-        Rising.
-    ids : list of str
-        By row; shared with later views, so it may be longer than n.
-    payloads : list of bytes or None
-        By row; shared as ``ids`` is.
-    columns : Columns
-        Of ``payloads``.
-    state : object
-        The backend's index of the n rows.
-    version : int
-        Rises with every change.
-    """
-
-    vectors: VectorBatch
-    alive: UInt8s
-    count: int
-    keys: Int64s
-    ids: list[str]
-    payloads: list[bytes | None]
-    columns: Columns
-    state: Any
-    version: int
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.keys)
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """An item found.
-
-    Attributes
-    ----------
-    id : str
-    score : float
-    payload : bytes or None
-        JSON text.
-    row : int
-        In ``view``.
-    view : View
-        What was searched.
-    """
-
-    id: str
-    score: float
-    payload: bytes | None
-    row: int
-    view: View = field(repr=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResult:
-    """The hits of one query, by falling score, equal scores by id."""
-
-    hits: list[Hit]
-    explanation: Explanation
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Vectors transformed, and what their index is made of; needs no lock to make."""
-
-    vectors: VectorBatch
-    codes: UInt64s
 
 
 class Collection:
@@ -168,6 +52,7 @@ class Collection:
         self._names = threading.Lock()
         self._row_of: dict[str, int] = {}
         self._text_bytes = 0
+        self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._reset(GrowingRows(config.form, config.dim), [], [])
         self.view = self._view(self.backend.empty(), 0, 0)
 
@@ -305,6 +190,16 @@ class Collection:
         mask = where.mask(view.columns, len(view)) & view.alive
         return mask, int(np.count_nonzero(mask))
 
+    def _live_sample(self, view: View) -> LiveSample | None:
+        """Return the sample of a view's live rows; only costs of sparse rows ask for one."""
+        if view.vectors.form == "dense":
+            return None
+        version, sample = self._sampled
+        if version != view.version:
+            sample = LiveSample.of(view.alive)
+            self._sampled = view.version, sample
+        return sample
+
     def search(
         self,
         view: View,
@@ -326,16 +221,18 @@ class Collection:
             A row each query must not return, or -1.
         """
         mask, count = self.permitted(view, where)
-        row_view = RowView(view.vectors, mask, count)
+        row_view = RowView(view.vectors, mask, count, self._live_sample(view))
         found = self.backend.search(view.state, row_view, queries, params, skip)
         return [_result(view, hits, params.limit) for hits in found]
 
     def pairs(
-        self, view: View, *, min_score: float, recall: float
-    ) -> tuple[Int64s, Int64s, Float64s]:
+        self, view: View, *, min_score: float, recall: float, limit: int | None = None
+    ) -> Pairs:
         """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
         row_view = RowView(view.vectors, view.alive, view.count)
-        return self.backend.pairs(view.state, row_view, min_score=min_score, recall=recall)
+        return self.backend.pairs(
+            view.state, row_view, min_score=min_score, recall=recall, limit=limit
+        )
 
     def raw(self, view: View, rows: Int64s) -> RawBatch | None:
         """Return vectors as they were sent, None when the transform has changed them."""

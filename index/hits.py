@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from index.arrays import Float64s, Int64s, UInt8s
 from index.batches import VectorBatch
+
+SAMPLE_ROWS: Final = 64
+
+Pairs = tuple[Int64s, Int64s, Float64s]
+"""Rows a < b of each pair, and their scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,33 @@ class RowHits:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveSample:
+    """Some live rows, evenly spaced among them, to judge costs by.
+
+    Which rows these are depends on the live rows alone, so a collection that has had deletions
+    is judged like one that never held what is gone.
+
+    Attributes
+    ----------
+    rows : (r,) int64
+        Rising, at most `SAMPLE_ROWS`.
+    live : int
+        Number of live rows in all.
+    """
+
+    rows: Int64s
+    live: int
+
+    @classmethod
+    def of(cls, alive: UInt8s) -> LiveSample:
+        """Return the sample of the rows where ``alive`` is 1."""
+        rows = np.flatnonzero(alive)
+        count = min(SAMPLE_ROWS, len(rows))
+        places = np.arange(count) * len(rows) // max(1, count)
+        return cls(rows[places], len(rows))
+
+
+@dataclass(frozen=True, slots=True)
 class RowView:
     """The rows one search may see: rows 0 … n-1 of a collection.
 
@@ -68,8 +103,11 @@ class RowView:
         1 where a row may be returned (alive and passing the filter), 0 elsewhere.
     permitted_count : int
         Number of ones.
+    sample : LiveSample or None
+        Of the live rows; None lets it be drawn from the permitted ones.
     """
 
     vectors: VectorBatch
     permitted: UInt8s
     permitted_count: int
+    sample: LiveSample | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from index.arrays import Float32s, Int32s, Int64s, UInt32s
 from index.batches import VectorBatch
-from index.kernels.postings import posting_lengths, slot_borders, sort_entries
+from index.kernels.postings import slot_borders, sort_entries
 
 LEAST_ROWS: Final = 1024
 """Rows get postings by this many; those that come after are scanned as they are until then."""
@@ -65,9 +65,6 @@ class InvertedIndex:
     def cover(self, rows: VectorBatch) -> InvertedIndex:
         """Return an index of all whole runs of ``LEAST_ROWS`` rows.
 
-        How many rows are covered depends on how many there are and not on how they came, so that
-        whatever is decided by it is decided alike after a restart.
-
         Parameters
         ----------
         rows : VectorBatch
@@ -80,13 +77,6 @@ class InvertedIndex:
         while kept and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first:
             first = kept.pop().first
         return InvertedIndex((*kept, _post(rows, first, last)))
-
-    def entries(self, queries: VectorBatch) -> Int64s:
-        """Return for each query how many entries a scan would touch."""
-        counts = np.zeros(len(queries), np.int64)
-        for segment in self.segments:
-            posting_lengths(queries.indptr, queries.slots, segment.slots, segment.starts, counts)
-        return counts
 
 
 def _post(rows: VectorBatch, first: int, last: int) -> Postings:

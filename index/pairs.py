@@ -2,113 +2,200 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt64s
+from index.arrays import Float64s, Int32s, Int64s, UInt64s
 from index.bands import BandPlan, depth_for
-from index.hits import RowView
+from index.errors import InvalidParameter
+from index.hits import Pairs, RowView
 from index.inverted import InvertedIndex
-from index.kernels.join import join_table
+from index.kernels.join import join_block, join_table
 from index.parallel import Workers
-from index.params import SearchParams
-from index.scan import exact_scores, scan
+from index.scan import Scanner, exact_scores, tolerance
 from index.tables import Tables
 
-Pairs = tuple[Int64s, Int64s, Float64s]
-"""Rows a < b of each pair, and their scores."""
+MAX_PAIRS: Final = 2_000_000
+"""More pairs than this are not listed at once."""
 
 _CAPACITY: Final = 1 << 18
-_SLACK: Final = 1e-4
-"""How far a float32 score may be below the exact one; exact scores decide."""
+_PENDING: Final = 1 << 20
+_BLOCK_FLOATS: Final = 1 << 15  # rows kept in cache while all later ones pass by (128 KB)
+_LOW: Final = np.uint64(0xFFFFFFFF)
+
+
+class PairSink:
+    """The best pairs so far, from several threads, each pair once.
+
+    Parameters
+    ----------
+    view : RowView
+    min_score : float
+    limit : int or None
+        How many pairs are wanted at most; None for all of them.
+    """
+
+    def __init__(self, view: RowView, min_score: float, limit: int | None) -> None:
+        self._vectors = view.vectors
+        self._min_score = min_score
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._pending: list[UInt64s] = []
+        self._pending_count = 0
+        self._pairs = np.empty(0, np.uint64)
+        self._scores = np.empty(0, np.float64)
+        self.least = min_score
+        self.done = False
+
+    def add(self, a: Int32s, b: Int32s) -> None:
+        """Offer pairs of rows that may score high enough."""
+        if len(a) == 0:
+            return
+        packed = a.astype(np.uint64) << np.uint64(32) | b.astype(np.uint64)
+        with self._lock:
+            self._pending.append(packed)
+            self._pending_count += len(packed)
+            if self._pending_count >= _PENDING:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Score what is pending, and keep the best."""
+        fresh = np.unique(np.concatenate([np.empty(0, np.uint64), *self._pending]))
+        self._pending, self._pending_count = [], 0
+        fresh = fresh[~np.isin(fresh, self._pairs, assume_unique=True)]
+        scores = self._exact(fresh)
+        good = scores >= self.least
+        pairs = np.concatenate([self._pairs, fresh[good]])
+        scores = np.concatenate([self._scores, scores[good]])
+        if self._limit is not None and len(pairs) > self._limit:
+            best = np.lexsort((pairs, -scores))
+            self.least = float(scores[best[self._limit - 1]])
+            # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
+            best = best[: self._limit + MAX_PAIRS]
+            best = best[scores[best] >= self.least]
+            self.done = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
+            pairs, scores = pairs[best], scores[best]
+        elif len(pairs) > MAX_PAIRS:
+            raise InvalidParameter(
+                expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
+                got=f"more than that at {self._min_score}", loc=("min_score",),
+            )  # fmt: skip
+        order = np.argsort(pairs)
+        self._pairs, self._scores = pairs[order], scores[order]
+
+    def _exact(self, packed: UInt64s) -> Float64s:
+        """Return the float64 scores of pairs that rise."""
+        a, b = _unpacked(packed)
+        scores = np.empty(len(a), np.float64)
+        borders = np.flatnonzero(np.diff(a, prepend=-1, append=-1))
+        for start, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+            row = int(a[start])
+            scores[start:stop] = exact_scores(
+                self._vectors, self._vectors[row : row + 1], b[start:stop]
+            )
+        return scores
+
+    def result(self) -> Pairs:
+        """Return the pairs by rising rows."""
+        with self._lock:
+            self._settle()
+        a, b = _unpacked(self._pairs)
+        return a, b, self._scores
+
+
+def _unpacked(packed: UInt64s) -> tuple[Int64s, Int64s]:
+    return (packed >> np.uint64(32)).astype(np.int64), (packed & _LOW).astype(np.int64)
 
 
 def joined_pairs(
     view: RowView,
     tables: Tables,
     plan: BandPlan,
+    sink: PairSink,
     *,
-    min_score: float,
     recall: float,
     workers: Workers,
-) -> Pairs | None:
-    """Return the pairs that share a bucket deep enough for the recall asked for.
+) -> bool:
+    """Offer the pairs that share a bucket deep enough for the recall asked for.
 
-    Returns None when no depth of these tables gives that recall at this score.
+    Returns False, and nothing is offered, when no depth of these tables gives that recall.
     """
-    depth = depth_for(plan, min_score, recall)
-    if depth is None:
-        return None
+    if depth_for(plan, sink.least, recall) is None:
+        return False
     segment = tables.merged(workers)
     if segment is None:
-        return _none()
+        return True
     vectors = view.vectors
-    shift = np.uint64(64 - depth * plan.bits)
-    least = np.float32(max(0.0, min_score - _SLACK))
-    found: list[UInt64s] = [np.empty(0, np.uint64)] * plan.bands
+    slack = tolerance(vectors, vectors)
 
     def join(first: int, last: int) -> None:
         a, b = np.empty(_CAPACITY, np.int32), np.empty(_CAPACITY, np.int32)
         for table in range(first, last):
+            # The better the pairs found so far, the deeper the buckets that are worth a look.
+            depth = depth_for(plan, sink.least, recall) or 1
+            shift = np.uint64(64 - depth * plan.bits)
             place, partner = 0, 0
-            pieces = []
-            while place < len(segment):
+            while place < len(segment) and not sink.done:
                 count, place, partner = join_table(
                     segment.keys[table], segment.rows[table], shift, vectors.dense,
                     vectors.indptr, vectors.slots, vectors.values, vectors.norms, view.permitted,
-                    least, place, partner, a, b,
+                    np.float32(sink.least - slack), place, partner, a, b,
                 )  # fmt: skip
-                pieces.append(
-                    a[:count].astype(np.uint64) << np.uint64(32) | b[:count].astype(np.uint64)
-                )
-            found[table] = np.concatenate(pieces)
+                sink.add(a[:count], b[:count])
 
     workers.split(plan.bands, join)
-    packed = np.unique(np.concatenate(found))
-    a = (packed >> np.uint64(32)).astype(np.int64)
-    b = (packed & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    return _scored(view, a, b, min_score)
-
-
-def _scored(view: RowView, a: Int64s, b: Int64s, min_score: float) -> Pairs:
-    """Return the pairs whose exact score is high enough; ``a`` rises."""
-    scores = np.empty(len(a), np.float64)
-    borders = np.flatnonzero(np.diff(a, prepend=-1, append=-1))
-    for start, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-        row = int(a[start])
-        scores[start:stop] = exact_scores(view.vectors, view.vectors[row : row + 1], b[start:stop])
-    keep = scores >= min_score
-    return a[keep], b[keep], scores[keep]
-
-
-def _none() -> Pairs:
-    return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
+    return True
 
 
 def scanned_pairs(
-    view: RowView, inverted: InvertedIndex, min_score: float, workers: Workers
-) -> Pairs:
-    """Return all pairs, each row compared with every later one."""
+    view: RowView, inverted: InvertedIndex, sink: PairSink, *, workers: Workers
+) -> None:
+    """Offer all pairs, each row compared with every later one."""
     n = len(view.vectors)
-    rows = np.flatnonzero(view.permitted)
-    lefts, rights, scores = [], [], []
-    for row in rows.tolist():
-        later = view.permitted.copy()
-        later[: row + 1] = 0
-        count = int(np.count_nonzero(later))
-        if count == 0:
+    compare = _compare_dense if view.vectors.form == "dense" else _compare_sparse
+    size = max(1, _BLOCK_FLOATS // max(1, view.vectors.dense.shape[1]))
+    blocks = -(-n // size)
+    parts = min(workers.threads, blocks)
+
+    def run(first: int, last: int) -> None:
+        # Early blocks have more rows after them, so blocks are dealt out in turn.
+        for part in range(first, last):
+            for block in range(part, blocks, parts):
+                if not sink.done:
+                    compare(view, inverted, sink, block * size, min(n, (block + 1) * size))
+
+    workers.split(parts, run)
+
+
+def _compare_dense(
+    view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
+) -> None:
+    """Offer the pairs of rows first … last - 1 with all later rows."""
+    del inverted
+    vectors = view.vectors
+    slack = tolerance(vectors, vectors)
+    a, b = np.empty(_CAPACITY, np.int32), np.empty(_CAPACITY, np.int32)
+    left, right = first, first + 1
+    while right < len(vectors) and not sink.done:
+        count, left, right = join_block(
+            vectors.dense, vectors.norms, view.permitted, np.float32(sink.least - slack),
+            first, last, left, right, a, b,
+        )  # fmt: skip
+        sink.add(a[:count], b[:count])
+
+
+def _compare_sparse(
+    view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
+) -> None:
+    """Offer the pairs of rows first … last - 1 with all later rows."""
+    vectors = view.vectors
+    scanner = Scanner(view, inverted, 0.0)
+    for row in range(first, last):
+        if not view.permitted[row] or sink.done:
             continue
-        hits = scan(
-            RowView(view.vectors, later, count),
-            view.vectors[row : row + 1],
-            SearchParams(limit=n, recall=1.0, min_score=min_score),
-            skip=np.array([-1], np.int64), inverted=inverted, workers=workers,
-        )[0]  # fmt: skip
-        order = np.argsort(hits.rows)
-        lefts.append(np.full(len(hits.rows), row, np.int64))
-        rights.append(hits.rows[order])
-        scores.append(hits.scores[order])
-    if not lefts:
-        return _none()
-    return np.concatenate(lefts), np.concatenate(rights), np.concatenate(scores)
+        query = vectors[row : row + 1]
+        bound = sink.least - tolerance(vectors, query)
+        partners = scanner.collect(query, row, bound, after=row).astype(np.int32)
+        sink.add(np.full(len(partners), row, np.int32), partners)

@@ -56,7 +56,7 @@ def scan(
         Of sparse rows; empty for dense ones.
     workers : Workers
     """
-    scanner = _Scanner(view, inverted, params.min_score)
+    scanner = Scanner(view, inverted, params.min_score)
     kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
     heaps = _ranked(scanner, queries, skip, kept, workers)
     explanation = Explanation(
@@ -110,7 +110,7 @@ def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
 
 
 def _ranked(
-    scanner: _Scanner, queries: VectorBatch, skip: Int64s, kept: int, workers: Workers
+    scanner: Scanner, queries: VectorBatch, skip: Int64s, kept: int, workers: Workers
 ) -> list[tuple[Float32s, Int64s]]:
     """Return for each query its best ``kept`` rows by float32 score, best first."""
     m, n = len(queries), len(scanner.vectors)
@@ -160,7 +160,7 @@ def _merge(parts: list[_Heaps], query: int) -> tuple[Float32s, Int64s]:
     return scores[order], rows[order]
 
 
-class _Scanner:
+class Scanner:
     """The float32 pass over the rows of one view, dense or sparse."""
 
     def __init__(self, view: RowView, inverted: InvertedIndex, min_score: float) -> None:
@@ -215,8 +215,19 @@ class _Scanner:
         )  # fmt: skip
         return shared
 
-    def collect(self, query: VectorBatch, skip: int, bound: float) -> Int64s:
-        """Return all permitted rows whose float32 score is at least ``bound``."""
+    def collect(self, query: VectorBatch, skip: int, bound: float, *, after: int = -1) -> Int64s:
+        """Return all permitted rows whose float32 score is at least ``bound``.
+
+        Parameters
+        ----------
+        query : VectorBatch
+            One vector.
+        skip : int
+            A row to leave out, or -1.
+        bound : float
+        after : int
+            Of sparse rows, only those after this one.
+        """
         vectors = self.vectors
         rows = np.empty(len(vectors), np.int64)
         least = np.float32(max(bound, float(self._least(query))))
@@ -228,18 +239,22 @@ class _Scanner:
             return rows[:found]
         found = 0
         for segment in self._inverted.segments:
+            if segment.last <= after + 1:
+                continue
             shared = np.empty(segment.last - segment.first, np.float32)
             shared_postings(
                 query.slots, query.values, segment.slots, segment.starts, segment.rows,
                 segment.values, shared,
             )  # fmt: skip
+            later = max(after + 1, segment.first)
             found = collect_shared(
-                shared, query.norms[0], vectors.norms, self._permitted, skip, least,
-                segment.first, rows, found,
+                shared[later - segment.first :], query.norms[0], vectors.norms, self._permitted,
+                skip, least, later, rows, found,
             )  # fmt: skip
         if self._inverted.covered < len(vectors):
+            later = max(after + 1, self._inverted.covered)
             found = collect_shared(
-                self._tail(query), query.norms[0], vectors.norms, self._permitted, skip, least,
-                self._inverted.covered, rows, found,
+                self._tail(query)[later - self._inverted.covered :], query.norms[0],
+                vectors.norms, self._permitted, skip, least, later, rows, found,
             )  # fmt: skip
         return rows[:found]

@@ -90,7 +90,7 @@ class TableSearch:
         """
         results: list[RowHits | None] = [None] * len(queries)
         if params.recall < 1 and view.permitted_count > params.limit:
-            scan_cost = scan_nanoseconds(view, queries, self.inverted)
+            scan_cost = scan_nanoseconds(view, queries)
             chosen = self._worth_hashing(view, queries, params, skip, scan_cost)
             if len(chosen):
                 some = _some(queries, chosen)

@@ -11,7 +11,7 @@ import numpy as np
 
 from index.arrays import UInt16s
 from index.backends import GcwsBackend
-from index.collection import Collection, Encoded, Hit, ItemBatch, QueryResult
+from index.collection import Collection
 from index.errors import (
     BackendNotFound,
     DamagedFile,
@@ -20,6 +20,7 @@ from index.errors import (
     ItemNotFound,
 )
 from index.hashing import ALGORITHM_VERSION, Signatures
+from index.items import Encoded, Hit, ItemBatch, QueryResult
 from index.params import CollectionConfig, Encoding, SearchParams
 from index.store import FORMAT_VERSION, Chunk, Store
 from index.vectors import RawBatch
@@ -350,11 +351,7 @@ class StoredCollection:
     ) -> list[tuple[str, str, float]]:
         """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score."""
         view = self._memory.view
-        a, b, scores = self._memory.pairs(view, min_score=min_score, recall=recall)
-        if limit is not None and 0 < limit < len(scores):
-            least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-            kept = scores >= least
-            a, b, scores = a[kept], b[kept], scores[kept]
+        a, b, scores = self._memory.pairs(view, min_score=min_score, recall=recall, limit=limit)
         ids = view.ids
         ranked = sorted(
             (-score, *sorted((ids[i], ids[j])))

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from index.arrays import UInt64s
-from index.collection import Collection, Encoded, ItemBatch
+from index.collection import Collection
 from index.errors import (
     CollectionNotFound,
     DamagedFile,
@@ -27,6 +27,7 @@ from index.errors import (
 )
 from index.filters import Filter
 from index.ids import check_ids
+from index.items import Encoded, ItemBatch
 from index.store import Change, Rows, Store
 
 Mode = Literal["upsert", "insert"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from index.catalog import Catalog
-from index.collection import ItemBatch, QueryResult
+from index.items import ItemBatch, QueryResult
 from index.params import Transform
 from index.payloads import encode_payload
 from index.stored import StoredCollection

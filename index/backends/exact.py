@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt64s
+from index.arrays import Int64s, UInt64s
 from index.batches import VectorBatch
-from index.hits import RowHits, RowView
+from index.hits import Pairs, RowHits, RowView
 from index.inverted import InvertedIndex
-from index.pairs import scanned_pairs
+from index.pairs import PairSink, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
 from index.scan import scan
@@ -64,11 +64,19 @@ class ExactBackend:
         return scan(view, queries, params, skip=skipped, inverted=state, workers=self._workers)
 
     def pairs(
-        self, state: InvertedIndex, view: RowView, *, min_score: float, recall: float
-    ) -> tuple[Int64s, Int64s, Float64s]:
+        self,
+        state: InvertedIndex,
+        view: RowView,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+    ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
-        return scanned_pairs(view, state, min_score, self._workers)
+        sink = PairSink(view, min_score, limit)
+        scanned_pairs(view, state, sink, workers=self._workers)
+        return sink.result()
 
     def nbytes(self, state: InvertedIndex) -> int:
         """Bytes of memory the index holds."""

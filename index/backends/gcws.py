@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt16s, UInt64s
+from index.arrays import Int64s, UInt16s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
 from index.hashing import Gcws, Signatures, round_up
-from index.hits import RowHits, RowView
+from index.hits import Pairs, RowHits, RowView
 from index.inverted import InvertedIndex
-from index.pairs import joined_pairs, scanned_pairs
+from index.pairs import PairSink, joined_pairs, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.search import TableSearch
@@ -114,20 +114,22 @@ class GcwsBackend:
         return tables.search(view, queries, params, skipped)
 
     def pairs(
-        self, state: GcwsState, view: RowView, *, min_score: float, recall: float
-    ) -> tuple[Int64s, Int64s, Float64s]:
-        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores.
-
-        Each such pair is found with probability at least ``recall``.
-        """
-        if recall < 1:
-            joined = joined_pairs(
-                view, state.tables, self.plan,
-                min_score=min_score, recall=recall, workers=self._workers,
-            )  # fmt: skip
-            if joined is not None:
-                return joined
-        return scanned_pairs(view, state.inverted, min_score, self._workers)
+        self,
+        state: GcwsState,
+        view: RowView,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+    ) -> Pairs:
+        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
+        sink = PairSink(view, min_score, limit)
+        joined = recall < 1 and joined_pairs(
+            view, state.tables, self.plan, sink, recall=recall, workers=self._workers
+        )
+        if not joined:
+            scanned_pairs(view, state.inverted, sink, workers=self._workers)
+        return sink.result()
 
     def sketch(self, batch: VectorBatch, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.

@@ -7,12 +7,12 @@ state beside the rows it was made for, into one view, and replaces the view by a
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from index.arrays import Float64s, Int64s, UInt64s
+from index.arrays import Int64s, UInt64s
 from index.batches import VectorBatch
-from index.hits import Explanation, RowHits, RowView
+from index.hits import Explanation, Pairs, RowHits, RowView
 from index.params import SearchParams
 
-__all__ = ["Backend", "Explanation", "RowHits", "RowView"]
+__all__ = ["Backend", "Explanation", "Pairs", "RowHits", "RowView"]
 
 State = TypeVar("State")
 
@@ -70,9 +70,31 @@ class Backend(Protocol[State]):
         """Return one `RowHits` a query; ``skip`` holds a row a query must not return, or -1."""
 
     def pairs(
-        self, state: State, view: RowView, *, min_score: float, recall: float
-    ) -> tuple[Int64s, Int64s, Float64s]:
-        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
+        self,
+        state: State,
+        view: RowView,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+    ) -> Pairs:
+        """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores.
+
+        Parameters
+        ----------
+        state : State
+        view : RowView
+        min_score : float
+        recall : float
+            Each such pair is found with at least this probability.
+        limit : int or None
+            Only so many, the most similar.
+
+        Raises
+        ------
+        InvalidParameter
+            Without a limit there are more than `MAX_PAIRS`.
+        """
 
     def nbytes(self, state: State) -> int:
         """Bytes of memory the state holds."""

@@ -185,6 +185,37 @@ def shared_rows(
 
 
 @njit(cache=True, nogil=True)
+def count_shared(
+    query_indptr: Int64s,
+    query_slots: UInt32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    chosen: Int64s,
+    out: Int64s,
+) -> None:
+    """Write how many slots each query shares with chosen rows, over all of them.
+
+    Parameters
+    ----------
+    query_indptr, query_slots : compressed queries, slots rising
+    indptr, slots : compressed rows, slots rising
+    chosen : (r,) int64
+    out : (m,) int64, written in place
+    """
+    for m in range(query_indptr.shape[0] - 1):
+        count = 0
+        for h in range(chosen.shape[0]):
+            i = query_indptr[m]
+            j = indptr[chosen[h]]
+            while i < query_indptr[m + 1] and j < indptr[chosen[h] + 1]:
+                count += query_slots[i] == slots[j]
+                step = query_slots[i] <= slots[j]
+                j += query_slots[i] >= slots[j]
+                i += step
+        out[m] = count
+
+
+@njit(cache=True, nogil=True)
 def exact_sparse(
     query_slots: UInt32s,
     query_values: Float32s,

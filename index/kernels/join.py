@@ -4,7 +4,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.gmm_dense import dense_score
+from index.kernels.gmm_dense import dense_score_within, reach
 from index.kernels.simd import offset, pointer
 
 
@@ -72,6 +72,7 @@ def join_table(
     """
     width = rows.shape[1]
     data = pointer(rows)
+    farthest = reach(least)
     found = 0
     n = keys.shape[0]
     place = first
@@ -86,9 +87,9 @@ def join_table(
                 near = min(norms[a], norms[b]) >= least * max(norms[a], norms[b])
                 if near and permitted[b] != 0:
                     if width > 0:
-                        score = dense_score(
+                        score = dense_score_within(
                             offset(data, a * width), norms[a],
-                            offset(data, b * width), norms[b], width,
+                            offset(data, b * width), norms[b], width, farthest,
                         )  # fmt: skip
                     else:
                         score = _merge_score(indptr, slots, values, norms, a, b)
@@ -101,3 +102,63 @@ def join_table(
                 other += 1
         place += 1
     return found, n, 0
+
+
+@njit(cache=True, nogil=True)
+def join_block(
+    rows: Float32s,
+    norms: Float32s,
+    permitted: UInt8s,
+    least: np.float32,
+    first: int,
+    last: int,
+    left: int,
+    right: int,
+    out_a: Int32s,
+    out_b: Int32s,
+) -> tuple[int, int, int]:
+    """List pairs of a dense row in [first, last) and a later row that score at least ``least``.
+
+    The block's rows stay in cache while all later rows pass by. The work can stop when the output
+    is full and go on later from where it was.
+
+    Parameters
+    ----------
+    rows : (n, width) float32
+    norms : (n,) float32
+    permitted : (n,) uint8
+    least : float32
+    first, last : int
+    left, right : int
+        The pair to go on from; first and first + 1 at the start.
+    out_a, out_b : (capacity,) int32, written in place
+
+    Returns
+    -------
+    count, left, right : int
+        Pairs written, and where to go on; right is n when all is done.
+    """
+    width = rows.shape[1]
+    data = pointer(rows)
+    farthest = reach(least)
+    found = 0
+    a = left
+    for b in range(right, rows.shape[0]):
+        if permitted[b] != 0:
+            address = offset(data, b * width)
+            while a < min(last, b):
+                # GMM is at most the lesser norm over the greater.
+                near = min(norms[a], norms[b]) >= least * max(norms[a], norms[b])
+                if near and permitted[a] != 0:
+                    score = dense_score_within(
+                        offset(data, a * width), norms[a], address, norms[b], width, farthest
+                    )
+                    if score >= least:
+                        if found == out_a.shape[0]:
+                            return found, a, b
+                        out_a[found] = np.int32(a)
+                        out_b[found] = np.int32(b)
+                        found += 1
+                a += 1
+        a = first
+    return found, first, rows.shape[0]

@@ -86,25 +86,6 @@ def _find_slot(slots: UInt32s, slot: np.uint32) -> int:
 
 
 @njit(cache=True, nogil=True)
-def posting_lengths(
-    query_indptr: Int64s, query_slots: UInt32s, slots: UInt32s, starts: Int64s, out: Int64s
-) -> None:
-    """Add to ``out`` the number of entries each query would touch.
-
-    Parameters
-    ----------
-    query_indptr, query_slots : compressed queries
-    slots, starts : see `slot_borders`
-    out : (m,) int64, added to in place
-    """
-    for m in range(query_indptr.shape[0] - 1):
-        for i in range(query_indptr[m], query_indptr[m + 1]):
-            place = _find_slot(slots, query_slots[i])
-            if place >= 0:
-                out[m] += starts[place + 1] - starts[place]
-
-
-@njit(cache=True, nogil=True)
 def shared_postings(
     query_slots: UInt32s,
     query_values: Float32s,

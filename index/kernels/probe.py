@@ -14,7 +14,7 @@ on the hash, and by then at least the recall asked for is found in the mean, for
 Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -34,8 +34,8 @@ ANSWERED = 4
 """Columns of the counters; ANSWERED is 0 where a scan must answer instead."""
 COUNTERS = 5
 
-_VISIT_NANOSECONDS = 4.0
-"""Measured cost of looking at one key of a prefix range."""
+_FEW = 8.0
+"""Candidates added before growth is judged, so that small numbers do not look like a trend."""
 
 
 class Rule(NamedTuple):
@@ -127,58 +127,6 @@ def mean_miss(scores: Float32s, size: int, rule: Rule, depth: int, done: int) ->
 
 
 @njit(cache=True, nogil=True)
-def _walk_right(keys: Any, count: int, place: int, sought: np.uint64, shift: np.uint64) -> int:
-    """Return the first place from ``place`` on whose key differs from ``sought`` above shift."""
-    step = 1
-    low = place
-    while low + step <= count and ((at(keys, low + step - 1) ^ sought) >> shift) == 0:
-        low += step
-        step *= 2
-    high = min(low + step - 1, count)
-    while low < high:
-        middle = (low + high) // 2
-        if ((at(keys, middle) ^ sought) >> shift) == 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(cache=True, nogil=True)
-def _walk_left(keys: Any, place: int, sought: np.uint64, shift: np.uint64) -> int:
-    """Return the least place from which on, up to ``place``, keys agree with ``sought``."""
-    step = 1
-    high = place
-    while high - step >= 0 and ((at(keys, high - step) ^ sought) >> shift) == 0:
-        high -= step
-        step *= 2
-    low = max(high - step + 1, 0)
-    while low < high:
-        middle = (low + high) // 2
-        if ((at(keys, middle) ^ sought) >> shift) == 0:
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
-@njit(cache=True, nogil=True)
-def _ahead(segments: Int64s, sought: UInt64s, left: Int64s, right: Int64s, shift: np.uint64) -> int:
-    """Return how many keys lie between the finished ranges and those of a lesser depth."""
-    total = 0
-    tables = sought.shape[0]
-    for s in range(segments.shape[0]):
-        count = segments[s, 2]
-        for table in range(tables):
-            keys = offset(pointer_to_uint64(segments[s, 0]), table * count)
-            total += _walk_right(keys, count, right[s, table], sought[table], shift)
-            total -= right[s, table]
-            total += left[s, table]
-            total -= _walk_left(keys, left[s, table], sought[table], shift)
-    return total
-
-
-@njit(cache=True, nogil=True)
 def probe(
     queries: Float32s,
     query_indptr: Int64s,
@@ -228,7 +176,7 @@ def probe(
     scan_nanoseconds : (m,) float64
         What a scan for each query would take.
     row_nanoseconds : float
-        What scoring one row takes.
+        What finding and scoring one row takes.
     out_scores, out_rows : (m, limit), written in place
         Heaps of hits.
     out_sizes : (m,) int64, written in place
@@ -271,8 +219,9 @@ def probe(
         limit = scores.shape[0]
         size = 0
         farthest = reach(np.float32(kept_from))
-        seen = 0
         candidates = 0
+        before = 0  # candidates when the depth before the last was finished, and one earlier
+        earlier = 0
         answered = False
         depth = rule.depths
         done = 0
@@ -302,7 +251,6 @@ def probe(
                                 break
                             place -= 1
                             row = np.int64(at(key_rows, place))
-                        seen += 1
                         word = row >> 6
                         bit = np.uint64(1) << np.uint64(row & 63)
                         if visited[word] & bit != 0:
@@ -339,24 +287,29 @@ def probe(
                 if rule_holds(scores, size, rule, depth, done):
                     answered = True
                     break
-            if answered or depth == 1:
+                if candidates * row_nanoseconds > scan_nanoseconds[m]:
+                    break
+            if answered or depth == 1 or done < tables:
                 break
-            depth -= 1
             # The depth at which the rule will hold if no better hit turns up: what will it cost?
-            needed = depth
+            # Only live rows are counted, so that deleted ones change no answer.
+            needed = depth - 1
             while needed > 0 and not rule_holds(scores, size, rule, needed, tables):
                 needed -= 1
             if needed == 0 and (size == limit or least > 0.0):
                 break
-            needed = needed if needed > 0 else depth
-            ahead = _ahead(segments, sought, left, right, np.uint64(64 - needed * bits))
-            fresh = (candidates + 8.0) / (seen + 8.0)
-            if ahead * (_VISIT_NANOSECONDS + fresh * row_nanoseconds) > scan_nanoseconds[m]:
+            steps = depth - needed if needed > 0 else 1
+            growth = np.sqrt((candidates + _FEW) / (earlier + _FEW))
+            expected = (candidates + _FEW) * (growth**steps - 1.0)
+            if expected * row_nanoseconds > scan_nanoseconds[m]:
                 break
+            earlier = before
+            before = candidates
+            depth -= 1
         out_sizes[m] = size
-        # A search broken off between depths has finished the one before.
-        reached = depth if done < tables or answered or depth == 1 else depth + 1
-        out_recall[m] = 1.0 - mean_miss(scores, size, rule, reached, done)
+        # In order of score, so that equal hits give an equal sum.
+        ranked = np.sort(scores[:size])
+        out_recall[m] = 1.0 - mean_miss(ranked, size, rule, depth, done)
         out_counters[m, DEPTH] = depth
         out_counters[m, TABLES] = tables
         out_counters[m, CANDIDATES] = candidates

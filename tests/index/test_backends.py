@@ -210,6 +210,27 @@ def test_joined_pairs_are_real_and_as_many_as_asked_for(
     assert np.mean(shares) >= recall - SIGMAS * spread
 
 
+@pytest.mark.parametrize("kind", ["dense", "counts"])
+@pytest.mark.parametrize("limit", [1, 7, 300])
+def test_a_limit_keeps_the_most_similar_pairs(
+    rng: np.random.Generator, kind: str, limit: int
+) -> None:
+    rows, dim, scores = duplicated(kind)
+    alive = (rng.random(ALL) < 0.8).astype(np.uint8)
+    best = sorted(true_pairs(scores, 0.3, alive).values(), reverse=True)[:limit]
+    for backend in (ExactParams(), GcwsParams(bands=8)):
+        index = SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(rows, [1100])
+        view = RowView(index.rows.view(), alive, int(alive.sum()))
+        for recall in (0.8, 1.0):
+            a, b, found = index.backend.pairs(
+                index.state, view, min_score=0.3, recall=recall, limit=limit
+            )
+            assert found == pytest.approx(scores[a, b], rel=RELATIVE)
+            assert len(found) <= limit
+            if recall == 1.0 or isinstance(backend, ExactParams):
+                assert sorted(found.tolist(), reverse=True) == pytest.approx(best, rel=RELATIVE)
+
+
 def test_more_pairs_than_are_listed_at_a_time_are_all_found() -> None:
     n = 800  # 319,600 pairs in every table
     rows = np.ones((n, 3), np.float32)

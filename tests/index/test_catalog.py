@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from index.catalog import Catalog
-from index.collection import ItemBatch
 from index.directory import DataDirectory
 from index.errors import (
     CollectionExists,
@@ -22,6 +21,7 @@ from index.errors import (
     IncompatibleFile,
     InvalidParameter,
 )
+from index.items import ItemBatch
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
 from index.store import Store
 from index.stored import StoredCollection

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from index import collection as collection_module
-from index.collection import Collection, ItemBatch
+from index.collection import Collection
 from index.errors import InvalidParameter
 from index.filters import parse_filter
+from index.items import ItemBatch, View
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
 from index.vectors import RawBatch, SparseVector
 
@@ -47,7 +48,7 @@ class Filler:
 
 def found(collection: Collection, x: float, *, view: object = None) -> list[tuple[str, float]]:
     seen = collection.view if view is None else view
-    assert isinstance(seen, collection_module.View)
+    assert isinstance(seen, View)
     queries = collection.space.prepare(collection.space.from_items([vector(x)]))
     result = collection.search(seen, queries, EVERYTHING)[0]
     return [(hit.id, hit.score) for hit in result.hits]

@@ -86,7 +86,7 @@ WRITE = """
     from pathlib import Path
     import numpy as np
     from index.catalog import Catalog
-    from index.collection import ItemBatch
+    from index.items import ItemBatch
     from index.params import CollectionConfig, ExactParams
 
     catalog = Catalog.open(Path(sys.argv[1]), threads=1)

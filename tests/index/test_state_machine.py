@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 
 from index import collection as collection_module
 from index.catalog import Catalog
-from index.collection import ItemBatch, QueryResult
 from index.errors import ItemExists, ItemNotFound
 from index.filters import parse_filter
+from index.items import ItemBatch, QueryResult
 from index.params import (
     CollectionConfig,
     ExactParams,

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from index.catalog import Catalog
-from index.collection import ItemBatch
 from index.errors import (
     BackendNotFound,
     InvalidId,
@@ -18,6 +17,7 @@ from index.errors import (
 )
 from index.filters import parse_filter
 from index.hashing import Signatures
+from index.items import ItemBatch
 from index.params import (
     BackendParams,
     CollectionConfig,
