@@ -16,11 +16,14 @@ KERNEL_FOUNDATIONS = {"arrays"}
 
 ARROWS: dict[str, set[str]] = {
     "catalog": {"directory", "hashing", "store", "stored"},
-    "stored": {"backends", "collection", "filters", "hashing", "store", "vectors", "writes"},
-    "writes": {"collection", "filters", "ids", "payloads", "store"},
+    "stored": {
+        "backends", "collection", "filters", "hashing", "items", "store", "vectors", "writes",
+    },
+    "writes": {"collection", "filters", "ids", "items", "payloads", "store"},
     "store": {"directory"},
     "directory": set(),
-    "collection": {"backends", "columns", "filters", "rows", "vectors"},
+    "collection": {"backends", "columns", "filters", "items", "rows", "vectors"},
+    "items": {"columns", "vectors"},
     "filters": {"columns"},
     "columns": set(),
     "ids": set(),
@@ -29,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "backends": {
         "bands", "hashing", "inverted", "pairs", "parallel", "scan", "search", "tables",
     },
-    "costs": {"bands", "inverted"},
+    "costs": {"bands", "inverted", "kernels"},
     "search": {"bands", "costs", "inverted", "kernels", "parallel", "scan", "tables"},
     "pairs": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
     "scan": {"inverted", "kernels", "parallel"},
