@@ -64,9 +64,7 @@ class SmallIndex:
         mask = np.ones(len(rows), np.uint8) if permitted is None else permitted
         view = RowView(rows, mask, int(mask.sum()))
         skipped = None if skip is None else np.array(skip, np.int64)
-        return list(
-            self.backend.search(self.state, view, self.prepare(queries), params, skipped)
-        )
+        return list(self.backend.search(self.state, view, self.prepare(queries), params, skipped))
 
 
 def answer(hits: RowHits) -> Answer:
