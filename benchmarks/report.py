@@ -28,7 +28,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def add(self, *cells: object) -> None:
-        """Add one row and show it at once: a run may be long."""
+        """Add one row; numbers are written with three digits."""
         row = [cell if isinstance(cell, str) else figure(cell) for cell in cells]
         if len(row) != len(self.columns):
             raise ValueError(row)
