@@ -44,7 +44,7 @@ from index.params import (
 from index.similarity import rbf, similarity
 from index.stored import Description, Page, StoredCollection, StoredItem
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
-from index.warmup import compile_kernels
+from index.warmup import compile_kernels, kernels_are_cached
 from index.writes import WriteResult
 
 __all__ = [
@@ -96,6 +96,7 @@ __all__ = [
     "WriteResult",
     "compile_kernels",
     "concatenate",
+    "kernels_are_cached",
     "parse_filter",
     "rbf",
     "similarity",

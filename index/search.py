@@ -24,6 +24,9 @@ _REHEARSAL: Final = 8
 """Share of the tables, one in so many, that is tried first where hashing is dear."""
 _DEAR: Final = 0.1
 """Hashing is dear when it takes more than this share of a scan."""
+_MARGIN: Final = {"dense": 0.6, "sparse": 0.25}
+"""Share of a scan's cost that probing may take: it is harder to foresee, above all where a scan
+touches only the rows that share a slot."""
 
 
 @dataclass(slots=True)
@@ -90,7 +93,7 @@ class TableSearch:
         """
         results: list[RowHits | None] = [None] * len(queries)
         if params.recall < 1 and view.permitted_count > params.limit:
-            scan_cost = scan_nanoseconds(view, queries)
+            scan_cost = _MARGIN[queries.form] * scan_nanoseconds(view, queries)
             chosen = self._worth_hashing(view, queries, params, skip, scan_cost)
             if len(chosen):
                 some = _some(queries, chosen)

@@ -1,6 +1,5 @@
 """Fixtures and settings every test shares."""
 
-import hashlib
 import os
 import zlib
 from pathlib import Path
@@ -9,23 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-REPOSITORY = Path(__file__).parents[1]
-
-
-def _kernel_cache() -> Path:
-    """Return a folder for compiled kernels that is another one after any of them has changed.
-
-    numba compiles a function anew when its own file has changed, but not when one it calls has:
-    tests would go on judging the old kernel.
-    """
-    digest = hashlib.sha256()
-    for path in sorted((REPOSITORY / "index" / "kernels").glob("*.py")):
-        digest.update(path.read_bytes())
-    return REPOSITORY / ".pytest_cache" / "kernels" / digest.hexdigest()[:16]
-
-
-# Before anything imports numba, which reads it once; processes that tests start inherit it.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_kernel_cache()))
+# Kernels compiled for tests stay apart from those of a service. numba reads this once; processes
+# that tests start inherit it.
+os.environ.setdefault(
+    "NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels")
+)
 
 settings.register_profile(
     "suite",

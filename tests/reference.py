@@ -180,7 +180,7 @@ class StopRule:
     """Stop when the expected share of the best ``limit`` items missed so far is small enough.
 
     A hit is charged what an item of its score is missed with; a place that no hit fills yet is
-    charged as an item of ``min_score``, or in full when that is 0.
+    charged as an item of ``min_score``. Where that is 0 every place must be filled.
     """
 
     limit: int
@@ -198,7 +198,9 @@ class StopRule:
         self, hits: Sequence[tuple[int, float]], place: tuple[int, int], banding: Banding
     ) -> bool:
         """Return whether probing may stop."""
-        empty = self.missed(self.min_score, place, banding) if self.min_score else 1.0
+        if not self.min_score and len(hits) < self.limit:
+            return False
+        empty = self.missed(self.min_score, place, banding)
         charged = [self.missed(score, place, banding) for _, score in hits]
         total = math.fsum(charged) + (self.limit - len(hits)) * empty
         return total / self.limit <= 1.0 - self.recall

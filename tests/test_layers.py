@@ -28,11 +28,11 @@ ARROWS: dict[str, set[str]] = {
     "columns": set(),
     "ids": set(),
     "payloads": set(),
-    "warmup": {"backends", "rows", "similarity", "vectors"},
+    "warmup": {"backends", "kernels", "rows", "similarity", "vectors"},
     "backends": {
         "bands", "hashing", "inverted", "pairs", "parallel", "scan", "search", "tables",
     },
-    "costs": {"bands", "inverted", "kernels"},
+    "costs": {"bands", "kernels"},
     "search": {"bands", "costs", "inverted", "kernels", "parallel", "scan", "tables"},
     "pairs": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
     "scan": {"inverted", "kernels", "parallel"},

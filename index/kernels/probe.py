@@ -34,8 +34,9 @@ ANSWERED = 4
 """Columns of the counters; ANSWERED is 0 where a scan must answer instead."""
 COUNTERS = 5
 
-_FEW = 8.0
-"""Candidates added before growth is judged, so that small numbers do not look like a trend."""
+_TRIAL = 0.05
+"""Share of a scan's cost that is spent before growth is judged: good hits found meanwhile raise
+the depth that is needed."""
 
 
 class Rule(NamedTuple):
@@ -97,7 +98,8 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
     ----------
     scores : (limit,) float32
         Scores of the hits, the first ``size`` of them valid.
-        Places not filled are charged as items of similarity ``rule.least``; at 0 in full.
+        Places not filled are charged as items of similarity ``rule.least``; where that is 0 there
+        are items to fill them, and the search goes on.
     rule : Rule
     depth, done : int
         ``done`` tables are finished at ``depth``, the others at depth + 1.
@@ -106,8 +108,9 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
     budget = rule.allowed * limit
     missed = 0.0
     if size < limit:
-        empty = _miss(rule.least, rule, depth, done) if rule.least > 0.0 else 1.0
-        missed = (limit - size) * empty
+        if rule.least <= 0.0:
+            return False
+        missed = (limit - size) * _miss(rule.least, rule, depth, done)
     for i in range(size):
         if missed > budget:
             return False
@@ -298,11 +301,12 @@ def probe(
                 needed -= 1
             if needed == 0 and (size == limit or least > 0.0):
                 break
-            steps = depth - needed if needed > 0 else 1
-            growth = np.sqrt((candidates + _FEW) / (earlier + _FEW))
-            expected = (candidates + _FEW) * (growth**steps - 1.0)
-            if expected * row_nanoseconds > scan_nanoseconds[m]:
-                break
+            spent = candidates * row_nanoseconds
+            if earlier > 0 and spent > _TRIAL * scan_nanoseconds[m]:
+                steps = depth - needed if needed > 0 else 1
+                growth = np.sqrt(candidates / earlier)
+                if spent * (growth**steps - 1.0) > scan_nanoseconds[m]:
+                    break
             earlier = before
             before = candidates
             depth -= 1
