@@ -1,33 +1,144 @@
-"""What the service counts, as Prometheus reads it; one registry an application."""
+"""What the service counts, as Prometheus reads it; one registry an application.
 
+Requests and searches are counted in plain lists, which Prometheus' classes are made of only when
+somebody looks: those take a lock a bucket, which costs more than all else done about a request.
+"""
+
+import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.types import Scope
 
-from index import Summary
+from index import Explanation, Summary
 
 _BUCKETS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
 )  # fmt: skip
+_BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
 
 
-class _Collections(Collector):
-    """Sizes of the collections, read when asked for."""
+@dataclass(slots=True)
+class _Times:
+    """How often something took how long: a count a bucket, and the sum in seconds."""
 
-    def __init__(self, summaries: Callable[[], Iterable[Summary]]) -> None:
+    counts: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Work:
+    """What searches of one method cost."""
+
+    searches: int = 0
+    candidates: int = 0
+    scored: int = 0
+
+
+class Metrics(Collector):
+    """Counters of one application.
+
+    Requests and loads are counted on its event loop alone, searches from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str, int], _Times] = {}
+        self._work: dict[str, _Work] = {}
+        self._searching = threading.Lock()
+        self._loaded_rows = 0
+        self._summaries: Callable[[], Iterable[Summary]] = list
+        self._is_ready: Callable[[], bool] = bool
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def observe(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count one request by its route's pattern."""
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        key = (getattr(scope.get("route"), "path", "unmatched"), method, status)
+        times = self._times.get(key)
+        if times is None:
+            times = self._times[key] = _Times()
+        times.counts[bisect_left(_BUCKETS, seconds)] += 1
+        times.seconds += seconds
+
+    def searched(self, found: Explanation) -> None:
+        """Count one query."""
+        with self._searching:
+            work = self._work.get(found.method)
+            if work is None:
+                work = self._work[found.method] = _Work()
+            work.searches += 1
+            work.candidates += found.candidates
+            work.scored += found.scored
+
+    def loaded(self, rows: int) -> None:
+        """Count rows committed by a load."""
+        self._loaded_rows += rows
+
+    def watch(
+        self, summaries: Callable[[], Iterable[Summary]], is_ready: Callable[[], bool]
+    ) -> None:
+        """Report the sizes of these collections too, and whether they are all loaded."""
         self._summaries = summaries
+        self._is_ready = is_ready
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus' text form."""
+        return generate_latest(self._registry)
 
     def describe(self) -> list[Any]:
         """Name nothing in advance, so that registering reads nothing."""
         return []
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield a gauge a quantity."""
+    def collect(self) -> Iterable[Metric]:
+        """Yield every quantity."""
+        yield self._requests()
+        yield from self._searches()
+        yield CounterMetricFamily(
+            "gcws_loaded_rows", "Rows committed by loads.", value=self._loaded_rows
+        )
+        yield GaugeMetricFamily(
+            "gcws_ready", "1 once all collections are loaded.", value=float(self._is_ready())
+        )
+        yield from self._sizes()
+
+    def _requests(self) -> Metric:
+        family = HistogramMetricFamily(
+            "gcws_request_seconds", "Time to answer, by route, method and status.",
+            labels=["route", "method", "status"],
+        )  # fmt: skip
+        for (route, method, status), times in self._times.copy().items():
+            buckets = list(zip(_BOUNDS, map(float, accumulate(times.counts)), strict=True))
+            family.add_metric([route, method, str(status)], buckets, times.seconds)
+        return family
+
+    def _searches(self) -> Iterable[Metric]:
+        searches = CounterMetricFamily("gcws_searches", "Queries answered.", labels=["method"])
+        candidates = CounterMetricFamily(
+            "gcws_candidates", "Rows found by searches.", labels=["method"]
+        )
+        scored = CounterMetricFamily(
+            "gcws_scored", "Exact similarities computed by searches.", labels=["method"]
+        )
+        for method, work in self._work.copy().items():
+            searches.add_metric([method], work.searches)
+            candidates.add_metric([method], work.candidates)
+            scored.add_metric([method], work.scored)
+        return searches, candidates, scored
+
+    def _sizes(self) -> Iterable[Metric]:
         items = GaugeMetricFamily("gcws_items", "Items stored.", labels=["collection"])
         disk = GaugeMetricFamily("gcws_disk_bytes", "Bytes on disk.", labels=["collection"])
         memory = GaugeMetricFamily("gcws_memory_bytes", "Bytes in memory.", labels=["collection"])
@@ -36,61 +147,3 @@ class _Collections(Collector):
             disk.add_metric([summary.name], summary.bytes_on_disk)
             memory.add_metric([summary.name], summary.bytes_in_memory)
         return items, disk, memory
-
-
-class Metrics:
-    """Counters of one application."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = Histogram(
-            "gcws_request_seconds", "Time to answer, by route, method and status.",
-            ["route", "method", "status"], buckets=_BUCKETS, registry=self.registry,
-        )  # fmt: skip
-        self._children: dict[tuple[str, str, int], Histogram] = {}
-        searches = Counter("gcws_searches", "Queries answered.", ["method"], registry=self.registry)
-        self._searches = searches
-        self._candidates = Counter(
-            "gcws_candidates", "Rows found by searches.", registry=self.registry
-        )
-        self._scored = Counter(
-            "gcws_scored", "Exact similarities computed by searches.", registry=self.registry
-        )
-        self._search_children: dict[str, Counter] = {}
-        self.loaded_rows = Counter(
-            "gcws_loaded_rows", "Rows committed by loads.", registry=self.registry
-        )
-        self._ready = Gauge(
-            "gcws_ready", "1 once all collections are loaded.", registry=self.registry
-        )
-
-    def observe(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count one request by its route's pattern."""
-        route = scope.get("route")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        key = (getattr(route, "path", "unmatched"), method, status)
-        child = self._children.get(key)
-        if child is None:
-            child = self._requests.labels(key[0], key[1], str(key[2]))
-            self._children[key] = child
-        child.observe(seconds)
-
-    def searched(self, method: str, candidates: int, scored: int) -> None:
-        """Count one query."""
-        child = self._search_children.get(method)
-        if child is None:
-            child = self._search_children[method] = self._searches.labels(method)
-        child.inc()
-        self._candidates.inc(candidates)
-        self._scored.inc(scored)
-
-    def watch(
-        self, summaries: Callable[[], Iterable[Summary]], is_ready: Callable[[], bool]
-    ) -> None:
-        """Report the sizes of these collections too, and whether they are all loaded."""
-        self.registry.register(_Collections(summaries))
-        self._ready.set_function(is_ready)
-
-    def text(self) -> bytes:
-        """Return everything in Prometheus' text form."""
-        return generate_latest(self.registry)

@@ -2,8 +2,8 @@
 
 import logging
 import re
+import secrets
 import time
-import uuid
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,7 +20,7 @@ def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == _HEADER and _PERMITTED.fullmatch(value):
             return bytes(value)
-    return uuid.uuid4().hex.encode()
+    return secrets.token_hex(16).encode()
 
 
 class Envelope:

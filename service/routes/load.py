@@ -134,9 +134,9 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
         except LoadFailed as failed:
             if isinstance(failed.error, BodyAborted):
                 raise ClientDisconnect from None
-            service.metrics.loaded_rows.inc(failed.account.committed)
+            service.metrics.loaded(failed.account.committed)
             return problems.response(failed.error, **_progress(failed))
-        service.metrics.loaded_rows.inc(account.committed)
+        service.metrics.loaded(account.committed)
         return json_response(account.summary())
     task = asyncio.create_task(run.finish(chunks))
     first = await run.events.get()
@@ -158,7 +158,7 @@ async def _told(
             account, more = await task, {}
         except LoadFailed as failed:
             account, more = failed.account, {"error": problems.document(failed.error)}
-        service.metrics.loaded_rows.inc(account.committed)
+        service.metrics.loaded(account.committed)
         yield written(account.summary() | more) + b"\n"
     finally:
         task.cancel()

@@ -44,7 +44,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     (answer, found), _ = await service.workers.search(
         (name, asked.pace), searching.entries(collection), work, may_block=asked.may_block
     )
-    service.metrics.searched(found.method, found.candidates, found.scored)
+    service.metrics.searched(found)
     return json_response(answer)
 
 
@@ -141,8 +141,7 @@ def _answers(
 ) -> Response:
     """Return the answers to a batch; ``seconds`` is the mean of one query."""
     for result in found:
-        explanation = result.explanation
-        service.metrics.searched(explanation.method, explanation.candidates, explanation.scored)
+        service.metrics.searched(result.explanation)
     results = [
         searching.answer(collection, asked, result, seconds)
         for asked, result in zip(queries, found, strict=True)

@@ -53,3 +53,11 @@ def client(serve: Serve) -> Client:
     client = serve()
     fill(client)
     return client
+
+
+@pytest.fixture
+def empty(serve: Serve) -> Client:
+    """Return a client with an empty collection, loaded in chunks of 4 rows."""
+    client = serve(load_chunk_rows=4)
+    client.put("/v1/collections/plants", json={"dim": 4})
+    return client
