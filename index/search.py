@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Float64s, Int64s, UInt64s
+from index.arrays import Float64s, Int64s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch
 from index.costs import hash_nanoseconds, row_nanoseconds, scan_nanoseconds
@@ -17,7 +17,7 @@ from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
 from index.parallel import Workers
 from index.params import SearchParams
-from index.scan import rescored, scan, tolerance
+from index.scan import scan, tolerance
 from index.tables import Tables
 
 _REHEARSAL: Final = 8
@@ -35,14 +35,14 @@ class _Found:
 
     Attributes
     ----------
-    scores, rows : (m, limit) float32 and int64
-        Heaps.
+    scores, rows : (m, limit) float64 and int64
+        By falling score, equal scores by rising row.
     sizes : (m,) int64
     counters : (m, COUNTERS) int64
     recall : (m,) float64
     """
 
-    scores: Float32s
+    scores: Float64s
     rows: Int64s
     sizes: Int64s
     counters: Int64s
@@ -52,7 +52,7 @@ class _Found:
     def none(cls, m: int, limit: int) -> _Found:
         """Return room for the hits of m queries."""
         return cls(
-            np.empty((m, limit), np.float32), np.empty((m, limit), np.int64),
+            np.empty((m, limit), np.float64), np.empty((m, limit), np.int64),
             np.zeros(m, np.int64), np.zeros((m, COUNTERS), np.int64), np.zeros(m, np.float64),
         )  # fmt: skip
 
@@ -95,20 +95,24 @@ class TableSearch:
         if params.recall < 1 and view.permitted_count > params.limit:
             scan_cost = _MARGIN[queries.form] * scan_nanoseconds(view, queries)
             chosen = self._worth_hashing(view, queries, params, skip, scan_cost)
-            if len(chosen):
+            if len(chosen) == len(queries):
+                results = self._answers(view, queries, params, skip, scan_cost)
+            elif len(chosen):
                 some = _some(queries, chosen)
                 found = self._answers(view, some, params, skip[chosen], scan_cost[chosen])
                 for m, hits in zip(chosen.tolist(), found, strict=True):
                     results[m] = hits
-        left = np.array([m for m, hits in enumerate(results) if hits is None], np.int64)
-        if len(left):
+        found_all = [hits for hits in results if hits is not None]
+        if len(found_all) < len(results):
+            left = np.array([m for m, hits in enumerate(results) if hits is None], np.int64)
             scanned = scan(
                 view, _some(queries, left), params,
                 skip=skip[left], inverted=self.inverted, workers=self.workers,
             )  # fmt: skip
             for m, hits in zip(left.tolist(), scanned, strict=True):
                 results[m] = hits
-        return [hits for hits in results if hits is not None]
+            found_all = [hits for hits in results if hits is not None]
+        return found_all
 
     def _worth_hashing(
         self,
@@ -125,6 +129,8 @@ class TableSearch:
         """
         plan = self.plan
         hash_cost = hash_nanoseconds(queries, plan)
+        if hash_cost.max() <= _DEAR * scan_cost.min():
+            return np.arange(len(queries))
         worth = scan_cost > hash_cost
         few = plan.bands // _REHEARSAL
         doubtful = np.flatnonzero(worth & (hash_cost > _DEAR * scan_cost))
@@ -197,15 +203,13 @@ class TableSearch:
             if not (count[ANSWERED] or settles):
                 results.append(None)
                 continue
-            query = queries if len(queries) == 1 else queries[i : i + 1]
-            rows = found.rows[i, : found.sizes[i]]
-            hits, exact = rescored(view.vectors, query, rows, params)
+            size = found.sizes[i]
             explanation = Explanation(
                 method="probe", bands=count[TABLES], depth=count[DEPTH],
                 candidates=count[CANDIDATES], scored=count[SCORED], beam=0,
                 expected_recall=float(found.recall[i]),
             )  # fmt: skip
-            results.append(RowHits(hits, exact, explanation))
+            results.append(RowHits(found.rows[i, :size], found.scores[i, :size], explanation))
         return results
 
 

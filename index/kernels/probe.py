@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.gmm_dense import dense_score_within, reach
-from index.kernels.gmm_sparse import shared_mass, spread, spread_size
+from index.kernels.gmm_dense import dense_score_within, exact_dense, reach
+from index.kernels.gmm_sparse import exact_sparse, shared_mass, spread, spread_size
 from index.kernels.heap import push
 from index.kernels.simd import at, offset, pointer, pointer_to_int32, pointer_to_uint64
 from index.kernels.tables import find_places
@@ -119,7 +119,7 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
 
 
 @njit(cache=True, nogil=True)
-def mean_miss(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> float:
+def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) -> float:
     """Return the mean of miss over the hits found, or of the least one wanted; see `rule_holds`."""
     if size == 0:
         return _miss(rule.least, rule, depth, done) if rule.least > 0.0 else 1.0
@@ -127,6 +127,49 @@ def mean_miss(scores: Float32s, size: int, rule: Rule, depth: int, done: int) ->
     for i in range(size):
         missed += _miss(max(np.float64(scores[i]), rule.least), rule, depth, done)
     return missed / size
+
+
+@njit(cache=True, nogil=True)
+def rank(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) -> int:
+    """Sort hits by falling score, equal scores by rising row, and drop those below ``least``.
+
+    Parameters
+    ----------
+    exact : (limit,) float64
+        Scores of the first ``size`` rows.
+    rows : (limit,) int64, sorted in place
+    size : int
+    least : float
+    out : (limit,) float64, written in place
+        The scores in their new order.
+
+    Returns
+    -------
+    int
+        How many hits are left.
+    """
+    kept = 0
+    for i in range(size):
+        if exact[i] >= least:
+            out[kept] = exact[i]
+            rows[kept] = rows[i]
+            kept += 1
+    gap = kept // 2
+    while gap > 0:  # Shell sort: short lists, mostly
+        for i in range(gap, kept):
+            score = out[i]
+            row = rows[i]
+            place = i
+            while place >= gap and (
+                out[place - gap] < score or (out[place - gap] == score and rows[place - gap] > row)
+            ):
+                out[place] = out[place - gap]
+                rows[place] = rows[place - gap]
+                place -= gap
+            out[place] = score
+            rows[place] = row
+        gap //= 2
+    return kept
 
 
 @njit(cache=True, nogil=True)
@@ -149,7 +192,7 @@ def probe(
     rule: Rule,
     scan_nanoseconds: Float64s,
     row_nanoseconds: float,
-    out_scores: Float32s,
+    out_scores: Float64s,
     out_rows: Int64s,
     out_sizes: Int64s,
     out_counters: Int64s,
@@ -180,8 +223,8 @@ def probe(
         What a scan for each query would take.
     row_nanoseconds : float
         What finding and scoring one row takes.
-    out_scores, out_rows : (m, limit), written in place
-        Heaps of hits.
+    out_scores, out_rows : (m, limit) float64 and int64, written in place
+        Hits by falling exact score, equal scores by rising row.
     out_sizes : (m,) int64, written in place
     out_counters : (m, COUNTERS) int64, written in place
     out_recall : (m,) float64, written in place
@@ -205,6 +248,9 @@ def probe(
     row_values = pointer(values)
     table_slots = pointer(held_slots)
     table_values = pointer(held_values)
+    scores = np.empty(out_scores.shape[1], np.float32)
+    exact = np.empty(out_scores.shape[1], np.float64)
+    entries = slice(0, 0)
     for m in range(query_keys.shape[0]):
         visited[:] = np.uint64(0)
         if not dense:
@@ -217,7 +263,6 @@ def probe(
         for s in range(segments.shape[0]):
             find_places(pointer_to_uint64(segments[s, 0]), segments[s, 2], sought, left[s])
             right[s] = left[s]
-        scores = out_scores[m]
         hits = out_rows[m]
         limit = scores.shape[0]
         size = 0
@@ -231,8 +276,11 @@ def probe(
         while depth > 0:
             shift = np.uint64(64 - depth * bits)
             done = 0
+            # Until a better hit turns up, no check before the last table's can succeed either.
+            hopeful = rule_holds(scores, size, rule, depth, tables)
             while done < tables:
                 key = sought[done]
+                better = False
                 for s in range(segments.shape[0]):
                     count = segments[s, 2]
                     keys = offset(pointer_to_uint64(segments[s, 0]), done * count)
@@ -284,10 +332,13 @@ def probe(
                             score = shared / (query_norm + norms[row] - shared)
                         if score >= kept_from and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
+                            better = True
                             if size == limit:
                                 farthest = reach(max(scores[0], np.float32(kept_from)))
                 done += 1
-                if rule_holds(scores, size, rule, depth, done):
+                if better:
+                    hopeful = rule_holds(scores, size, rule, depth, tables)
+                if hopeful and rule_holds(scores, size, rule, depth, done):
                     answered = True
                     break
                 if candidates * row_nanoseconds > scan_nanoseconds[m]:
@@ -310,10 +361,16 @@ def probe(
             earlier = before
             before = candidates
             depth -= 1
+        if dense:
+            exact_dense(queries[m], rows, hits[:size], exact)
+        else:
+            exact_sparse(
+                query_slots[entries], query_values[entries], indptr, slots, values, hits[:size],
+                exact,
+            )  # fmt: skip
+        size = rank(exact, hits, size, least, out_scores[m])
         out_sizes[m] = size
-        # In order of score, so that equal hits give an equal sum.
-        ranked = np.sort(scores[:size])
-        out_recall[m] = 1.0 - mean_miss(ranked, size, rule, depth, done)
+        out_recall[m] = 1.0 - mean_miss(out_scores[m], size, rule, depth, done)
         out_counters[m, DEPTH] = depth
         out_counters[m, TABLES] = tables
         out_counters[m, CANDIDATES] = candidates
