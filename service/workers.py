@@ -14,6 +14,7 @@ T = TypeVar("T")
 _ENTRIES_PER_SECOND: Final = 1e9
 """First guess of a scan's speed (float32 entries), until a search has been timed."""
 _MAX_KEYS: Final = 4096
+_WRITE_THREADS: Final = 8
 
 
 class Pace:
@@ -60,9 +61,9 @@ class Pool:
         """
         if self._waiting >= self._limit:
             raise QueueFull(self._name, self._limit)
+        future = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
         self._waiting += 1
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
             # A request that ends early must not free a place its thread still takes.
             return await asyncio.shield(future)
         finally:
@@ -71,8 +72,10 @@ class Pool:
             else:
                 future.add_done_callback(self._leave)
 
-    def _leave(self, _future: object) -> None:
+    def _leave(self, future: asyncio.Future[Any]) -> None:
         self._waiting -= 1
+        if not future.cancelled():
+            future.exception()  # nobody else is left to ask for it
 
     def close(self) -> None:
         """Wait for the calls that run; drop those that wait."""
@@ -87,7 +90,8 @@ class Workers:
     ) -> None:
         count = threads or os.cpu_count() or 1
         self.searches = Pool("searches", threads=count, limit=max_queue)
-        self.writes = Pool("writes", threads=max(2, count), limit=max_queue)
+        # More than cores: writes that wait for the disk together are committed together.
+        self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_queue)
         self.loads = Pool("loads", threads=max_loads, limit=max_loads)
         self.pace = Pace()
         self._inline_seconds = inline_seconds
