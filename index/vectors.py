@@ -74,7 +74,7 @@ class VectorSpace:
                 expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            dense = np.ascontiguousarray(array, dtype=np.float32)
+            dense = np.require(array, np.float32, ["C", "W"])
         norms = np.empty(len(dense), np.float64)
         dense_norms(dense, norms)
         for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
@@ -105,7 +105,7 @@ class VectorSpace:
             Lists of unequal length, a duplicate, negative or too large index, a number that is not
             finite in float32, or an all-zero vector.
         """
-        indptr = np.asarray(indptr, np.int64)
+        indptr = np.require(indptr, np.int64, ["C", "W"])
         n = len(indptr) - 1
         if len(indices) != len(values) or len(indices) != indptr[-1]:
             raise InvalidVector(
@@ -119,7 +119,7 @@ class VectorSpace:
         row_of = np.repeat(np.arange(n), np.diff(indptr))
         self._check_indices(indptr, row_of, indices, first_row)
         with np.errstate(over="ignore", invalid="ignore"):
-            floats = np.ascontiguousarray(values, dtype=np.float32)
+            floats = np.require(values, np.float32, ["C", "W"])
         columns = indices.astype(np.int32)
         norms = np.empty(n, np.float64)
         sparse_norms(indptr, floats, norms)
@@ -291,7 +291,7 @@ class VectorSpace:
         ValueError
             The bytes are of no such vectors.
         """
-        data = b"".join(blobs)
+        data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
         if self.form == "dense":
             dense = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
             return RawBatch("dense", dense=dense.reshape(len(blobs), self.dim or 0))

@@ -6,9 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from index import kernels
+from index.catalog import Catalog
+from index.filters import parse_filter
+from index.items import ItemBatch
+from index.params import BackendParams, CollectionConfig, ExactParams, GcwsParams, SearchParams
+from index.similarity import similarity
+from index.stored import StoredCollection
+from index.vectors import RawBatch, SparseVector
 from index.warmup import compile_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -61,3 +69,70 @@ def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> No
     changed = copy / "index" / "kernels" / "randomness.py"
     changed.write_text(changed.read_text() + "\n# changed\n")
     assert folder(copy) != first
+
+
+def _signatures() -> dict[str, list[object]]:
+    return {name: list(kernel.signatures) for name, kernel in _kernels().items()}
+
+
+def _use(directory: Path, rng: np.random.Generator) -> None:
+    """Do everything a service does, with arrays such as files and sockets give: not writable."""
+    dense = rng.standard_normal((700, 40)).astype(np.float32)
+    dense.setflags(write=False)
+    indptr = np.arange(0, 701 * 5, 5)
+    indices = np.concatenate([rng.permutation(90)[:5] for _ in range(700)])
+    values = rng.standard_normal(len(indices)).astype(np.float32)
+    for array in (indptr, indices, values):
+        array.setflags(write=False)
+    for turn in range(2):
+        catalog = Catalog.open(directory, threads=2)
+        catalog.load()
+        for name, dim in (("dense", 40), ("sparse", None), ("wide", 9000)):
+            kinds: tuple[BackendParams, ...] = (
+                GcwsParams(bands=4),
+                GcwsParams(bands=2, band_width=3),
+                ExactParams(),
+            )
+            for number, kind in enumerate(kinds):
+                config = CollectionConfig(dim=dim, backend=kind)
+                stored, _ = catalog.create(f"{name}-{number}", config)
+                raw = (
+                    stored.space.from_dense(dense)
+                    if dim == 40
+                    else stored.space.from_sparse(indptr, indices, values)
+                )
+                _exercise(stored, raw, turn)
+        catalog.close()
+
+
+def _exercise(stored: StoredCollection, raw: RawBatch, turn: int) -> None:
+    ids = [str(i) for i in range(turn * 100, turn * 100 + len(raw))]
+    stored.put(ItemBatch(ids, raw, [b'{"a":1}'] * len(raw)))
+    stored.put(ItemBatch(["one"], raw[:1], [None]))
+    stored.delete(ids[:5])
+    where = parse_filter({"must": [{"key": "a", "match": {"value": 1}}]})
+    for recall in (0.5, 1.0):
+        for count in (1, 3):
+            for min_score in (0.0, 0.3):
+                params = SearchParams(limit=5, recall=recall, min_score=min_score)
+                stored.search(raw[:count], params)
+                stored.search(raw[:count], params, where=where)
+        stored.search_around("one", SearchParams(limit=5, recall=recall))
+        stored.pairs(min_score=0.9, recall=recall, limit=5)
+    if stored.config.backend.kind == "gcws":
+        stored.sketch(raw[:2], "full")
+        stored.sketch(raw[:2], "b_bit")
+    stored.page(limit=3, cursor=None, with_vector=True)
+
+
+def test_nothing_a_service_does_compiles_more(tmp_path: Path, rng: np.random.Generator) -> None:
+    compile_kernels()
+    before = _signatures()
+    _use(tmp_path, rng)
+    similarity([1.0, -2.0], SparseVector([0, 1], [1.0, 2.0]))
+    more = {
+        name: signatures[len(before[name]) :]
+        for name, signatures in _signatures().items()
+        if len(signatures) > len(before[name])
+    }
+    assert more == {}
