@@ -14,7 +14,18 @@ from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s
 from index.kernels.heap import push
-from index.kernels.simd import LANES, absolute, load, offset, pointer, splat, total
+from index.kernels.simd import (
+    LANES,
+    absolute,
+    less,
+    load,
+    offset,
+    pointer,
+    select,
+    splat,
+    total,
+    widened,
+)
 
 _ZERO = np.float32(0.0)
 _BLOCK = 128
@@ -211,21 +222,24 @@ def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) 
     chosen : (h,) int64
     out : (h,) float64, written in place
     """
+    width = query.shape[0]
+    sought = pointer(query)
+    data = pointer(rows)
+    zero = splat(0.0)
     for h in range(chosen.shape[0]):
-        row = rows[chosen[h]]
-        low_a = low_b = high_a = high_b = 0.0
-        for i in range(0, query.shape[0], 2):
-            u = np.float64(query[i])
-            v = np.float64(row[i])
-            shared = max(0.0, min(u, v)) - min(0.0, max(u, v))
-            low_a += shared
-            high_a += abs(u) + abs(v) - shared
-            u = np.float64(query[i + 1])
-            v = np.float64(row[i + 1])
-            shared = max(0.0, min(u, v)) - min(0.0, max(u, v))
-            low_b += shared
-            high_b += abs(u) + abs(v) - shared
-        out[h] = (low_a + low_b) / (high_a + high_b)
+        row = offset(data, chosen[h] * width)
+        low = zero
+        high = zero
+        for i in range(0, width, LANES):
+            u = widened(load(sought, i))
+            v = widened(load(row, i))
+            p = absolute(u)
+            q = absolute(v)
+            shared = select(less(p, q), p, q)
+            shared = select(less(u * v, zero), zero, shared)
+            low = low + shared
+            high = high + ((p + q) - shared)
+        out[h] = total(low) / total(high)
 
 
 @njit(cache=True, nogil=True)

@@ -26,7 +26,7 @@ intrinsic: Any = extending.intrinsic
 
 
 class Lanes(types.Type):
-    """The type of sixteen values of one kind: "float32", "int32" or "bool"."""
+    """The type of sixteen values of one kind: "float32", "float64", "int32" or "bool"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -34,10 +34,12 @@ class Lanes(types.Type):
 
 
 FLOATS = Lanes("float32")
+DOUBLES = Lanes("float64")
 INTS = Lanes("int32")
 BOOLS = Lanes("bool")
 _LLVM = {
     "float32": ir.VectorType(ir.FloatType(), LANES),
+    "float64": ir.VectorType(ir.DoubleType(), LANES),
     "int32": ir.VectorType(ir.IntType(32), LANES),
     "bool": ir.VectorType(ir.IntType(1), LANES),
 }
@@ -68,6 +70,7 @@ for _symbol, _instruction in (
     (operator.truediv, "fdiv"),
 ):
     _operator(_symbol, FLOATS, _instruction)
+    _operator(_symbol, DOUBLES, _instruction)
 for _symbol, _instruction in (
     (operator.add, "add"),
     (operator.sub, "sub"),
@@ -89,8 +92,8 @@ def _constant_splat(builder, value, kind):
 
 @intrinsic
 def splat(typingctx, value):
-    """Return sixteen times one float32 or int32."""
-    lanes = {types.float32: FLOATS, types.int32: INTS}.get(value)
+    """Return sixteen times one float32, float64 or int32."""
+    lanes = {types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS}.get(value)
     if lanes is None:
         return None
 
@@ -210,12 +213,14 @@ def store(typingctx, container, start, value):
 
 @intrinsic
 def less(typingctx, a, b):
-    """Return a < b, lane by lane, for floats."""
+    """Return a < b, lane by lane, for floats of one kind."""
+    if a != b or a not in (FLOATS, DOUBLES):
+        return None
 
     def codegen(context, builder, sig, args):
         return builder.fcmp_ordered("<", *args)
 
-    return BOOLS(FLOATS, FLOATS), codegen
+    return BOOLS(a, a), codegen
 
 
 @intrinsic
@@ -261,20 +266,27 @@ def floor(typingctx, a):
 @intrinsic
 def absolute(typingctx, a):
     """Return the magnitude of each lane."""
+    suffix = {FLOATS: "f32", DOUBLES: "f64"}.get(a)
+    if suffix is None:
+        return None
 
     def codegen(context, builder, sig, args):
-        vector = _LLVM["float32"]
+        vector = _LLVM[a.kind]
         function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector]), f"llvm.fabs.v{LANES}f32"
+            builder.module, ir.FunctionType(vector, [vector]), f"llvm.fabs.v{LANES}{suffix}"
         )
         return builder.call(function, args)
 
-    return FLOATS(FLOATS), codegen
+    return a(a), codegen
 
 
 @intrinsic
 def total(typingctx, a):
-    """Return the sum of the lanes, halves added to halves, as one float32."""
+    """Return the sum of the lanes, halves added to halves, as one number."""
+    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
+    element = elements.get(a)
+    if element is None:
+        return None
 
     def codegen(context, builder, sig, args):
         vector = args[0]
@@ -290,7 +302,7 @@ def total(typingctx, a):
             width = half
         return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
-    return types.float32(FLOATS), codegen
+    return element(a), codegen
 
 
 def _conversion(source, target, instruction, doc):
@@ -307,5 +319,6 @@ def _conversion(source, target, instruction, doc):
 
 to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
 to_floats = _conversion(INTS, FLOATS, "sitofp", "Return int32 lanes as float32.")
+widened = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
 as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
 as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")
