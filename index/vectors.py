@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -172,23 +172,35 @@ class VectorSpace:
         if not vectors:
             return self.empty()
         if not any(isinstance(vector, SparseVector) for vector in vectors):
-            return self.from_dense(self._stack(vectors, first_row), first_row=first_row)
-        pieces = [self._from_item(vector, first_row + row) for row, vector in enumerate(vectors)]
+            return self._from_dense_items(vectors, first_row)
+        pieces: list[RawBatch] = []
+        for sparse, run in groupby(vectors, key=lambda vector: isinstance(vector, SparseVector)):
+            some = list(run)
+            row = first_row + sum(len(piece) for piece in pieces)
+            stack = self._stack_sparse if sparse else self._from_dense_items
+            pieces.append(stack(some, row))
         return concatenate(pieces)
 
-    def _from_item(self, vector: Sequence[float] | Float32s | SparseVector, row: int) -> RawBatch:
-        if not isinstance(vector, SparseVector):
-            return self.from_dense(self._stack([vector], row), first_row=row)
-        if len(vector.indices) != len(vector.values):
-            raise InvalidVector(
-                expected="as many indices as values",
-                got=f"{len(vector.indices)} indices, {len(vector.values)} values", loc=(row,),
-            )  # fmt: skip
+    def _from_dense_items(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
+        return self.from_dense(self._stack(vectors, first_row), first_row=first_row)
+
+    def _stack_sparse(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
+        indices, values = [], []
+        for row, vector in enumerate(vectors, first_row):
+            if len(vector.indices) != len(vector.values):
+                raise InvalidVector(
+                    expected="as many indices as values",
+                    got=f"{len(vector.indices)} indices, {len(vector.values)} values", loc=(row,),
+                )  # fmt: skip
+            columns = _numbers(vector.indices, "iu", (row, "indices"))
+            if columns.dtype.kind == "u":  # beyond what any space has, or an array of the caller's
+                self._check_indices(np.array([0, len(columns)]), 0 * columns, columns, row)
+            indices.append(columns.astype(np.int64))
+            values.append(_numbers(vector.values, "iuf", (row, "values")))
+        indptr = np.zeros(len(vectors) + 1, np.int64)
+        np.cumsum([len(columns) for columns in indices], out=indptr[1:])
         return self.from_sparse(
-            np.array([0, len(vector.indices)]),
-            _numbers(vector.indices, "iu", (row, "indices")),
-            _numbers(vector.values, "iuf", (row, "values")),
-            first_row=row,
+            indptr, np.concatenate(indices), np.concatenate(values), first_row=first_row
         )
 
     def _stack(self, vectors: Sequence[Any], first_row: int) -> AnyArray:

@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass
 from typing import Literal
 
-from index import Catalog, compile_kernels
+from index import Catalog, compile_kernels, kernels_are_cached
 from service.errors import NotReady
 
 Phase = Literal["starting", "compiling", "loading", "ready", "failed", "stopping"]
@@ -33,6 +33,7 @@ class Startup:
         self._catalog = catalog
         self._progress = Progress("starting")
         self._stopping = threading.Event()
+        self._announced = logging.DEBUG  # level at which compiling is told
         self._thread = threading.Thread(target=self._run, name="gcws-startup", daemon=True)
 
     @property
@@ -70,6 +71,9 @@ class Startup:
     def _run(self) -> None:
         try:
             self._progress = Progress("compiling")
+            if not kernels_are_cached():
+                self._announced = logging.INFO
+                _log.info("first start here: compiling kernels, once; this takes up to a minute")
             seconds = compile_kernels(self._compiled)
             _log.info("kernels ready after %.1f s", seconds)
             self._progress = Progress("loading")
@@ -85,7 +89,7 @@ class Startup:
 
     def _compiled(self, done: int, total: int, name: str) -> None:
         self._step(Progress("compiling", done, total))
-        _log.debug("kernel %d of %d: %s", done, total, name)
+        _log.log(self._announced, "compiled %d of %d: %s", done, total, name)
 
     def _loaded(self, _collection: str, done: int, total: int) -> None:
         self._step(Progress("loading", done, total))

@@ -18,6 +18,26 @@ def test_a_ready_service_says_so(client: Client) -> None:
     assert client.get("/readyz").json()["phase"] == "ready"
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_only_the_first_start_on_a_machine_tells_of_compiling(
+    cached: bool,
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def compile_all(progress: Json) -> float:
+        progress(1, 2, "first")
+        progress(2, 2, "second")
+        return 0.0
+
+    monkeypatch.setattr(startup, "kernels_are_cached", lambda: cached)
+    monkeypatch.setattr(startup, "compile_kernels", compile_all)
+    caplog.set_level("INFO")
+    assert started(data_dir).app.state.service.startup.wait(60)
+    told = [line for line in caplog.messages if "compil" in line]
+    assert len(told) == (0 if cached else 3)
+
+
 def test_while_kernels_compile_it_lives_and_is_not_ready(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
