@@ -33,7 +33,9 @@ def test_only_the_first_start_on_a_machine_tells_of_compiling(
     monkeypatch.setattr(startup, "kernels_are_cached", lambda: cached)
     monkeypatch.setattr(startup, "compile_kernels", compile_all)
     caplog.set_level("INFO")
-    assert started(data_dir).app.state.service.startup.wait(60)
+    client = started(data_dir)
+    assert client.app.state.service.startup.wait(60)
+    client.stop()
     told = [line for line in caplog.messages if "compil" in line]
     assert len(told) == (0 if cached else 3)
 
