@@ -22,7 +22,8 @@ MAX_PAIRS: Final = 2_000_000
 
 _CAPACITY: Final = 1 << 18
 _PENDING: Final = 1 << 20
-_BLOCK_FLOATS: Final = 1 << 15  # rows kept in cache while all later ones pass by (128 KB)
+_BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later ones pass by (128 KB)
+_BLOCK_ROWS: Final = 64  # sparse rows, each of which is looked up by itself
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
@@ -155,7 +156,8 @@ def scanned_pairs(
     """Offer all pairs, each row compared with every later one."""
     n = len(view.vectors)
     compare = _compare_dense if view.vectors.form == "dense" else _compare_sparse
-    size = max(1, _BLOCK_FLOATS // max(1, view.vectors.dense.shape[1]))
+    width = view.vectors.dense.shape[1]
+    size = max(1, _BLOCK_FLOATS // width) if width else _BLOCK_ROWS
     blocks = -(-n // size)
     parts = min(workers.threads, blocks)
 

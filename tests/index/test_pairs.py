@@ -9,6 +9,9 @@ from index import pairs as pairs_module
 from index.backends import make_backend
 from index.errors import InvalidParameter
 from index.hits import RowView
+from index.inverted import InvertedIndex
+from index.pairs import PairSink, scanned_pairs
+from index.parallel import Workers
 from index.params import BackendParams, CollectionConfig, ExactParams, GcwsParams
 from index.rows import GrowingRows
 from index.vectors import RawBatch, SparseVector, VectorSpace
@@ -128,3 +131,23 @@ def test_a_thousand_equal_items_are_joined_up_to_the_limit(recall: float) -> Non
     assert len(a) >= 10
     assert (a < b).all()
     assert (scores == 1.0).all()
+
+
+class _Counted(Workers):
+    """Workers that tell how many parts their work had."""
+
+    parts = 0
+
+    def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
+        self.parts = count
+        super().split(count, work, least=least)
+
+
+@pytest.mark.parametrize("dim", [4096, None])
+def test_every_thread_has_rows_to_compare_with_the_others(dim: int | None) -> None:
+    space = VectorSpace.of(CollectionConfig(dim=dim))
+    batch = space.prepare(space.from_items([SparseVector([i % 9], [1.0]) for i in range(600)]))
+    view = RowView(batch, np.ones(600, np.uint8), 600)
+    workers = _Counted(4)
+    scanned_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
+    assert workers.parts == 4
