@@ -79,6 +79,7 @@ class PairSink:
             self.done = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
             pairs, scores = pairs[best], scores[best]
         elif len(pairs) > MAX_PAIRS:
+            self.done = True  # the other threads need not go on
             raise InvalidParameter(
                 expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
                 got=f"more than that at {self._min_score}", loc=("min_score",),

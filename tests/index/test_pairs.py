@@ -122,6 +122,17 @@ def test_more_pairs_than_can_be_listed_are_refused_without_a_limit(
     assert len(find(0.5, 0.9, 3)[0]) == pytest.approx(3, abs=20)
 
 
+def test_a_refused_list_of_pairs_stops_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs_module, "MAX_PAIRS", 1)
+    space = VectorSpace.of(CollectionConfig(dim=4))
+    view = RowView(space.prepare(space.from_dense(np.ones((3, 4)))), np.ones(3, np.uint8), 3)
+    sink = PairSink(view, 0.9, None)
+    sink.add(np.array([0, 0], np.int32), np.array([1, 2], np.int32))
+    with pytest.raises(InvalidParameter):
+        sink.result()
+    assert sink.done
+
+
 @pytest.mark.parametrize("recall", [0.9, 1.0])
 def test_a_thousand_equal_items_are_joined_up_to_the_limit(recall: float) -> None:
     config = CollectionConfig(dim=4, backend=GcwsParams(bands=4))
