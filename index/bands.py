@@ -18,11 +18,6 @@ PREFIX_BITS: Final = 4
 _ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
 
 
-def candidate_probability(score: float, *, band_width: int, bands: int) -> float:
-    """Return 1 - (1 - s^r)^L, the S-curve: the chance that some band of a pair matches."""
-    return float(1.0 - (1.0 - score**band_width) ** bands)
-
-
 @dataclass(frozen=True, slots=True)
 class BandPlan:
     """The shape of a collection's keys.

@@ -34,23 +34,10 @@ def check_ids(ids: Sequence[str], *, first_row: int = 0) -> None:
         _check_id(item_id, row)
 
 
-def id_of(value: object, *, row: int = 0) -> str:
-    """Return the id a caller means: a string as it is, an integer as its decimal string.
-
-    Raises
-    ------
-    InvalidId
-        See `check_ids`.
-    """
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:  # noqa: PLR2004
-        return str(value)
-    return _check_id(value, row)
-
-
-def _check_id(value: object, row: int) -> str:
+def _check_id(value: object, row: int) -> None:
     loc = (row, "id")
     if not isinstance(value, str):
-        raise InvalidId(expected="a string or an integer", got=type(value).__name__, loc=loc)
+        raise InvalidId(expected="a string", got=type(value).__name__, loc=loc)
     if not 1 <= len(value) <= MAX_ID_LENGTH:
         raise InvalidId(
             expected=f"1 to {MAX_ID_LENGTH} characters", got=f"{len(value)} characters", loc=loc
@@ -59,4 +46,3 @@ def _check_id(value: object, row: int) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidId(expected="Unicode text", got="a lone surrogate", loc=loc) from None
-    return value

@@ -18,8 +18,6 @@ MAX_DENSE_DIM: Final = 4096
 """Up to this many dimensions rows are kept dense in memory; above it, and when open, sparse."""
 MAX_CENTER: Final = 1e38
 """Largest coordinate of a centre; NaN and infinities are beyond it."""
-MAX_SAMPLES: Final = 2**14
-"""Most samples one collection may draw for a vector."""
 KEY_BITS: Final = 64
 
 

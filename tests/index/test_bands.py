@@ -3,10 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from index.bands import BandPlan, candidate_probability
+from index.bands import BandPlan
 from index.hashing import Signatures
 from index.params import Encoding, GcwsParams
 from tests import reference
@@ -31,12 +29,6 @@ def kept(signatures: Signatures, row: int, encoding: Encoding, bits: int) -> lis
     if encoding == "full":
         return list(zip(slots, signatures.levels[row].tolist(), strict=True))
     return slots if encoding == "zero_bit" else [slot % 2**bits for slot in slots]
-
-
-@given(st.floats(0, 1), st.integers(1, 64), st.integers(1, 256))
-def test_the_candidate_probability_is_the_s_curve(score: float, width: int, bands: int) -> None:
-    ours = candidate_probability(score, band_width=width, bands=bands)
-    assert ours == pytest.approx(reference.s_curve(score, width, bands), abs=1e-12)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -1,7 +1,7 @@
 import pytest
 
 from index.errors import InvalidId
-from index.ids import MAX_ID_LENGTH, check_ids, id_of
+from index.ids import MAX_ID_LENGTH, check_ids
 
 
 def test_ids_of_every_permitted_kind_pass() -> None:
@@ -24,13 +24,3 @@ def test_a_bad_id_is_named_by_its_row(bad: str, got: str) -> None:
         check_ids(["fine", bad, "fine"], first_row=10)
     assert caught.value.loc == (11, "id")
     assert got in caught.value.got
-
-
-def test_an_integer_means_its_decimal_string() -> None:
-    assert [id_of(0), id_of(-5), id_of(2**62), id_of("007")] == ["0", "-5", str(2**62), "007"]
-
-
-@pytest.mark.parametrize("bad", [True, 1.0, None, [], "", 10**300])
-def test_what_is_neither_string_nor_integer_is_no_id(bad: object) -> None:
-    with pytest.raises(InvalidId):
-        id_of(bad, row=3)
