@@ -11,7 +11,7 @@ import numpy as np
 
 from index.arrays import AnyArray, Float32s, Int32s, Int64s
 from index.batches import RawBatch, SparseVector, VectorBatch, concatenate, padded_width
-from index.errors import InvalidVector
+from index.errors import InvalidVector, Loc
 from index.kernels.norms import dense_norms, sparse_norms, transform_rows
 from index.params import MAX_DIM, CollectionConfig, Form, Transform
 
@@ -102,15 +102,20 @@ class VectorSpace:
         Raises
         ------
         InvalidVector
-            Lists of unequal length, a duplicate, negative or too large index, a number that is not
-            finite in float32, or an all-zero vector.
+            Lists of unequal length, borders that are none, a duplicate, negative or too large
+            index, a number that is not finite in float32, or an all-zero vector.
         """
         indptr = np.require(indptr, np.int64, ["C", "W"])
         n = len(indptr) - 1
-        if len(indices) != len(values) or len(indices) != indptr[-1]:
+        if len(indices) != len(values):
             raise InvalidVector(
                 expected="as many indices as values",
                 got=f"{len(indices)} indices, {len(values)} values", loc=(first_row,),
+            )  # fmt: skip
+        if n < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
+            raise InvalidVector(
+                expected=f"borders of rows that rise from 0 to {len(indices)}", got="others",
+                loc=(first_row,),
             )  # fmt: skip
         if len(indices) and indices.dtype.kind not in "iu":
             raise InvalidVector(
@@ -192,11 +197,11 @@ class VectorSpace:
                     expected="as many indices as values",
                     got=f"{len(vector.indices)} indices, {len(vector.values)} values", loc=(row,),
                 )  # fmt: skip
-            columns = _numbers(vector.indices, "iu", (row, "indices"))
+            columns = _flat(vector.indices, "iu", (row, "indices"))
             if columns.dtype.kind == "u":  # beyond what any space has, or an array of the caller's
                 self._check_indices(np.array([0, len(columns)]), 0 * columns, columns, row)
             indices.append(columns.astype(np.int64))
-            values.append(_numbers(vector.values, "iuf", (row, "values")))
+            values.append(_flat(vector.values, "iuf", (row, "values")))
         indptr = np.zeros(len(vectors) + 1, np.int64)
         np.cumsum([len(columns) for columns in indices], out=indptr[1:])
         return self.from_sparse(
@@ -339,7 +344,7 @@ def _padded(rows: Float32s) -> Float32s:
     return padded
 
 
-def _numbers(values: Any, kinds: str, loc: tuple[str | int, ...]) -> AnyArray:  # noqa: ANN401
+def _numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatever was sent)
     """Return an array of the permitted kinds of number; strings and fractions are not converted."""
     try:
         array = np.asarray(values)
@@ -352,6 +357,14 @@ def _numbers(values: Any, kinds: str, loc: tuple[str | int, ...]) -> AnyArray:  
             expected="numbers" if "f" in kinds else "integers",
             got=f"{array.dtype.name} among them", loc=loc,
         )  # fmt: skip
+    return array
+
+
+def _flat(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatever was sent)
+    """Return what `_numbers` does; lists within lists are no numbers."""
+    array = _numbers(values, kinds, loc)
+    if array.ndim != 1:
+        raise InvalidVector(expected="numbers", got="lists of them", loc=loc)
     return array
 
 

@@ -225,6 +225,19 @@ def test_indices_and_values_of_different_length_are_refused() -> None:
         assert location_of(failure)[0] == 1
 
 
+@pytest.mark.parametrize("borders", [[], [0], [1, 3], [0, 2], [0, 4], [0, 3, 2, 3]])
+def test_borders_that_do_not_cut_the_entries_into_rows_are_refused(borders: list[int]) -> None:
+    with pytest.raises(InvalidVector, match="rise from 0 to 3"):
+        space_of(None).from_sparse(np.array(borders, np.int64), np.array([1, 2, 3]), np.ones(3))
+
+
+@pytest.mark.parametrize(("indices", "values"), [([[1], [2]], [1.0, 2.0]), ([1], [[1.0]])])
+def test_lists_within_lists_are_no_coordinates(indices: list[Any], values: list[Any]) -> None:
+    with pytest.raises(InvalidVector) as failure:
+        space_of(None).from_items([SparseVector([4], [1.0]), SparseVector(indices, values)])
+    assert location_of(failure) in ((1, "indices"), (1, "values"))
+
+
 def test_an_open_space_takes_sparse_vectors_only() -> None:
     with pytest.raises(InvalidVector):
         space_of(None).from_items([[1.0, 2.0]])
