@@ -287,8 +287,13 @@ class Writer:
         if changes:
             try:
                 self._store.write(changes)
-            except (DiskFull, DirectoryLocked) as error:
+            except DiskFull as error:
                 self._without_space([waiting for waiting, _ in planned], error)
+                return
+            except DirectoryLocked as error:
+                # Each has waited for the lock already: one by one they would do so again in turn.
+                for waiting, _ in planned:
+                    waiting.end(error)
                 return
         for waiting, change in planned:
             if change.gone or change.rows.ids:

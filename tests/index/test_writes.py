@@ -1,6 +1,7 @@
 """Writes that fail, and writes that meet."""
 
 import resource
+import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from index.catalog import Catalog
 from index.errors import (
     CollectionNotFound,
     DamagedFile,
+    DirectoryLocked,
     DiskFull,
     ItemExists,
 )
@@ -189,6 +191,23 @@ def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollectio
     assert results == [WriteResult(2, 0), 1, WriteResult(1, 0)]
     assert commits == 3
     assert held(stored) == holding({"a": 1, "c": 3})
+
+
+def test_writes_that_wait_for_another_programs_lock_wait_once(
+    stored: StoredCollection, tmp_path: Path
+) -> None:
+    put(stored, {"a": 1})
+    stored._store._writer.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    results, commits = while_a_commit_is_waited_for(
+        stored, lambda: put(stored, {"b": 2}), lambda: put(stored, {"c": 3})
+    )
+    other.close()
+    assert [type(result) for result in results] == [DirectoryLocked, DirectoryLocked]
+    assert commits == 1
+    assert put(stored, {"d": 4}) == WriteResult(1, 0)
+    assert held(stored) == holding({"a": 1, "d": 4})
 
 
 def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCollection) -> None:
