@@ -226,10 +226,11 @@ def test_no_permitted_row_gives_no_hits(dim: int | None) -> None:
             params = SearchParams(limit=3, recall=recall)
             [hits] = index.search(rows_of([{0: 1.0}], dim), params, permitted=nothing)
             assert answer(hits) == ([], [])
-        empty = SmallIndex(CollectionConfig(dim=dim, backend=backend))
-        [hits] = empty.search(rows_of([{0: 1.0}], dim), SearchParams(limit=3))
-        assert answer(hits) == ([], [])
-        assert empty.search(rows_of([], dim), SearchParams(limit=3)) == []
+        for threads in (1, 2):
+            empty = SmallIndex(CollectionConfig(dim=dim, backend=backend), threads=threads)
+            [hits] = empty.search(rows_of([{0: 1.0}], dim), SearchParams(limit=3))
+            assert answer(hits) == ([], [])
+            assert empty.search(rows_of([], dim), SearchParams(limit=3)) == []
 
 
 def test_all_rows_alike_are_all_returned(rng: np.random.Generator) -> None:
