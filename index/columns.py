@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -20,6 +23,7 @@ MAX_MASKS: Final = 4
 
 _CHUNK: Final = 4096
 _LEAST_CAPACITY: Final = 64
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{20}")  # what has one may hold an integer beyond 64 bits
 
 
 def tag(value: bool | float | str) -> Hashable:
@@ -38,7 +42,8 @@ class Column:
     codes : (m,) int64
         Which of the distinct scalars each is.
     numbers : (distinct,) float64
-        The distinct scalars that are numbers, rounded to float64; NaN for strings and booleans.
+        The distinct scalars that are numbers, rounded to float64, infinite where they are beyond
+        it; NaN for strings and booleans.
     values : list
         The distinct scalars, tagged; at least as many as there are ``numbers``.
     code_of : dict
@@ -92,7 +97,9 @@ class _GrowingColumn:
 
     def _extend(self, stop: int) -> None:
         chunk = self._payloads[self._covered : stop]
-        documents = orjson.loads(b"[" + b",".join(text or b"null" for text in chunk) + b"]")
+        text = b"[" + b",".join(text or b"null" for text in chunk) + b"]"
+        # orjson rounds integers beyond 64 bits, and refuses those beyond float64.
+        documents = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
         rows: list[int] = []
         codes: list[int] = []
         for row, document in enumerate(documents, self._covered):
@@ -117,12 +124,19 @@ class _GrowingColumn:
         if isinstance(scalar, str | bool):
             self._numbers[code] = np.nan
         else:
-            self._numbers[code] = float(scalar)
-            if isinstance(scalar, int) and float(scalar) != scalar:
+            self._numbers[code] = rounded = _rounded(scalar)
+            if isinstance(scalar, int) and rounded != scalar:
                 self._inexact.append(code)
         self._values.append(tagged)
         self._code_of[tagged] = code
         return code
+
+
+def _rounded(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  # noqa: ANN401

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,22 @@ def test_a_condition_holds_for_the_rows_it_should(
 @pytest.mark.parametrize("document", [{}, {"must": []}, {"should": [], "must_not": None}])
 def test_an_empty_filter_lets_every_row_pass(document: dict[str, Any]) -> None:
     assert rows_matching(document) == list(range(len(PAYLOADS)))
+
+
+@pytest.mark.parametrize("big", [2**64, 10**29 + 1, 10**400, -(10**400)])
+def test_integers_of_any_size_are_told_apart(big: int) -> None:
+    numbers = [big, big + 1, 3, float(10**29)]
+    columns = Columns([json.dumps({"n": number}).encode() for number in numbers])
+
+    def rows(condition: dict[str, Any]) -> list[int]:
+        mask = parse_filter({"must": [condition]}).mask(columns, len(numbers))
+        return np.flatnonzero(mask).tolist()
+
+    assert rows(match("n", big)) == [0]
+    assert rows(match("n", 3)) == [2]
+    assert rows({"key": "n", "range": {"lt": 4}}) == ([2] if big > 0 else [0, 1, 2])
+    if abs(big) < 10**300:
+        assert rows({"key": "n", "range": {"gt": big}})[0] == 1
 
 
 def test_clauses_are_joined_by_and() -> None:
