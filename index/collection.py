@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from index.arrays import AnyArray, Int64s, UInt8s
+from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, with_room
 from index.backends import make_backend
 from index.columns import Columns
 from index.hits import LiveSample, Pairs, RowHits, RowView
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
 
-_LEAST_CAPACITY: Final = 64
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
@@ -124,9 +123,9 @@ class Collection:
         self._ids.extend(ids)
         self._payloads.extend(payloads)
         self._text_bytes += _text_bytes(ids, payloads)
-        self._keys = _with_room(self._keys, before, n)
+        self._keys = with_room(self._keys, before, n)
         self._keys[before:n] = keys
-        self._alive = _with_room(self._alive, before, n)
+        self._alive = with_room(self._alive, before, n)
         if replaced:
             self._alive = self._alive.copy()  # readers hold the old one
             self._alive[list(replaced)] = 0
@@ -254,7 +253,7 @@ class Collection:
         found: list[Int64s] = []
         wanted = limit
         while wanted and start < len(view):
-            stop = min(len(view), start + 2 * wanted + _LEAST_CAPACITY)
+            stop = min(len(view), start + 2 * wanted + LEAST_CAPACITY)
             live = start + np.flatnonzero(view.alive[start:stop])[:wanted]
             found.append(live)
             wanted -= len(live)
@@ -287,11 +286,3 @@ def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
         sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
         + sum(map(len, texts)) + _BYTES_PER_PAYLOAD * len(texts)
     )  # fmt: skip
-
-
-def _with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
-    if wanted <= len(array):
-        return array
-    grown = np.empty(max(wanted, 2 * len(array), _LEAST_CAPACITY), array.dtype)
-    grown[:used] = array[:used]
-    return grown

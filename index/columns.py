@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from index.arrays import AnyArray, Float64s, Int64s, UInt8s
+from index.arrays import AnyArray, Float64s, Int64s, UInt8s, with_room
 
 MAX_COLUMNS: Final = 64
 """Keys whose values are kept; the one used least recently is forgotten first."""
@@ -22,7 +22,6 @@ MAX_MASKS: Final = 4
 """Row masks remembered, so that a filter asked again and again is evaluated once."""
 
 _CHUNK: Final = 4096
-_LEAST_CAPACITY: Final = 64
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{20}")  # what has one may hold an integer beyond 64 bits
 
 
@@ -107,8 +106,8 @@ class _GrowingColumn:
                 rows.append(row)
                 codes.append(self._code(scalar))
         used = self._used + len(rows)
-        self._rows = _with_room(self._rows, self._used, used)
-        self._codes = _with_room(self._codes, self._used, used)
+        self._rows = with_room(self._rows, self._used, used)
+        self._codes = with_room(self._codes, self._used, used)
         self._rows[self._used : used] = rows
         self._codes[self._used : used] = codes
         self._used = used
@@ -120,7 +119,7 @@ class _GrowingColumn:
         if known is not None:
             return known
         code = len(self._values)
-        self._numbers = _with_room(self._numbers, code, code + 1)
+        self._numbers = with_room(self._numbers, code, code + 1)
         if isinstance(scalar, str | bool):
             self._numbers[code] = np.nan
         else:
@@ -150,14 +149,6 @@ def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  #
             yield document
     elif isinstance(document, dict) and path[0] in document:
         yield from _scalars(document[path[0]], path[1:])
-
-
-def _with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
-    if wanted <= len(array):
-        return array
-    grown = np.empty(max(wanted, 2 * len(array), _LEAST_CAPACITY), array.dtype)
-    grown[:used] = array[:used]
-    return grown
 
 
 class Columns:

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from index.arrays import AnyArray, Int64s
+from index.arrays import Int64s, with_room
 from index.batches import VectorBatch, padded_width
 from index.params import Form
-
-_LEAST_CAPACITY = 64
-
-
-def _with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
-    """Return ``array``, or a copy of its first ``used`` entries with room for ``wanted``."""
-    if wanted <= len(array):
-        return array
-    capacity = max(wanted, 2 * len(array), _LEAST_CAPACITY)
-    grown = np.empty((capacity, *array.shape[1:]), array.dtype)
-    grown[:used] = array[:used]
-    return grown
 
 
 class GrowingRows:
@@ -53,28 +41,32 @@ class GrowingRows:
         return sum(array.nbytes for array in arrays)
 
     def reserve(self, count: int) -> None:
-        """Make room for so many rows in all, so that adding them copies nothing."""
-        self._norms = _with_room(self._norms, self._count, count)
+        """Make room for so many rows in all.
+
+        Adding them copies nothing then, but for the entries of sparse rows, whose number is not
+        known.
+        """
+        self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
-            self._dense = _with_room(self._dense, self._count, count)
+            self._dense = with_room(self._dense, self._count, count)
         else:
-            self._indptr = _with_room(self._indptr, self._count + 1, count + 1)
+            self._indptr = with_room(self._indptr, self._count + 1, count + 1)
 
     def append(self, batch: VectorBatch) -> None:
         """Add rows at the end; views made before do not see them."""
         count = self._count + len(batch)
-        self._norms = _with_room(self._norms, self._count, count)
+        self._norms = with_room(self._norms, self._count, count)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":
-            self._dense = _with_room(self._dense, self._count, count)
+            self._dense = with_room(self._dense, self._count, count)
             self._dense[self._count : count] = batch.dense
         else:
             entries = self._entries + len(batch.values)
-            self._indptr = _with_room(self._indptr, self._count + 1, count + 1)
+            self._indptr = with_room(self._indptr, self._count + 1, count + 1)
             self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
-            self._slots = _with_room(self._slots, self._entries, entries)
+            self._slots = with_room(self._slots, self._entries, entries)
             self._slots[self._entries : entries] = batch.slots
-            self._values = _with_room(self._values, self._entries, entries)
+            self._values = with_room(self._values, self._entries, entries)
             self._values[self._entries : entries] = batch.values
             self._entries = entries
         self._count = count
