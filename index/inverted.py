@@ -13,6 +13,8 @@ from index.kernels.postings import slot_borders, sort_entries
 
 LEAST_ROWS: Final = 1024
 """Rows get postings by this many; those that come after are scanned as they are until then."""
+MAX_ENTRIES: Final = 2**31 - 1
+"""Entries of one segment at most: sorting numbers them in 32 bits."""
 _GROWTH: Final = 4
 
 
@@ -74,9 +76,18 @@ class InvertedIndex:
         if first == last:
             return self
         kept = list(self.segments)
-        while kept and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first:
+        while (
+            kept
+            and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first
+            and rows.indptr[last] - rows.indptr[kept[-1].first] <= MAX_ENTRIES
+        ):
             first = kept.pop().first
-        return InvertedIndex((*kept, _post(rows, first, last)))
+        while first < last:
+            full = np.searchsorted(rows.indptr, rows.indptr[first] + MAX_ENTRIES, "right") - 1
+            stop = min(last, max(first + 1, int(full)))
+            kept.append(_post(rows, first, stop))
+            first = stop
+        return InvertedIndex(tuple(kept))
 
 
 def _post(rows: VectorBatch, first: int, last: int) -> Postings:

@@ -1,0 +1,55 @@
+"""Postings of sparse rows, in segments."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from index import inverted as inverted_module
+from index.batches import VectorBatch
+from index.inverted import LEAST_ROWS, InvertedIndex
+from index.params import CollectionConfig
+from index.vectors import VectorSpace
+
+
+@pytest.fixture
+def rows(rng: np.random.Generator) -> VectorBatch:
+    counts = rng.integers(1, 6, 3 * LEAST_ROWS)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indices = np.concatenate([rng.permutation(30)[:count] for count in counts])
+    space = VectorSpace.of(CollectionConfig(dim=None))
+    return space.prepare(space.from_sparse(indptr, indices, rng.random(len(indices)) + 0.1))
+
+
+def _postings(index: InvertedIndex) -> list[tuple[int, int, float]]:
+    """Return (row, slot, value) of every posting, sorted."""
+    found: list[tuple[int, int, float]] = []
+    for segment in index.segments:
+        slots = np.repeat(segment.slots, np.diff(segment.starts)).tolist()
+        numbers = (segment.rows.astype(np.int64) + segment.first).tolist()
+        found += zip(numbers, slots, segment.values.tolist(), strict=True)
+    return sorted(found)
+
+
+def _entries(rows: VectorBatch) -> list[tuple[int, int, float]]:
+    """Return (row, slot, value) of every entry, sorted."""
+    row_of = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)).tolist()
+    return sorted(zip(row_of, rows.slots.tolist(), rows.values.tolist(), strict=True))
+
+
+def test_no_segment_has_more_entries_than_can_be_numbered(
+    rows: VectorBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 2000
+    monkeypatch.setattr(inverted_module, "MAX_ENTRIES", most)
+    index = InvertedIndex().cover(rows[:LEAST_ROWS]).cover(rows)
+    assert index.covered == len(rows)
+    assert max(len(segment.rows) for segment in index.segments) <= most
+    borders = [(segment.first, segment.last) for segment in index.segments]
+    assert all(a[1] == b[0] for a, b in pairwise(borders))
+    assert _postings(index) == _entries(rows)
+
+
+def test_postings_are_the_entries_of_the_rows(rows: VectorBatch) -> None:
+    index = InvertedIndex().cover(rows[:LEAST_ROWS]).cover(rows)
+    assert _postings(index) == _entries(rows)
