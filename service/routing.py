@@ -10,18 +10,30 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, register_url_convertor
 
+from index import InvalidParameter
 from service import bodies
 from service.dependencies import service_of
 
 Endpoint = Callable[..., Awaitable[Response]]
 
 
+class AnyTextConvertor(PathConvertor):
+    """The rest of a path whatever it holds: ``path`` drops a line break at the end."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_text", AnyTextConvertor())
+
+
 class JsonRoute(APIRoute):
     """Calls ``endpoint(request, body, **path parameters)``; ``body`` is a checked model.
 
     The router's dependencies must be coroutine functions of the request alone; they run before the
-    body is read. An endpoint without a ``body`` parameter reads the request itself.
+    body is read. An endpoint without a ``body`` parameter reads the request itself. Parameters in
+    the URL are refused.
     """
 
     def get_route_handler(self) -> Callable[[Request], Any]:
@@ -33,12 +45,22 @@ class JsonRoute(APIRoute):
         async def handle(request: Request) -> Response:
             for check in checks:
                 await check(request)
+            if request.scope["query_string"]:
+                refuse_parameters(request)
             if model is None:
                 return await endpoint(request=request, **request.path_params)
             body = await read_model(request, model)
             return await endpoint(request=request, body=body, **request.path_params)
 
         return handle
+
+
+def refuse_parameters(request: Request) -> None:
+    """Raise InvalidParameter when the URL has parameters."""
+    for name in request.query_params:
+        raise InvalidParameter(
+            expected="no such parameter", got="one of this name", loc=(name[:80],)
+        )
 
 
 async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Model:

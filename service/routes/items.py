@@ -99,7 +99,7 @@ async def page_items(
     return await service.workers.searches.run(work)
 
 
-@reading.get("/{item_id:path}", response_model=ItemAnswer)
+@reading.get("/{item_id:any_text}", response_model=ItemAnswer)
 async def show_item(request: Request, name: str, item_id: str) -> Response:
     """Show one item as it was sent."""
     service = service_of(request)
@@ -108,7 +108,7 @@ async def show_item(request: Request, name: str, item_id: str) -> Response:
     return json_response(_item(item, with_vector=True))
 
 
-@writing.delete("/{item_id:path}", status_code=204)
+@writing.delete("/{item_id:any_text}", status_code=204)
 async def delete_item(request: Request, name: str, item_id: str) -> Response:
     """Delete one item."""
     service = service_of(request)

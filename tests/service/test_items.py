@@ -39,13 +39,25 @@ def test_an_integer_id_is_its_decimal_string(client: Client) -> None:
         assert client.get(f"{URL}/{item_id}").json()["id"] == item_id
 
 
-@pytest.mark.parametrize("item_id", ["x/y", "a?b", "ü", "delete", "..x", "%41", " ", "x" * 255])
+@pytest.mark.parametrize(
+    "item_id",
+    ["x/y", "a?b", "ü", "delete", "..x", "%41", " ", "x" * 255, "\n", "a\n", "a\nb", "\x00"],
+)
 def test_any_text_is_an_id(client: Client, item_id: str) -> None:
     assert put(client, {"id": item_id, "vector": [1, 1, 1, 1]}).json()["inserted"] == 1
     path = "".join(f"%{byte:02X}" for byte in item_id.encode())
     assert client.get(f"{URL}/{path}").json()["id"] == item_id
     assert client.delete(f"{URL}/{path}").status_code == 204
     assert_problem(client.get(f"{URL}/{path}"), 404, "item_not_found")
+
+
+def test_parameters_where_there_are_none_are_refused(client: Client) -> None:
+    assert_problem(client.get(f"{URL}/a?limit=1"), 422, "invalid_parameter", "limit: expected no")
+    assert_problem(client.delete(f"{URL}/a?mode=soft"), 422, "invalid_parameter", "mode")
+    answer = client.put(f"{URL}?mode=insert", json={"items": [{"id": "q", "vector": [1, 1, 1, 1]}]})
+    assert_problem(answer, 422, "invalid_parameter", "mode")
+    assert client.get(f"{URL}/a").status_code == 200
+    assert count(client) == 4
 
 
 @pytest.mark.parametrize(
