@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import orjson
 import pyarrow as pa
+from pydantic_core import from_json
 
 import index as ix
 from index import Int64s
@@ -98,7 +98,7 @@ class ArrowRows:
                     yield batch
                 if self.reader.read(1):
                     raise MalformedBody("expected the body to end after the Arrow stream, got more")
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _malformed(error) from None
 
     def _opened(self) -> Any:  # noqa: ANN401
@@ -185,8 +185,8 @@ def _payload(text: str | None, limits: parsing.Limits) -> bytes | None:
     if text is None:
         return None
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = from_json(text)  # as JSON bodies are read: integers of any size, a bounded depth
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise ix.InvalidPayload(

@@ -33,6 +33,14 @@ def test_bytes_after_the_end_are_malformed(empty: Client, kind: str) -> None:
     assert_problem(load(empty, kind, bodies(10)[kind] + b"x"), 400, "malformed_body", "more")
 
 
+def test_an_arrow_stream_with_changed_bytes_is_refused(empty: Client) -> None:
+    body = bodies(10)["arrow"]
+    for at in range(0, 600, 3):
+        changed = bytearray(body)
+        changed[at] ^= 0xFF
+        assert load(empty, "arrow", bytes(changed)).status_code in (200, 400, 413, 422), at
+
+
 def test_gzip_that_is_none_is_malformed(empty: Client) -> None:
     answer = load(empty, "ndjson", b"{}", Content_Encoding="gzip")
     assert_problem(answer, 400, "malformed_body", "gzip")

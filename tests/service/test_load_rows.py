@@ -82,6 +82,21 @@ def test_a_bad_line_is_named(empty: Client, line: bytes, status: int, code: str,
     assert [(one["row"], one["code"]) for one in answer["rejected"]] == [(1, code)]
 
 
+@pytest.mark.parametrize("depth", [300, 990, 1020, 100_000])
+def test_an_arrow_payload_that_is_too_deep_is_refused(empty: Client, depth: int) -> None:
+    deep = '{"a":' + "[" * depth + "]" * depth + "}"
+    answer = load(empty, "arrow", arrow({"id": ["a"], "vector": fixed(rows(1)), "payload": [deep]}))
+    assert_problem(answer, 422, "invalid_payload", "row 0")
+    assert count(empty) == 0
+
+
+def test_integers_of_an_arrow_payload_stay_what_they_are(empty: Client) -> None:
+    payload = {"a": 10**29 + 1, "b": [2**64]}
+    columns = {"id": ["a"], "vector": fixed(rows(1)), "payload": [json.dumps(payload)]}
+    assert load(empty, "arrow", arrow(columns)).status_code == 200
+    assert empty.get("/v1/collections/plants/items/a").json()["payload"] == payload
+
+
 def test_arrow_names_bad_ids_payloads_and_missing_values(empty: Client) -> None:
     columns = {
         "id": ["a", None, "", "d", "e", "f", "g", "h"],
