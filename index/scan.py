@@ -116,7 +116,7 @@ def _ranked(
     m, n = len(queries), len(scanner.vectors)
     parts: list[_Heaps] = []
 
-    if scanner.vectors.form == "dense" and 0 < n and m < workers.threads:
+    if scanner.vectors.form == "dense" and n > 0 and m < workers.threads:
 
         def scan_rows(first: int, last: int) -> None:
             heaps = _Heaps(m, kept)
