@@ -138,7 +138,7 @@ def _rounded(number: float) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  # noqa: ANN401
+def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  # noqa: ANN401 (JSON)
     """Yield the scalars at a path; a list stands for each of its elements."""
     if isinstance(document, list):
         for element in document:

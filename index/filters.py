@@ -30,6 +30,8 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "lte": operator.le,
 }
 _CLAUSES: Final = ("must", "should", "must_not")
+_SHOWN_CHARACTERS: Final = 40
+"""Of what was sent, in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,4 +250,4 @@ def _number(value: object, loc: Loc) -> float:
 
 def _word(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

@@ -75,7 +75,7 @@ def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lan
 
 
 @njit(cache=True, nogil=True)
-def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return (r, 1/r, β, log c − r(1 − β)) of one slot and sixteen samples.
 
     Parameters
@@ -98,12 +98,12 @@ def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa
 
 
 @njit(cache=True, nogil=True)
-def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return t = floor(log ũ / r + β), as float lanes."""
     return floor(fused(log_value, inverse_r, beta))
 
 
 @njit(cache=True, nogil=True)
-def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
     return fused(splat(_ZERO) - r, level, base)
