@@ -119,7 +119,6 @@ def compressed(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
         return batch.indptr - start, batch.slots[entries], batch.values[entries]
     n, width = batch.dense.shape
     indptr = np.empty(n + 1, np.int64)
-    # One more than can be filled: the kernel writes before it knows whether to keep.
     slots = np.empty(n * width + 1, np.uint32)
     values = np.empty(n * width + 1, np.float32)
     dense_slots(batch.dense, indptr, slots, values)

@@ -51,6 +51,7 @@ class VectorSpace:
         Parameters
         ----------
         array : (n, dim) array of integers or floats
+            The batch shares its memory where nothing had to be converted.
         first_row : int
             Number of the first vector in errors.
 

@@ -28,9 +28,10 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
     ----------
     rows : (n, dim) float32
     indptr : (n + 1,) int64, written in place
-    slots : (n · dim,) uint32, written in place
-        2i for a positive coordinate i, 2i + 1 for a negative one ([GMM] eq. 4).
-    values : (n · dim,) float32, written in place
+    slots : (n · dim + 1,) uint32, written in place
+        2i for a positive coordinate i, 2i + 1 for a negative one ([GMM] eq. 4). One place more than
+        can be filled: each is written before it is known whether it is kept.
+    values : (n · dim + 1,) float32, written in place
     """
     filled = 0
     indptr[0] = 0
