@@ -11,6 +11,7 @@ from index.arrays import Float64s, Int64s, UInt8s
 from index.batches import VectorBatch
 
 SAMPLE_ROWS: Final = 64
+"""Rows by which the costs of a search are judged."""
 
 Pairs = tuple[Int64s, Int64s, Float64s]
 """Rows a < b of each pair, and their scores."""

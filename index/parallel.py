@@ -6,8 +6,9 @@ numba's own parallel loops are not used: two callers inside them at once may abo
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 
 def available_threads() -> int:
@@ -51,14 +52,22 @@ class Workers:
             if count:
                 work(0, count)
             return
-        borders = [count * part // parts for part in range(parts + 1)]
-        futures = [
-            self._pool.submit(work, borders[part], borders[part + 1]) for part in range(1, parts)
-        ]
+        left = deque(range(parts))
+
+        def run() -> None:
+            while left:
+                try:
+                    part = left.popleft()
+                except IndexError:  # another thread was quicker
+                    return
+                work(count * part // parts, count * (part + 1) // parts)
+
+        futures = [self._pool.submit(run) for _ in range(parts - 1)]
         try:
-            work(borders[0], borders[1])
+            run()
         finally:
-            for future in futures:
-                future.exception()
-        for future in futures:
+            # Threads that others keep busy have not begun: the caller has done their part.
+            begun = [future for future in futures if not future.cancel()]
+            wait(begun)
+        for future in begun:
             future.result()

@@ -6,6 +6,7 @@ pushed across the limit are then scored in float64, so the answer is that of exa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -66,12 +67,13 @@ def scan(
     results = []
     for m, (scores, rows) in enumerate(heaps):
         query = queries[m : m + 1]
+        near = rows
         if len(rows) > params.limit:
             slack = 2 * tolerance(view.vectors, query)
             bound = scores[params.limit - 1] - slack
             if len(rows) == kept < view.permitted_count and scores[-1] >= bound:
-                rows = scanner.collect(query, int(skip[m]), bound)  # noqa: PLW2901
-        hits, exact = rescored(view.vectors, query, rows, params)
+                near = scanner.collect(query, int(skip[m]), bound)
+        hits, exact = rescored(view.vectors, query, near, params)
         results.append(RowHits(hits, exact, explanation))
     return results
 
@@ -119,7 +121,7 @@ def _ranked(
     if scanner.vectors.form == "dense" and n > 0 and m < workers.threads:
 
         def scan_rows(first: int, last: int) -> None:
-            heaps = _Heaps(m, kept)
+            heaps = _Heaps.empty(m, kept)
             parts.append(heaps)
             scanner.offer(queries, skip, first, last, heaps)
 
@@ -127,7 +129,7 @@ def _ranked(
         workers.split(n, scan_rows, least=_FLOATS_A_THREAD // max(1, m * width))
         return [_merge(parts, i) for i in range(m)]
 
-    heaps = _Heaps(m, kept)
+    heaps = _Heaps.empty(m, kept)
 
     def scan_queries(first: int, last: int) -> None:
         scanner.offer(queries[first:last], skip[first:last], 0, n, heaps.part(first, last))
@@ -136,21 +138,30 @@ def _ranked(
     return [_merge([heaps], i) for i in range(m)]
 
 
+@dataclass(frozen=True, slots=True)
 class _Heaps:
-    """The best rows so far of m queries, as `kernels.heap` keeps them."""
+    """The best rows so far of m queries, as `kernels.heap` keeps them.
 
-    def __init__(self, m: int, kept: int) -> None:
-        self.scores = np.empty((m, kept), np.float32)
-        self.rows = np.empty((m, kept), np.int64)
-        self.sizes = np.zeros(m, np.int64)
+    Attributes
+    ----------
+    scores, rows : (m, k) float32 and int64
+    sizes : (m,) int64
+    """
+
+    scores: Float32s
+    rows: Int64s
+    sizes: Int64s
+
+    @classmethod
+    def empty(cls, m: int, kept: int) -> _Heaps:
+        """Return room for ``kept`` rows of each query."""
+        return cls(
+            np.empty((m, kept), np.float32), np.empty((m, kept), np.int64), np.zeros(m, np.int64)
+        )
 
     def part(self, first: int, last: int) -> _Heaps:
         """Return the heaps of some of the queries, sharing memory."""
-        part = object.__new__(_Heaps)
-        part.scores = self.scores[first:last]
-        part.rows = self.rows[first:last]
-        part.sizes = self.sizes[first:last]
-        return part
+        return _Heaps(self.scores[first:last], self.rows[first:last], self.sizes[first:last])
 
 
 def _merge(parts: list[_Heaps], query: int) -> tuple[Float32s, Int64s]:

@@ -92,6 +92,8 @@ class TableSearch:
             A row that a query must not return, or -1.
         """
         results: list[RowHits | None] = [None] * len(queries)
+        if not results:
+            return []
         if params.recall < 1 and view.permitted_count > params.limit:
             scan_cost = _MARGIN[queries.form] * scan_nanoseconds(view, queries)
             chosen = self._worth_hashing(view, queries, params, skip, scan_cost)

@@ -72,7 +72,7 @@ def join_table(
     """
     width = rows.shape[1]
     data = pointer(rows)
-    farthest = reach(least)
+    farthest = reach(least) if width > 0 else np.float32(0.0)
     found = 0
     n = keys.shape[0]
     place = first

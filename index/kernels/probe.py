@@ -98,9 +98,9 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
     ----------
     scores : (limit,) float32
         Scores of the hits, the first ``size`` of them valid.
+    rule : Rule
         Places not filled are charged as items of similarity ``rule.least``; where that is 0 there
         are items to fill them, and the search goes on.
-    rule : Rule
     depth, done : int
         ``done`` tables are finished at ``depth``, the others at depth + 1.
     """
@@ -215,10 +215,9 @@ def probe(
     permitted : (n,) uint8
     segments : (s, 3) int64
         Addresses of the (L, count) keys and rows of each segment, and its count.
-    depths, bits : int
-        Greatest depth, and bits of a key per unit of depth.
-    floor, step, allowed, least
-        See `rule_holds`.
+    bits : int
+        Bits of a key per unit of depth.
+    rule : Rule
     scan_nanoseconds : (m,) float64
         What a scan for each query would take.
     row_nanoseconds : float
@@ -266,7 +265,7 @@ def probe(
         hits = out_rows[m]
         limit = scores.shape[0]
         size = 0
-        farthest = reach(np.float32(kept_from))
+        farthest = reach(np.float32(kept_from)) if dense else np.float32(0.0)
         candidates = 0
         before = 0  # candidates when the depth before the last was finished, and one earlier
         earlier = 0
@@ -333,7 +332,7 @@ def probe(
                         if score >= kept_from and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
                             better = True
-                            if size == limit:
+                            if dense and size == limit:
                                 farthest = reach(max(scores[0], np.float32(kept_from)))
                 done += 1
                 if better:

@@ -13,7 +13,15 @@ from index.backends import ExactBackend, GcwsBackend, make_backend
 from index.batches import VectorBatch
 from index.hashing import Signatures
 from index.hits import RowView
-from index.params import BackendParams, CollectionConfig, Encoding, ExactParams, GcwsParams
+from index.params import (
+    BackendParams,
+    CollectionConfig,
+    Encoding,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+)
+from index.vectors import VectorSpace
 from tests import made_data, reference
 from tests.adapters import LARGE_DIM, dense_of, full_sketch, prepared, space_of
 from tests.laws import SIGMAS, assert_proportion
@@ -307,3 +315,14 @@ def test_keys_of_one_table_say_nothing_of_another(rng: np.random.Generator) -> N
     # The number of matching tables is binomial: its variance too.
     variance = float(np.var(counts, ddof=1)) / (8 * share * (1 - share))
     assert stats.chi2.ppf(3e-5, 799) < 799 * variance < stats.chi2.ppf(1 - 3e-5, 799)
+
+
+@pytest.mark.parametrize("backend", [ExactParams(), GcwsParams(bands=2)])
+def test_no_queries_get_no_answers(backend: BackendParams) -> None:
+    config = CollectionConfig(dim=2, backend=backend)
+    space = VectorSpace.of(config)
+    batch = space.prepare(space.from_dense(np.ones((5, 2))))
+    made = make_backend(config, threads=2)
+    state = made.extend(made.empty(), batch, made.encode(batch))
+    view = RowView(batch, np.ones(5, np.uint8), 5)
+    assert list(made.search(state, view, batch[:0], SearchParams(limit=1))) == []

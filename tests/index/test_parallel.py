@@ -1,0 +1,50 @@
+"""Work split over threads."""
+
+import threading
+
+import pytest
+
+from index.parallel import Workers
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, 1, 4, 17])
+def test_every_number_is_worked_on_once(threads: int, count: int) -> None:
+    done: list[int] = []
+    Workers(threads).split(count, lambda first, last: done.extend(range(first, last)))
+    assert sorted(done) == list(range(count))
+
+
+def test_parts_are_no_smaller_than_asked() -> None:
+    sizes: list[int] = []
+    Workers(4).split(10, lambda first, last: sizes.append(last - first), least=4)
+    assert len(sizes) == 2
+
+
+def test_a_caller_does_all_the_work_while_others_keep_the_threads_busy() -> None:
+    workers = Workers(2)
+    started, release = threading.Event(), threading.Event()
+
+    def hold(first: int, last: int) -> None:
+        del last
+        if first == 0:
+            started.set()
+        assert release.wait(60)
+
+    busy = threading.Thread(target=workers.split, args=(2, hold))
+    busy.start()
+    assert started.wait(60)
+    done: list[int] = []
+    workers.split(6, lambda first, last: done.extend(range(first, last)))
+    assert sorted(done) == list(range(6))
+    release.set()
+    busy.join(60)
+
+
+def test_an_error_in_any_part_reaches_the_caller() -> None:
+    def fail(first: int, last: int) -> None:
+        if last == 4:
+            raise KeyError(first)
+
+    with pytest.raises(KeyError):
+        Workers(2).split(4, fail)
