@@ -72,8 +72,8 @@ class Query:
 
     @property
     def may_block(self) -> bool:
-        """Whether answering may read files."""
-        return self.with_vector
+        """Whether answering may read files, or the payloads that no filter has read before."""
+        return self.with_vector or self.where is not None
 
     @property
     def pace(self) -> Hashable:

@@ -109,7 +109,7 @@ class Workers:
             Stored entries a scan would read.
         function : callable
         may_block : bool
-            It may read files: never on the event loop.
+            It may take far longer than searches of its key do: never on the event loop.
 
         Returns
         -------

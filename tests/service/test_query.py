@@ -1,8 +1,11 @@
 """Queries."""
 
+import threading
+
 import numpy as np
 import pytest
 
+from service import searching
 from tests.bodies import npy
 from tests.queries import BAD_QUERIES, URL, VECTOR, gmm
 from tests.served import Client, Json, Serve, assert_problem, fill
@@ -128,6 +131,26 @@ def test_searches_of_an_unknown_collection_are_404(client: Client, path: str) ->
     }  # fmt: skip
     answer = client.post(f"/v1/collections/nowhere/{path}", json=bodies[path])
     assert_problem(answer, 404, "collection_not_found", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("more", "inline"),
+    [({}, True), ({"with_vector": True}, False),
+     ({"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}, False)],
+)  # fmt: skip
+def test_only_a_search_that_waits_for_nothing_runs_on_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch, more: Json, inline: bool
+) -> None:
+    search, threads = searching.search, []
+
+    def watched(*arguments: Json) -> Json:
+        threads.append(threading.current_thread().name)
+        return search(*arguments)
+
+    monkeypatch.setattr(searching, "search", watched)
+    for _ in range(3):
+        client.post(f"{URL}/query", json={"vector": VECTOR} | more)
+    assert [not name.startswith("gcws-searches") for name in threads] == [inline] * 3
 
 
 def test_an_empty_collection_has_no_hits(serve: Serve) -> None:
