@@ -225,12 +225,18 @@ class Collection:
         return [_result(view, hits, params.limit) for hits in found]
 
     def pairs(
-        self, view: View, *, min_score: float, recall: float, limit: int | None = None
+        self,
+        view: View,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
     ) -> Pairs:
         """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
         row_view = RowView(view.vectors, view.alive, view.count)
         return self.backend.pairs(
-            view.state, row_view, min_score=min_score, recall=recall, limit=limit
+            view.state, row_view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
 
     def raw(self, view: View, rows: Int64s) -> RawBatch | None:

@@ -36,9 +36,17 @@ class PairSink:
     min_score : float
     limit : int or None
         How many pairs are wanted at most; None for all of them.
+    stop : threading.Event or None
+        Once set, nobody waits for the pairs any more.
     """
 
-    def __init__(self, view: RowView, min_score: float, limit: int | None) -> None:
+    def __init__(
+        self,
+        view: RowView,
+        min_score: float,
+        limit: int | None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._vectors = view.vectors
         self._min_score = min_score
         self._limit = limit
@@ -48,7 +56,13 @@ class PairSink:
         self._pairs = np.empty(0, np.uint64)
         self._scores = np.empty(0, np.float64)
         self.least = min_score
-        self.done = False
+        self._complete = False
+        self._stop = stop
+
+    @property
+    def done(self) -> bool:
+        """Whether no further pair is of any use."""
+        return self._complete or (self._stop is not None and self._stop.is_set())
 
     def add(self, a: Int32s, b: Int32s) -> None:
         """Offer pairs of rows that may score high enough."""
@@ -76,10 +90,10 @@ class PairSink:
             # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
             best = best[: self._limit + MAX_PAIRS]
             best = best[scores[best] >= self.least]
-            self.done = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
+            self._complete = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
             pairs, scores = pairs[best], scores[best]
         elif len(pairs) > MAX_PAIRS:
-            self.done = True  # the other threads need not go on
+            self._complete = True  # the other threads need not go on
             raise InvalidParameter(
                 expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
                 got=f"more than that at {self._min_score}", loc=("min_score",),

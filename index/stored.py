@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -347,11 +348,21 @@ class StoredCollection:
         return backend.sketch(self.space.prepare(vectors), encoding)
 
     def pairs(
-        self, *, min_score: float, recall: float = 0.9, limit: int | None = None
+        self,
+        *,
+        min_score: float,
+        recall: float = 0.9,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
     ) -> list[tuple[str, str, float]]:
-        """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score."""
+        """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
+
+        Once ``stop`` is set the work ends soon, with whatever has been found.
+        """
         view = self._memory.view
-        a, b, scores = self._memory.pairs(view, min_score=min_score, recall=recall, limit=limit)
+        a, b, scores = self._memory.pairs(
+            view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        )
         ids = view.ids
         ranked = sorted(
             (-score, *sorted((ids[i], ids[j])))

@@ -93,6 +93,8 @@ class Workers:
         # More than cores: writes that wait for the disk together are committed together.
         self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_queue)
         self.loads = Pool("loads", threads=max_loads, limit=max_loads)
+        # Joins take long: one at a time, and never in the way of a search.
+        self.joins = Pool("joins", threads=1, limit=max_loads)
         self.pace = Pace()
         self._inline_seconds = inline_seconds
 
@@ -124,7 +126,7 @@ class Workers:
 
     def close(self) -> None:
         """Wait for all threads."""
-        for pool in (self.loads, self.writes, self.searches):
+        for pool in (self.joins, self.loads, self.writes, self.searches):
             pool.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,10 +72,11 @@ class ExactBackend:
         min_score: float,
         recall: float,
         limit: int | None = None,
+        stop: threading.Event | None = None,
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
-        sink = PairSink(view, min_score, limit)
+        sink = PairSink(view, min_score, limit, stop)
         scanned_pairs(view, state, sink, workers=self._workers)
         return sink.result()
 

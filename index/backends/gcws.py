@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -121,9 +122,10 @@ class GcwsBackend:
         min_score: float,
         recall: float,
         limit: int | None = None,
+        stop: threading.Event | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
-        sink = PairSink(view, min_score, limit)
+        sink = PairSink(view, min_score, limit, stop)
         joined = recall < 1 and joined_pairs(
             view, state.tables, self.plan, sink, recall=recall, workers=self._workers
         )

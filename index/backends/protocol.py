@@ -4,6 +4,7 @@ A backend never changes what a reader sees. It hands out immutable states; a col
 state beside the rows it was made for, into one view, and replaces the view by assignment.
 """
 
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -77,6 +78,7 @@ class Backend(Protocol[State]):
         min_score: float,
         recall: float,
         limit: int | None = None,
+        stop: threading.Event | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores.
 
@@ -89,6 +91,8 @@ class Backend(Protocol[State]):
             Each such pair is found with at least this probability.
         limit : int or None
             Only so many, the most similar.
+        stop : threading.Event or None
+            Once set, the work ends soon, with whatever has been found.
 
         Raises
         ------

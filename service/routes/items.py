@@ -73,6 +73,10 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         _require_few(body.ids, service, "ids")
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
         return json_response({"deleted": deleted})
+    if not any((body.filter or {}).values()):
+        raise ix.InvalidFilter(
+            expected="at least one condition", got="an empty filter", loc=("filter",)
+        )
     where, _ = parsing.condition(body.filter)
     deleted = await service.workers.writes.run(collection.delete_where, where)
     return json_response({"deleted": deleted})

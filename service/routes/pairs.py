@@ -1,5 +1,7 @@
 """Near-duplicate pairs."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -19,6 +21,8 @@ router = APIRouter(
     responses=BODY_PROBLEMS, route_class=JsonRoute,
 )  # fmt: skip
 _LINES_A_PIECE = 1000
+_LOOK_SECONDS = 0.5
+"""How often it is seen whether the client still waits."""
 
 
 @router.post(
@@ -32,13 +36,22 @@ async def pairs(request: Request, name: str, body: PairsBody) -> Response:
     collection = service.collection(name)
     _check(body)
 
+    stop = threading.Event()
+
     def work() -> list[tuple[str, str, float]]:
-        return list(
-            collection.pairs(min_score=body.min_score, recall=body.recall, limit=body.limit)
+        return collection.pairs(
+            min_score=body.min_score, recall=body.recall, limit=body.limit, stop=stop
         )
 
-    found = await service.workers.searches.run(work)
-    return StreamingResponse(_lines(found), media_type=bodies.NDJSON)
+    joining = asyncio.create_task(service.workers.joins.run(work))
+    try:
+        while not joining.done():
+            await asyncio.wait({joining}, timeout=_LOOK_SECONDS)
+            if await request.is_disconnected():
+                stop.set()
+    finally:
+        stop.set()  # also when this request is cancelled: nobody waits for the join any more
+    return StreamingResponse(_lines(joining.result()), media_type=bodies.NDJSON)
 
 
 def _check(body: PairsBody) -> None:

@@ -1,5 +1,6 @@
 """Near-duplicate pairs against every pair compared."""
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -30,8 +31,15 @@ def _finder(space: VectorSpace, config: CollectionConfig, raw: RawBatch) -> Find
     state = backend.extend(backend.empty(), rows.view(), backend.encode(batch))
     view = RowView(rows.view(), np.ones(len(batch), np.uint8), len(batch))
 
-    def find(min_score: float, recall: float, limit: int | None = None) -> Found:
-        return backend.pairs(state, view, min_score=min_score, recall=recall, limit=limit)
+    def find(
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> Found:
+        return backend.pairs(
+            state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        )
 
     return find
 
@@ -162,3 +170,15 @@ def test_every_thread_has_rows_to_compare_with_the_others(dim: int | None) -> No
     workers = _Counted(4)
     scanned_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
     assert workers.parts == 4
+
+
+@pytest.mark.parametrize("make", [_dense, _sparse])
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+def test_a_join_that_nobody_waits_for_ends(
+    make: Callable[..., tuple[Finder, np.ndarray]], recall: float, rng: np.random.Generator
+) -> None:
+    find, _ = make(rng, GcwsParams(bands=16, seed=5))
+    stop = threading.Event()
+    stop.set()
+    assert len(find(LEAST, recall, None, stop)[0]) == 0
+    assert len(find(LEAST, recall)[0]) > 0
