@@ -11,6 +11,7 @@ from benchmarks.datasets import Vectors
 from index.backends import make_backend
 from index.backends.protocol import Backend, RowHits, RowView
 from index.batches import VectorBatch
+from index.hits import LiveSample
 from index.params import BackendParams, CollectionConfig, SearchParams
 from index.vectors import VectorSpace
 
@@ -71,5 +72,6 @@ def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
     began = perf_counter()
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
     build_seconds = perf_counter() - began
-    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    alive = np.ones(len(rows), np.uint8)
+    view = RowView(rows, alive, len(rows), LiveSample.of(alive))
     return Engine(space, backend, state, view, build_seconds)

@@ -10,7 +10,7 @@ import numpy as np
 from index.arrays import Float64s, Int64s, UInt8s
 from index.batches import VectorBatch
 
-SAMPLE_ROWS: Final = 64
+SAMPLE_ROWS: Final = 24
 """Rows by which the costs of a search are judged."""
 
 Pairs = tuple[Int64s, Int64s, Float64s]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from index.arrays import Float64s, Int64s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch
 from index.costs import hash_nanoseconds, row_nanoseconds, scan_nanoseconds
-from index.hits import Explanation, RowHits, RowView
+from index.hits import Explanation, LiveSample, RowHits, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
 from index.parallel import Workers
@@ -20,7 +20,7 @@ from index.params import SearchParams
 from index.scan import scan, tolerance
 from index.tables import Tables
 
-_REHEARSAL: Final = 8
+_REHEARSAL: Final = 16
 """Share of the tables, one in so many, that is tried first where hashing is dear."""
 _DEAR: Final = 0.1
 """Hashing is dear when it takes more than this share of a scan."""
@@ -94,6 +94,8 @@ class TableSearch:
         results: list[RowHits | None] = [None] * len(queries)
         if not results:
             return []
+        if view.sample is None and queries.form == "sparse":
+            view = replace(view, sample=LiveSample.of(view.permitted))
         if params.recall < 1 and view.permitted_count > params.limit:
             scan_cost = _MARGIN[queries.form] * scan_nanoseconds(view, queries)
             chosen = self._worth_hashing(view, queries, params, skip, scan_cost)
@@ -126,8 +128,8 @@ class TableSearch:
     ) -> Int64s:
         """Return the queries that tables may answer sooner than a scan.
 
-        Where hashing a query takes a good part of a scan, an eighth of the tables is tried first:
-        had L tables to miss less than δ, these few may miss δ^(1/8), at an eighth of the cost.
+        Where hashing a query takes a good part of a scan, a sixteenth of the tables is tried first:
+        had L tables to miss less than δ, these few may miss δ^(1/16), at that share of the cost.
         """
         plan = self.plan
         hash_cost = hash_nanoseconds(queries, plan)
