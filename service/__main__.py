@@ -6,5 +6,5 @@ from service.cli import cli
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    command = [] if given[:1] in (["serve"], ["version"]) else ["serve"]
+    command = [] if given[:1] in (["serve"], ["version"], ["--version"]) else ["serve"]
     cli([*command, *given], prog_name="python -m service")

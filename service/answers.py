@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from service.schemas import Payload, VectorBody, examples
+from service.shapes import Payload, VectorBody, examples
 
 
 class Answer(BaseModel):
@@ -14,11 +14,11 @@ class Answer(BaseModel):
 class CollectionSummary(Answer):
     """A line of the list of collections."""
 
-    name: str
-    items: int
-    dim: int | None
-    backends: list[str]
-    bytes: int
+    name: str = Field(description="Its name.")
+    items: int = Field(description="How many items it holds.")
+    dim: int | None = Field(description="Number of coordinates; null: an open slot space.")
+    backends: list[str] = Field(description="Names of its search methods.")
+    bytes: int = Field(description="Size of its file.")
 
 
 class CollectionList(Answer):
@@ -38,17 +38,23 @@ class CollectionList(Answer):
         },
     )
 
-    collections: list[CollectionSummary]
+    collections: list[CollectionSummary] = Field(description="By name.")
 
 
 class BackendAnswer(Answer):
     """A search method of a collection, with statistics for people."""
 
-    name: str
-    kind: str
-    primary: bool
-    bytes_in_memory: int
-    stats: dict[str, Any]
+    name: str = Field(description="What a query's `backend` may name.")
+    kind: str = Field(description="`gcws` or `exact`.")
+    primary: bool = Field(description="Whether it answers queries that name none.")
+    bytes_in_memory: int = Field(description="About how much memory it takes.")
+    stats: dict[str, Any] = Field(
+        description="For people: `bands`, `band_width`, `samples` and `key_bits_per_sample` of "
+        "the tables; `segments`, the rows of each sorted run they are kept in; "
+        "`table_bytes`, `bytes_per_item_and_table`; `parameter_bytes` of the hash; "
+        "`postings_bytes`, the inverted index that exact scans of sparse vectors use, "
+        "0 for dense ones.",
+    )
 
 
 class CollectionAnswer(Answer):
@@ -87,17 +93,22 @@ class CollectionAnswer(Answer):
         },
     )
 
-    name: str
-    dim: int | None
-    transform: dict[str, Any]
-    backend: dict[str, Any]
-    bytes: int
-    items: int
-    rows: int
-    bytes_in_memory: int
-    bytes_on_disk: int
-    backends: list[BackendAnswer]
-    versions: dict[str, str]
+    name: str = Field(description="Its name.")
+    dim: int | None = Field(description="Number of coordinates; null: an open slot space.")
+    transform: dict[str, Any] = Field(description="As created.")
+    backend: dict[str, Any] = Field(description="As created.")
+    bytes: int = Field(description="Size of its file, as `bytes_on_disk`.")
+    items: int = Field(description="Exact number of items.")
+    rows: int = Field(
+        description="Rows kept in memory: the items, and what updates and deletes left behind "
+        "until more of it is dead than alive.",
+    )
+    bytes_in_memory: int = Field(description="About how much memory items and tables take.")
+    bytes_on_disk: int = Field(description="Size of its file.")
+    backends: list[BackendAnswer] = Field(description="Its search methods.")
+    versions: dict[str, str] = Field(
+        description="`format` of the file, `algorithm` of the hash, and `sqlite`.",
+    )
 
 
 class WriteAnswer(Answer):
@@ -107,8 +118,8 @@ class WriteAnswer(Answer):
         {"inserted": 2, "updated": 0},
     )
 
-    inserted: int
-    updated: int
+    inserted: int = Field(description="New items.")
+    updated: int = Field(description="Items that replaced one of their id.")
 
 
 class DeleteAnswer(Answer):
@@ -118,7 +129,7 @@ class DeleteAnswer(Answer):
         {"deleted": 2},
     )
 
-    deleted: int
+    deleted: int = Field(description="Items that were there and are gone.")
 
 
 class ItemAnswer(Answer):
@@ -128,9 +139,12 @@ class ItemAnswer(Answer):
         {"id": "a", "vector": [0.1, -2.0, 0.0, 3.0], "payload": {"label": 3}},
     )
 
-    id: str
-    vector: VectorBody | None = None
-    payload: Payload | None = None
+    id: str = Field(description="Its id.")
+    vector: VectorBody | None = Field(
+        default=None,
+        description="As it was sent, in float32: dense up to `dim` 4096, else sparse.",
+    )
+    payload: Payload | None = Field(default=None, description="Its payload, or null.")
 
 
 class PageAnswer(Answer):
@@ -140,16 +154,18 @@ class PageAnswer(Answer):
         {"items": [{"id": "a", "payload": {"label": 3}}], "next_cursor": "MQ"},
     )
 
-    items: list[ItemAnswer]
-    next_cursor: str | None
+    items: list[ItemAnswer] = Field(description="The page.")
+    next_cursor: str | None = Field(
+        description="`cursor` of the next page; null: this is the last.",
+    )
 
 
 class RejectedRow(Answer):
     """A row that was not stored."""
 
-    row: int
-    code: str
-    detail: str
+    row: int = Field(description="Number of the row, from 0.")
+    code: str = Field(description="As a problem's.")
+    detail: str = Field(description="As a problem's.")
 
 
 class LoadAnswer(Answer):
@@ -171,33 +187,54 @@ class LoadAnswer(Answer):
         },
     )
 
-    inserted: int
-    updated: int
-    rejected: list[RejectedRow]
-    rejected_count: int
-    seconds: float
+    inserted: int = Field(description="New items.")
+    updated: int = Field(description="Items that replaced one of their id.")
+    rejected: list[RejectedRow] = Field(description="The first rows that were not stored.")
+    rejected_count: int = Field(description="All rows that were not stored.")
+    seconds: float = Field(description="How long the load took.")
+
+
+class LoadProgress(Answer):
+    """A line while a load goes on, one a chunk committed."""
+
+    model_config = examples(
+        {"committed": 8192, "rejected": 1},
+    )
+
+    committed: int = Field(description="Rows stored so far.")
+    rejected: int = Field(description="Rows not stored so far.")
 
 
 class HitAnswer(Answer):
     """One hit; ``score`` is the exact GMM similarity."""
 
-    id: str
-    score: float
-    payload: Payload | None = None
-    vector: VectorBody | None = None
+    id: str = Field(description="The item's id.")
+    score: float = Field(description="Exact GMM similarity, in [0, 1].")
+    payload: Payload | None = Field(default=None, description="With `with_payload`.")
+    vector: VectorBody | None = Field(
+        default=None,
+        description="With `with_vector`: dense up to `dim` 4096, else sparse.",
+    )
 
 
 class ExplainAnswer(Answer):
     """What a query cost and what it can promise."""
 
-    method: str
-    bands: int
-    depth: int
-    candidates: int
-    scored: int
-    beam: int
-    expected_recall: float
-    seconds: float
+    method: str = Field(description="`probe` of hash tables, or `scan` of all permitted rows.")
+    bands: int = Field(description="Tables probed; 0 for a scan.")
+    depth: int = Field(
+        description="Least depth reached: samples of the shortest prefix probed; 0 for a scan.",
+    )
+    candidates: int = Field(description="Live, permitted rows found in tables, or scanned.")
+    scored: int = Field(description="Rows whose exact similarity was computed.")
+    beam: int = Field(
+        description="Width of the beam of a walk over neighbour lists; 0 without one, as `gcws` "
+        "and `exact` are.",
+    )
+    expected_recall: float = Field(description="The promise the search stopped at; 1 for a scan.")
+    seconds: float = Field(
+        description="How long the search took; in a batch, the mean of one query.",
+    )
 
 
 class QueryAnswer(Answer):
@@ -207,8 +244,8 @@ class QueryAnswer(Answer):
         {"hits": [{"id": "a", "score": 1.0, "payload": {"label": 3}}]},
     )
 
-    hits: list[HitAnswer]
-    explain: ExplainAnswer | None = None
+    hits: list[HitAnswer] = Field(description="At most `limit`.")
+    explain: ExplainAnswer | None = Field(default=None, description="With `explain`.")
 
 
 class BatchAnswer(Answer):
@@ -218,7 +255,7 @@ class BatchAnswer(Answer):
         {"results": [{"hits": [{"id": "a", "score": 1.0}]}]},
     )
 
-    results: list[QueryAnswer]
+    results: list[QueryAnswer] = Field(description="One a query, in order.")
 
 
 class PairAnswer(Answer):
@@ -228,9 +265,9 @@ class PairAnswer(Answer):
         {"a": "7", "b": "a", "score": 0.83},
     )
 
-    a: str
-    b: str
-    score: float
+    a: str = Field(description="Id of the one item.")
+    b: str = Field(description="Id of the other.")
+    score: float = Field(description="Their exact GMM similarity.")
 
 
 class SketchAnswer(Answer):
@@ -240,9 +277,16 @@ class SketchAnswer(Answer):
         {"slots": [[3, 6, 3]], "levels": [[2, -1, 2]]},
     )
 
-    slots: list[list[int]] | None = None
-    levels: list[list[int]] | None = None
-    codes: list[list[int]] | None = None
+    slots: list[list[int]] | None = Field(
+        default=None,
+        description="i* of each sample: `bands` × `band_width` samples a vector; slot 2i is "
+        "coordinate i where positive, 2i + 1 where negative.",
+    )
+    levels: list[list[int]] | None = Field(default=None, description="t* of each sample.")
+    codes: list[list[int]] | None = Field(
+        default=None,
+        description="The samples, cut as `encoding` says.",
+    )
 
 
 class SimilarityAnswer(Answer):
@@ -252,7 +296,7 @@ class SimilarityAnswer(Answer):
         {"score": 0.83},
     )
 
-    score: float
+    score: float = Field(description="`gmm` and `rbf` are in [0, 1].")
 
 
 class Health(Answer):
@@ -262,8 +306,8 @@ class Health(Answer):
         {"status": "ok", "phase": "ready"},
     )
 
-    status: str
-    phase: str
+    status: str = Field(description="`ok`.")
+    phase: str = Field(description="As in `/readyz`.")
 
 
 class Readiness(Answer):
@@ -273,20 +317,24 @@ class Readiness(Answer):
         {"phase": "loading", "loaded": 4096, "total": 70000},
     )
 
-    phase: str
-    loaded: int
-    total: int
+    phase: str = Field(description="What it is doing; `ready` at the end.")
+    loaded: int = Field(description="Items loaded so far.")
+    total: int = Field(description="Items to load.")
 
 
 class ProblemError(Answer):
     """One thing that is wrong."""
 
-    loc: list[str | int]
-    msg: str
+    loc: list[str | int] = Field(description="Where: names of fields, numbers of list entries.")
+    msg: str = Field(description="What was expected, and what came.")
 
 
 class Problem(Answer):
-    """An error, as RFC 9457 writes it."""
+    """An error, as RFC 9457 writes it.
+
+    That of a load also has `committed`, `inserted`, `updated` and `rejected_count`: what it stored
+    before; and `row`, where one is to blame.
+    """
 
     model_config = examples(
         {
@@ -301,9 +349,17 @@ class Problem(Answer):
         },
     )
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    errors: list[ProblemError]
+    type: str = Field(description="`urn:gcws:problem:` and the code.")
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The status.")
+    detail: str = Field(description="What was expected, what came, and where.")
+    code: str = Field(description="Stable name of the cause.")
+    errors: list[ProblemError] = Field(
+        description="Each thing that is wrong, the first 20; empty where no field is to blame.",
+    )
+
+
+class LoadEnd(LoadAnswer):
+    """The last line of a load whose client watches: the summary, and the error that ended it."""
+
+    error: Problem | None = Field(default=None, description="Where the load ended early.")

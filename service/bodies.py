@@ -80,4 +80,4 @@ def parse(model: type[Model], body: bytes) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise invalid_request(error) from None
+        raise invalid_request(error, model) from None

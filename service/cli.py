@@ -1,10 +1,12 @@
-"""The command line: ``gcws-search serve`` and ``gcws-search version``."""
+"""The command line: ``gcws-search serve``, ``gcws-search version`` and ``--version``."""
 
 import inspect
+import json
 import logging
 import signal
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
 import uvicorn
@@ -18,8 +20,25 @@ _KEEP_ALIVE_SECONDS = 75
 _EXIT_USAGE = 2
 
 cli = typer.Typer(
-    name="gcws-search", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    name="gcws-search",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes cut names at 80 columns, and "[default: …]" is no markup
 )
+
+
+_METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "FOLDER"}
+
+
+def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
+    """Return what a setting's value looks like."""
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    for kind in (annotation, *get_args(annotation)):
+        if kind in _METAVARS:
+            return _METAVARS[kind]
+    return "TEXT"
 
 
 def _flags() -> inspect.Signature:
@@ -27,10 +46,11 @@ def _flags() -> inspect.Signature:
     parameters = []
     for name, field in Settings.model_fields.items():
         default = field.default
-        shown = "" if default is None else f" [default: {default}]"
+        told = json.dumps(default) if isinstance(default, bool) else default
+        shown = "" if default is None else f" [default: {told}]"
         option = typer.Option(
             f"--{name.replace('_', '-')}", help=f"{field.description}{shown}",
-            envvar=f"GCWS_{name.upper()}", show_envvar=True, metavar=name.upper(),
+            envvar=f"GCWS_{name.upper()}", show_envvar=True, metavar=_metavar(field.annotation),
         )  # fmt: skip
         option.default = None
         parameters.append(
@@ -82,6 +102,25 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
 
 serve.__signature__ = _flags()  # type: ignore[attr-defined]
 cli.command("serve")(serve)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(program_version())
+        raise typer.Exit
+
+
+@cli.callback()
+def _top(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Near-neighbour search for weighted, signed vectors."""
 
 
 @cli.command("version")

@@ -19,9 +19,9 @@ from service.schemas import (
     ExactBackendBody,
     ItemBody,
     QueryBody,
-    SparseBody,
 )
 from service.settings import Settings
+from service.shapes import SparseBody
 
 T = TypeVar("T")
 _SLOW_LIMIT: Final = 1000

@@ -1,15 +1,15 @@
 """Errors as RFC 9457 problems: the one place that knows which error is which status."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -76,6 +76,8 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.NotReady: Kind(503, "loading", 1),
 }
 
+_TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
+"""RFC 9110's words, where Python's depend on its version."""
 _UNEXPECTED: Final = Kind(500, "internal_error")
 _FIELD_CODES: Final = {
     "vector": "invalid_vector",
@@ -131,14 +133,50 @@ def place(loc: ix.Loc, message: str) -> str:
     return f"{path_text(loc)}: {message}"
 
 
-def invalid_request(error: ValidationError | RequestValidationError) -> sv.ServiceError:
-    """Return a validator's findings as this package's own error."""
+def invalid_request(error: ValidationError, model: type[BaseModel]) -> sv.ServiceError:
+    """Return what a model's validator found as this package's own error."""
     found = error.errors()
     if found[0]["type"] == "json_invalid":
         return sv.MalformedBody(str(found[0]["msg"]))
-    entries = [_entry(entry) for entry in _without_other_branches(list(found))]
+    entries, detail = _findings(list(found), model)
+    return sv.InvalidRequest(_code_of(entries[0][0]), entries[:MAX_ERRORS_SHOWN], detail)
+
+
+def _findings(
+    found: list[Any], model: type[BaseModel] | None
+) -> tuple[list[tuple[ix.Loc, str]], str]:
+    """Return each finding with its place, and the first of them in words."""
+    meant = _without_other_branches(found)
+    entries = [_entry(entry, model) for entry in meant]
     loc, message = entries[0]
-    return sv.InvalidRequest(_code_of(loc), entries[:MAX_ERRORS_SHOWN], place(loc, message))
+    unknown = meant[0]["type"] == "extra_forbidden"  # the message has the field's name
+    return entries, place(loc[:-1] if unknown else loc, message)
+
+
+def _fields_at(loc: ix.Loc, model: type[BaseModel] | None) -> list[str]:
+    """Return the names of the fields that a model has at a place, branches of unions included."""
+    models = [] if model is None else [model]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if part in _BRANCHES:
+            models = [one for one in models if part in _branch_names(one)]
+        else:
+            fields = [one.model_fields[part] for one in models if part in one.model_fields]
+            models = [inner for field in fields for inner in _models_in(field.annotation)]
+    return [name for one in models for name in one.model_fields]
+
+
+def _branch_names(model: type[BaseModel]) -> tuple[str, ...]:
+    kind = model.model_fields.get("kind")
+    return model.__name__, *(get_args(kind.annotation) if kind else ())
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # of any form
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _code_of(loc: ix.Loc) -> str:
@@ -172,17 +210,22 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
     return meant
 
 
-def _entry(entry: Any) -> tuple[ix.Loc, str]:  # noqa: ANN401
+def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # noqa: ANN401
     loc = tuple(part for part in entry["loc"] if part not in _BRANCHES)
     match entry["type"]:
         case "extra_forbidden":
-            return loc, "expected no such field, got one of this name"
+            return loc, _unknown(str(loc[-1]), _fields_at(entry["loc"][:-1], model))
         case "missing":
             return loc, "expected a value, got none"
         case "invalid_id" | "unknown_kind":
             return loc, str(entry["msg"])
     expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
     return loc, f"expected {expected}, got {shown(entry.get('input'))}"
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    expected = f"one of {', '.join(known)}" if known else "none"
+    return f"unknown field {shown(name)}; expected {expected}"
 
 
 def _range(entry: Any) -> str:  # noqa: ANN401
@@ -227,7 +270,7 @@ def document(error: Exception, **more: object) -> dict[str, Any]:
         detail = "something went wrong on the server; its log says what"
     return {
         "type": f"urn:gcws:problem:{code}",
-        "title": HTTPStatus(kind.status).phrase,
+        "title": _TITLES.get(kind.status) or HTTPStatus(kind.status).phrase,
         "status": kind.status,
         "detail": detail,
         "code": code,
@@ -265,14 +308,15 @@ async def _on_error(request: Request, error: Exception) -> Response:
     return response(error)
 
 
-async def _on_validation(_request: Request, error: Exception) -> Response:
+async def _on_validation(request: Request, error: Exception) -> Response:
+    """Answer to bad parameters in the URL; bodies have validators of their own."""
     if not isinstance(error, RequestValidationError):  # pragma: no cover
         raise error
-    found = invalid_request(error)
-    if isinstance(found, sv.InvalidRequest):  # say "limit", not "query.limit"
-        entries = [(loc[1:] or loc, message) for loc, message in found.errors]
-        found = sv.InvalidRequest("invalid_parameter", entries, place(*entries[0]))
-    return response(found)
+    found = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]  # without "query"
+    declared = request.scope["route"].dependant.query_params
+    models = (inner for one in declared for inner in _models_in(one.field_info.annotation))
+    entries, detail = _findings(found, next(models, None))
+    return response(sv.InvalidRequest("invalid_parameter", entries[:MAX_ERRORS_SHOWN], detail))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -1,62 +1,31 @@
-"""Bodies of requests and answers, with examples that the tests send and check."""
+"""Bodies of requests, with examples that the tests send and check."""
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-MAX_ID_LENGTH: Final = 255
-
-
-def examples(*documents: dict[str, Any]) -> ConfigDict:
-    """Return the part of a model's configuration that shows examples on the API page."""
-    return ConfigDict(json_schema_extra={"examples": list(documents)})
-
-
-def _id_text(value: str | int) -> str:
-    """Return the id as text; an integer means its decimal string."""
-    text = value if isinstance(value, str) else str(value)
-    if not 1 <= len(text) <= MAX_ID_LENGTH:
-        raise PydanticCustomError(
-            "invalid_id",
-            "expected a string of 1 to {most} characters or an integer, got {length} characters",
-            {"most": MAX_ID_LENGTH, "length": len(text)},
-        )
-    return text
-
-
-class FirstErrorOnly(FailFast):
-    """Stop at the first bad entry of a list: one error says enough, a million say no more."""
-
-    __hash__ = object.__hash__  # Python 3.11 wants the parts of a union hashable
-
-
-Id = Annotated[str | int, AfterValidator(_id_text)]
-Numbers = Annotated[list[float], FirstErrorOnly()]
-Indices = Annotated[list[int], FirstErrorOnly()]
-Payload = dict[str, Any]
-
-
-class Body(BaseModel):
-    """What a client sends: nothing unknown, nothing converted, nothing infinite."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
-    )
-
-
-class SparseBody(Body):
-    """A vector by its non-zero coordinates: 0-based, in any order, without duplicates."""
-
-    model_config = examples(
-        {"indices": [3, 17], "values": [0.5, -1]},
-    )
-
-    indices: Indices
-    values: Numbers
-
-
-VectorBody = Numbers | SparseBody
+from service.conditions import (
+    BackendName,
+    Explain,
+    FilterDocument,
+    Guarantee,
+    Limit,
+    MinScore,
+    Recall,
+    Rerank,
+    WithPayload,
+    WithVector,
+)
+from service.shapes import (
+    Body,
+    FirstErrorOnly,
+    Id,
+    Numbers,
+    Payload,
+    VectorBody,
+    bounds,
+    examples,
+)
 
 
 class TransformBody(Body):
@@ -66,9 +35,17 @@ class TransformBody(Body):
         {"center": None, "power": 0.5, "normalize": "l1"},
     )
 
-    center: Numbers | None = None
-    power: float = 1.0
-    normalize: Literal["none", "l1", "l2"] = "none"
+    center: Numbers | None = Field(
+        default=None, description="Subtracted first: `dim` numbers, `dim` at most 4096; null: none."
+    )
+    power: float = Field(
+        default=1.0,
+        description="p of sign(x)·|x|^p, above 0 and at most 64.",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": 64},
+    )
+    normalize: Literal["none", "l1", "l2"] = Field(
+        default="none", description="Norm to divide by at the end."
+    )
 
 
 class GcwsParamsBody(Body):
@@ -78,15 +55,25 @@ class GcwsParamsBody(Body):
         {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0},
     )
 
-    bands: int = Field(default=32, description="Number of tables, 1 to 256.")
+    bands: int = Field(
+        default=32, description="Number of tables.", json_schema_extra=bounds(1, 256)
+    )
     band_width: int | None = Field(
-        default=None, description="Samples of every band, 1 to 64; null: depth is chosen per query."
+        default=None,
+        description="Samples of every band, 1 to 64; null: depth is chosen per query.",
+        json_schema_extra=bounds(1, 64),
     )
     encoding: Literal["full", "zero_bit", "b_bit"] = Field(
-        default="full", description="What of a sample (i*, t*) goes into a key."
+        default="full",
+        description="What of a sample (i*, t*) goes into a key: "
+        "both, i* alone, or the lowest `bits` bits of i*.",
     )
-    bits: int = Field(default=8, description="b of b_bit, 1 to 16.")
-    seed: int = Field(default=0, description="Seed of all randomness, 0 to 2^63 - 1.")
+    bits: int = Field(default=8, description="b of `b_bit`.", json_schema_extra=bounds(1, 16))
+    seed: int = Field(
+        default=0,
+        description="Seed of all randomness, 0 to 2^63 - 1.",
+        json_schema_extra=bounds(0),
+    )
 
 
 class ExactParamsBody(Body):
@@ -104,8 +91,10 @@ class GcwsBackendBody(Body):
         {"kind": "gcws", "params": {"bands": 16, "seed": 7}},
     )
 
-    kind: Literal["gcws"] = "gcws"
-    params: GcwsParamsBody = Field(default_factory=GcwsParamsBody)
+    kind: Literal["gcws"] = Field(default="gcws", description="The backend, and its name.")
+    params: GcwsParamsBody = Field(
+        default_factory=GcwsParamsBody, description="Parameters of the tables."
+    )
 
 
 class ExactBackendBody(Body):
@@ -115,8 +104,8 @@ class ExactBackendBody(Body):
         {"kind": "exact", "params": {}},
     )
 
-    kind: Literal["exact"]
-    params: ExactParamsBody = Field(default_factory=ExactParamsBody)
+    kind: Literal["exact"] = Field(description="The backend, and its name.")
+    params: ExactParamsBody = Field(default_factory=ExactParamsBody, description="None.")
 
 
 BACKEND_KINDS: Final = ("gcws", "exact")
@@ -159,9 +148,17 @@ class CreateBody(Body):
         {"dim": None, "backend": {"kind": "exact"}},
     )
 
-    dim: int | None = Field(description="Number of coordinates; null: an open slot space, sparse.")
-    transform: TransformBody = Field(default_factory=TransformBody)
-    backend: BackendBody = Field(default_factory=GcwsBackendBody)
+    dim: int | None = Field(
+        description="Number of coordinates, 1 to 2^31 - 1; null: an open slot space, sparse "
+        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse.",
+        json_schema_extra=bounds(1, 2**31 - 1),
+    )
+    transform: TransformBody = Field(
+        default_factory=TransformBody, description="What is done to every vector first."
+    )
+    backend: BackendBody = Field(
+        default_factory=GcwsBackendBody, description="How the collection is searched."
+    )
 
 
 class ItemBody(Body):
@@ -172,8 +169,12 @@ class ItemBody(Body):
     )
 
     id: Id
-    vector: VectorBody
-    payload: Payload | None = None
+    vector: VectorBody = Field(
+        description="`dim` numbers, or `indices` and `values`; finite, in float32, not all 0."
+    )
+    payload: Payload | None = Field(
+        default=None, description="Any JSON object; returned with hits, and what filters look at."
+    )
 
 
 class PutItemsBody(Body):
@@ -189,8 +190,14 @@ class PutItemsBody(Body):
         {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
     )
 
-    items: Annotated[list[ItemBody], FirstErrorOnly()]
-    mode: Literal["upsert", "insert"] = "upsert"
+    items: Annotated[list[ItemBody], FirstErrorOnly()] = Field(
+        description="The items; of an id given twice the last one counts, where `mode` permits it."
+    )
+    mode: Literal["upsert", "insert"] = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it.",
+    )
 
 
 class DeleteItemsBody(Body):
@@ -201,8 +208,12 @@ class DeleteItemsBody(Body):
         {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
     )
 
-    ids: Annotated[list[Id], FirstErrorOnly()] | None = None
-    filter: dict[str, Any] | None = None
+    ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
+        default=None, description="Ids; those of no item are passed over."
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Deletes every item that passes; instead of `ids`."
+    )
 
 
 class PageParams(BaseModel):
@@ -212,7 +223,7 @@ class PageParams(BaseModel):
 
     limit: int = Field(default=100, ge=1, description="Most items of the page.")
     cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
-    with_vector: bool = False
+    with_vector: bool = Field(default=False, description="Show vectors too.")
 
 
 class LoadParams(BaseModel):
@@ -220,8 +231,16 @@ class LoadParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: Literal["upsert", "insert"] = "upsert"
-    on_error: Literal["stop", "skip"] = "stop"
+    mode: Literal["upsert", "insert"] = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it.",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="At a row that cannot be stored: `stop` ends the load, and the chunks "
+        "committed before stay; `skip` lists the row under `rejected` and goes on.",
+    )
     id_start: int | None = Field(
         default=None,
         ge=0,
@@ -251,24 +270,24 @@ class QueryBody(Body):
         },
     )
 
-    vector: VectorBody | None = None
-    id: Id | None = None
-    limit: int = Field(default=10, description="How many hits, at least 1.")
-    recall: float = Field(
-        default=0.9, description="Expected share of the true hits, in (0, 1]; 1 is an exact scan."
+    vector: VectorBody | None = Field(
+        default=None, description="The vector to search for; instead of `id`."
     )
-    min_score: float = Field(
-        default=0.0, description="Hits below this score are not wanted, in [0, 1]."
+    id: Id | None = Field(
+        default=None, description="Searches around this stored item, which is left out of the hits."
     )
-    filter: dict[str, Any] | None = Field(
-        default=None, description="A condition on payloads: must, should, must_not; match, range."
+    limit: Limit = 10
+    recall: Recall = 0.9
+    min_score: MinScore = 0.0
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are found; null: all."
     )
-    guarantee: Literal["measured", "proven"] = "measured"
-    with_payload: bool = True
-    with_vector: bool = False
-    backend: str | None = None
-    rerank: Literal["gmm", "none"] = "gmm"
-    explain: bool = False
+    guarantee: Guarantee = "measured"
+    with_payload: WithPayload = True
+    with_vector: WithVector = False
+    backend: BackendName = None
+    rerank: Rerank = "gmm"
+    explain: Explain = False
 
 
 class BatchBody(Body):
@@ -278,7 +297,9 @@ class BatchBody(Body):
         {"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]},
     )
 
-    queries: Annotated[list[QueryBody], FirstErrorOnly()]
+    queries: Annotated[list[QueryBody], FirstErrorOnly()] = Field(
+        description="The queries, answered in this order."
+    )
 
 
 class BatchParams(BaseModel):
@@ -286,15 +307,15 @@ class BatchParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = 10
-    recall: float = 0.9
-    min_score: float = 0.0
-    guarantee: Literal["measured", "proven"] = "measured"
-    with_payload: bool = True
-    with_vector: bool = False
-    backend: str | None = None
-    rerank: Literal["gmm", "none"] = "gmm"
-    explain: bool = False
+    limit: Limit = 10
+    recall: Recall = 0.9
+    min_score: MinScore = 0.0
+    guarantee: Guarantee = "measured"
+    with_payload: WithPayload = True
+    with_vector: WithVector = False
+    backend: BackendName = None
+    rerank: Rerank = "gmm"
+    explain: Explain = False
 
 
 class PairsBody(Body):
@@ -305,9 +326,18 @@ class PairsBody(Body):
         {"min_score": 0.5, "limit": 10},
     )
 
-    min_score: float = Field(description="Least score of a pair, in (0, 1].")
-    limit: int | None = Field(default=None, description="Most pairs; null: all.")
-    recall: float = Field(default=0.9, description="Expected share of the pairs found, in (0, 1].")
+    min_score: float = Field(
+        description="Least score of a pair, in (0, 1].",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+    )
+    limit: int | None = Field(
+        default=None, description="Most pairs; null: all.", json_schema_extra=bounds(1)
+    )
+    recall: float = Field(
+        default=0.9,
+        description="Expected share of the pairs found, in (0, 1].",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+    )
 
 
 class SketchBody(Body):
@@ -318,8 +348,14 @@ class SketchBody(Body):
         {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},
     )
 
-    vectors: Annotated[list[VectorBody], FirstErrorOnly()]
-    encoding: Literal["full", "zero_bit", "b_bit"] = "full"
+    vectors: Annotated[list[VectorBody], FirstErrorOnly()] = Field(
+        description="The vectors; a collection whose backend is `exact` does not hash."
+    )
+    encoding: Literal["full", "zero_bit", "b_bit"] = Field(
+        default="full",
+        description="What is returned of a sample (i*, t*): `slots` and `levels`; `slots`, "
+        "which are `codes` too; or `codes` of the collection's `bits` bits.",
+    )
 
 
 class SimilarityBody(Body):
@@ -330,7 +366,23 @@ class SimilarityBody(Body):
         {"a": [1, 0], "b": [0.6, 0.8], "kernel": "rbf", "params": {"gamma": 1.0}},
     )
 
-    a: VectorBody
-    b: VectorBody
-    kernel: str = "gmm"
-    params: dict[str, Any] = Field(default_factory=dict)
+    a: VectorBody = Field(description="The one vector.")
+    b: VectorBody = Field(description="The other; two lists of numbers are of one length.")
+    kernel: str = Field(
+        default="gmm",
+        description="`gmm`: signed weighted Jaccard. `rbf`: exp(-gamma (1 - cosine)).",
+        json_schema_extra={"enum": ["gmm", "rbf"]},
+    )
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Of `gmm`: none. Of `rbf`: `gamma`, above 0 and below 1e9 (1.0).",
+        json_schema_extra={
+            "properties": {
+                "gamma": {
+                    "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9,
+                    "default": 1.0, "description": "Of `rbf`: how fast similarity falls.",
+                }
+            },
+            "additionalProperties": False,
+        },
+    )  # fmt: skip

@@ -11,7 +11,8 @@ from service import bodies, parsing
 from service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from service.loading.rows import MixedRows, Reject, Rows
 from service.loading.source import Source
-from service.schemas import ItemBody, SparseBody
+from service.schemas import ItemBody
+from service.shapes import SparseBody
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[bytes]:

@@ -11,7 +11,8 @@ from service.answers import SimilarityAnswer
 from service.dependencies import may_read, service_of
 from service.responses import BODY_PROBLEMS, json_response
 from service.routing import JsonRoute
-from service.schemas import SimilarityBody, SparseBody, VectorBody
+from service.schemas import SimilarityBody
+from service.shapes import SparseBody, VectorBody
 
 router = APIRouter(
     prefix="/v1", tags=["search"], dependencies=[Depends(may_read)],

@@ -33,8 +33,20 @@ def test_help_names_every_setting() -> None:
         assert f"GCWS_{name.upper()}" in shown.output, name
 
 
-def test_the_version_is_printed() -> None:
-    shown = CliRunner().invoke(cli, ["version"])
+def test_help_fits_80_columns_cuts_no_name_and_shows_defaults() -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["serve", "--help"]).output
+    assert max(map(len, shown.splitlines())) <= 80
+    words = " ".join(shown.split())
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in words
+        assert f"GCWS_{name.upper()}]" in words
+        default = str(field.default).lower() if field.annotation is bool else field.default
+        assert default is None or f"[default: {default}]" in words, name
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_the_version_is_printed(words: list[str]) -> None:
+    shown = CliRunner().invoke(cli, words)
     assert shown.output.strip() == create_app(Settings()).version
 
 

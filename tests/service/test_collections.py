@@ -75,10 +75,10 @@ def test_a_dropped_collection_and_its_file_are_gone(client: Client, data_dir: Pa
         ({"dim": 4, "transform": {"center": [1, 2]}}, ["transform.center", "4 values"]),
         ({"dim": None, "transform": {"center": [1, 2]}}, ["transform.center"]),
         ({"dim": 4, "backend": {"params": {"bands": 0}}}, ["backend.params.bands", "1 to 256"]),
-        ({"dim": 4, "backend": {"params": {"depth": 0}}}, ["backend.params.depth"]),
+        ({"dim": 4, "backend": {"params": {"depth": 0}}}, ["backend.params", "'depth'"]),
         (
             {"dim": 4, "backend": {"kind": "exact", "params": {"bands": 3}}},
-            ["backend.params.bands"],
+            ["backend.params", "'bands'"],
         ),
         ({"dim": 4, "backend": {"kind": "hnsw"}}, ["backend", "'gcws' or 'exact'"]),
         ({"dim": 4, "backend": {"kind": 7}}, ["backend", "'gcws' or 'exact'"]),

@@ -119,7 +119,7 @@ GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
         ),
         (
             {"id": "x", "vector": {"indices": [1], "values": [1], "dim": 4}},
-            "invalid_vector", ["item 1", "vector.dim"],
+            "invalid_vector", ["item 1", "'dim'", "indices, values", "in vector"],
         ),
         ({"id": "", "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "0 characters"]),
         ({"id": "x" * 256, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "256"]),

@@ -7,7 +7,9 @@ from typing import Final
 import jsonschema
 import pytest
 
+import index as ix
 from service.app import create_app
+from service.routes.similarity import KERNELS
 from service.settings import Settings
 from tests.served import Client, Json, Serve, fill
 
@@ -81,6 +83,80 @@ def test_every_body_and_answer_has_examples(method: str, path: str, operation: J
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
+def test_every_field_says_what_it_is(name: str) -> None:
+    for field, schema in SCHEMAS[name].get("properties", {}).items():
+        assert schema.get("description"), f"{name}.{field}"
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), [*operations()])
+def test_every_parameter_and_every_stream_says_what_it_is(
+    method: str, path: str, operation: Json
+) -> None:
+    for parameter in operation.get("parameters", []):
+        assert parameter.get("description"), (method, path, parameter["name"])
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        assert "$ref" in content["schema"] or content["schema"]["description"], kind
+
+
+def test_the_page_says_once_what_any_path_may_answer() -> None:
+    for word in ("405", "`method_not_allowed`", "X-Request-ID", "Retry-After", "X-API-Key"):
+        assert word in PAGE["info"]["description"]
+
+
+def test_the_kernels_shown_are_those_there_are() -> None:
+    assert SCHEMAS["SimilarityBody"]["properties"]["kernel"]["enum"] == [*KERNELS]
+
+
+FILTERS: Final[list[Json]] = SCHEMAS["FilterBody"]["examples"]
+
+
+@pytest.mark.parametrize(
+    ("example", "found"), [*zip(FILTERS, [{"a", "7"}, {"b", "7"}, set()], strict=True)], ids=str
+)
+def test_examples_of_filters_permit_what_they_say(
+    client: Client, example: Json, found: set[str]
+) -> None:
+    body = {"vector": [0.1, -2, 0, 3], "filter": example}
+    answer = client.post("/v1/collections/plants/query", json=body)
+    assert {hit["id"] for hit in answer.json()["hits"]} == found
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"must": 3}, {"must": [{"key": "a"}]}, {"may": []}, {"must": {"key": "", "match": {}}},
+     {"must": {"key": "a", "match": {"value": [1]}}}, {"must": {"key": "a", "range": {"eq": 1}}},
+     {"must": {"key": "a", "match": {"any": 1}}}, {"must": {"key": "a", "range": {"gt": "1"}}}],
+    ids=str,
+)  # fmt: skip
+def test_filters_the_page_refuses_are_refused(document: Json) -> None:
+    schema = resolved(SCHEMAS["FilterBody"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+    with pytest.raises(ix.InvalidFilter):
+        ix.parse_filter(document)
+
+
+def _limits() -> Iterator[tuple[str, float, bool]]:
+    """Yield fields of queries with values at a bound of the page and just beyond it."""
+    for name, schema in SCHEMAS["QueryBody"]["properties"].items():
+        for word, step in (("minimum", -1), ("exclusiveMinimum", 0), ("maximum", 1)):
+            if word in schema:
+                yield name, schema[word] + step, False
+                if step:
+                    yield name, schema[word], True
+
+
+@pytest.mark.parametrize(("field", "value", "permitted"), [*_limits()])
+def test_bounds_on_the_page_are_those_that_are_held(
+    client: Client, field: str, value: float, permitted: bool
+) -> None:
+    sent = int(value) if field == "limit" else value  # the framework writes bounds as floats
+    body = {"vector": [0.1, -2, 0, 3], field: sent}
+    answer = client.post("/v1/collections/plants/query", json=body)
+    assert answer.status_code == (200 if permitted else 422), answer.text
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_examples_are_valid(name: str) -> None:
     schema = SCHEMAS[name]
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -134,6 +210,23 @@ def test_the_load_example_can_be_sent(client: Client) -> None:
     )  # fmt: skip
     assert answer.json()["updated"] == 1
     _check_answer("post", "/v1/collections/{name}/load", 200, answer.text)
+
+
+@pytest.mark.parametrize(("on_error", "lines"), [("skip", 3), ("stop", 2)])
+def test_a_watched_load_answers_as_the_page_says(client: Client, on_error: str, lines: int) -> None:
+    client.app.state.service.settings.__dict__["load_chunk_rows"] = 1
+    operation = PAGE["paths"]["/v1/collections/{name}/load"]["post"]
+    shown = operation["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
+    body = '{"id": "c", "vector": [0.5, 0, 0, 1]}\n{"id": "d", "vector": [1]}\n'
+    answer = client.post(
+        f"/v1/collections/plants/load?on_error={on_error}", content=body,
+        headers={"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"},
+    )  # fmt: skip
+    told = [json.loads(line) for line in answer.text.splitlines()]
+    assert len(told) == lines
+    for line in told:
+        jsonschema.validate(line, resolved(shown), cls=jsonschema.Draft202012Validator)
+    assert ("error" in told[-1]) == (on_error == "stop")
 
 
 @pytest.mark.parametrize(

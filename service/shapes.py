@@ -1,0 +1,76 @@
+"""What bodies are made of: strictness, examples, ids, vectors."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+MAX_ID_LENGTH: Final = 255
+
+
+def examples(*documents: dict[str, Any]) -> ConfigDict:
+    """Return the part of a model's configuration that shows examples on the API page."""
+    return ConfigDict(json_schema_extra={"examples": list(documents)})
+
+
+def _id_text(value: str | int) -> str:
+    """Return the id as text; an integer means its decimal string."""
+    text = value if isinstance(value, str) else str(value)
+    if not 1 <= len(text) <= MAX_ID_LENGTH:
+        raise PydanticCustomError(
+            "invalid_id",
+            "expected a string of 1 to {most} characters or an integer, got {length} characters",
+            {"most": MAX_ID_LENGTH, "length": len(text)},
+        )
+    return text
+
+
+def bounds(least: int, most: int | None = None) -> dict[str, Any]:
+    """Return bounds for the API page alone: it is the index that holds numbers to them."""
+    return {"minimum": least} if most is None else {"minimum": least, "maximum": most}
+
+
+class FirstErrorOnly(FailFast):
+    """Stop at the first bad entry of a list: one error says enough, a million say no more."""
+
+    __hash__ = object.__hash__  # Python 3.11 wants the parts of a union hashable
+
+
+Id = Annotated[
+    str | int,
+    AfterValidator(_id_text),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH},
+                {"type": "integer"},
+            ],
+            "description": f"1 to {MAX_ID_LENGTH} characters; an integer means its decimal string.",
+        }
+    ),
+]
+Numbers = Annotated[list[float], FirstErrorOnly()]
+Indices = Annotated[list[int], FirstErrorOnly()]
+Payload = dict[str, Any]
+
+
+class Body(BaseModel):
+    """What a client sends: nothing unknown, nothing converted, nothing infinite."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+class SparseBody(Body):
+    """A vector by its non-zero coordinates: 0-based, in any order, without duplicates."""
+
+    model_config = examples(
+        {"indices": [3, 17], "values": [0.5, -1]},
+    )
+
+    indices: Indices = Field(description="Coordinates, from 0 to `dim` - 1, or to 2^31 - 2.")
+    values: Numbers = Field(description="A number for each of the `indices`.")
+
+
+VectorBody = Numbers | SparseBody
