@@ -1,6 +1,7 @@
 """The README's session, executed."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ from service.app import create_app
 from service.settings import Settings
 from tests import curl
 from tests.dockerfile import REPOSITORY
+from tests.served import Json, started
 
 BASE = "http://localhost:8000"
 
@@ -30,6 +32,35 @@ def test_the_session_answers_as_the_readme_says(tmp_path: Path) -> None:
     found = asyncio.run(answers([curl.request(step.command) for step in steps], tmp_path))
     for step, answer in zip(steps, found, strict=True):
         assert step.matches(answer), f"{step.command}\nanswered\n{answer}"
+
+
+def test_the_python_of_the_readme_loads_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [program] = re.findall(
+        r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    client = started(tmp_path)
+    client.wait_until_ready()
+    client.put("/v1/collections/coffees", json={"dim": 4})
+
+    class Through:
+        """Stands for httpx's client: the same requests, without a network."""
+
+        def __init__(self, base_url: str) -> None:
+            self._base = base_url.removeprefix("http://localhost:8000")
+
+        def post(self, path: str, **more: Json) -> httpx.Response:
+            return client.post(f"{self._base}{path}", **more)
+
+    monkeypatch.setattr(httpx, "Client", Through)
+    try:
+        exec(program, {})
+        shown = client.get("/v1/collections/coffees/items").json()["items"]
+    finally:
+        client.stop()
+    assert capsys.readouterr().out.count("inserted") == 2
+    assert [item["id"] for item in shown] == ["100", "101", "santos", "sidamo"]
 
 
 def test_a_changed_answer_is_noticed() -> None:
