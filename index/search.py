@@ -20,13 +20,13 @@ from index.params import SearchParams
 from index.scan import scan, tolerance
 from index.tables import Tables
 
-_REHEARSAL: Final = 16
-"""Share of the tables, one in so many, that is tried first where hashing is dear."""
-_DEAR: Final = 0.1
-"""Hashing is dear when it takes more than this share of a scan."""
-_MARGIN: Final = {"dense": 0.6, "sparse": 0.25}
-"""Share of a scan's cost that probing may take: it is harder to foresee, above all where a scan
-touches only the rows that share a slot."""
+_HASHING: Final = 0.2
+"""Share of a scan's cost that hashing the query may take."""
+_PROBING: Final = {"dense": 0.5, "sparse": 0.12}
+"""Share of a scan's cost that probing may look like taking: it is harder to foresee, above all
+where a scan touches only the rows that share a slot."""
+_BESIDE: Final = 20_000.0
+"""Nanoseconds that a search by tables takes beside hashing and probing."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class TableSearch:
     ----------
     plan : BandPlan
     keys_of : callable
-        Returns the keys of (queries, tables): (m, tables).
+        Returns the (m, L) keys of queries.
     tables : Tables
     inverted : InvertedIndex
         For scans of sparse rows.
@@ -73,7 +73,7 @@ class TableSearch:
     """
 
     plan: BandPlan
-    keys_of: Callable[[VectorBatch, int], UInt64s]
+    keys_of: Callable[[VectorBatch], UInt64s]
     tables: Tables
     inverted: InvertedIndex
     workers: Workers
@@ -97,13 +97,14 @@ class TableSearch:
         if view.sample is None and queries.form == "sparse":
             view = replace(view, sample=LiveSample.of(view.permitted))
         if params.recall < 1 and view.permitted_count > params.limit:
-            scan_cost = _MARGIN[queries.form] * scan_nanoseconds(view, queries)
-            chosen = self._worth_hashing(view, queries, params, skip, scan_cost)
-            if len(chosen) == len(queries):
-                results = self._answers(view, queries, params, skip, scan_cost)
-            elif len(chosen):
-                some = _some(queries, chosen)
-                found = self._answers(view, some, params, skip[chosen], scan_cost[chosen])
+            scan_cost = scan_nanoseconds(view, queries)
+            worth = hash_nanoseconds(queries, self.plan) <= _HASHING * scan_cost
+            limits = _PROBING[queries.form] * (scan_cost - _BESIDE)
+            if worth.all():
+                results = self._answers(view, queries, params, skip, limits)
+            elif worth.any():
+                chosen = np.flatnonzero(worth)
+                found = self._answers(view, queries[chosen], params, skip[chosen], limits[chosen])
                 for m, hits in zip(chosen.tolist(), found, strict=True):
                     results[m] = hits
         found_all = [hits for hits in results if hits is not None]
@@ -118,46 +119,6 @@ class TableSearch:
             found_all = [hits for hits in results if hits is not None]
         return found_all
 
-    def _worth_hashing(
-        self,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s,
-        scan_cost: Float64s,
-    ) -> Int64s:
-        """Return the queries that tables may answer sooner than a scan.
-
-        Where hashing a query takes a good part of a scan, a sixteenth of the tables is tried first:
-        had L tables to miss less than δ, these few may miss δ^(1/16), at that share of the cost.
-        """
-        plan = self.plan
-        hash_cost = hash_nanoseconds(queries, plan)
-        if hash_cost.max() <= _DEAR * scan_cost.min():
-            return np.arange(len(queries))
-        worth = scan_cost > hash_cost
-        few = plan.bands // _REHEARSAL
-        doubtful = np.flatnonzero(worth & (hash_cost > _DEAR * scan_cost))
-        if few and plan.prefix and len(doubtful):
-            share = few / plan.bands
-            rule = self._rule(view, queries, params, tables=few)
-            rule = rule._replace(allowed=(1.0 - params.recall) ** share)
-            found = self._probe(
-                view, _some(queries, doubtful), params.limit, rule, skip[doubtful],
-                scan_cost[doubtful] * share,
-            )  # fmt: skip
-            worth[doubtful] = found.counters[:, ANSWERED] != 0
-        return np.flatnonzero(worth)
-
-    def _rule(
-        self, view: RowView, queries: VectorBatch, params: SearchParams, *, tables: int
-    ) -> Rule:
-        return Rule(
-            depths=self.plan.depths, tables=tables, step=self.plan.step, floor=self.plan.floor,
-            allowed=1.0 - params.recall, least=float(params.min_score),
-            slack=2 * tolerance(view.vectors, queries),
-        )  # fmt: skip
-
     def _probe(
         self,
         view: RowView,
@@ -167,9 +128,9 @@ class TableSearch:
         skip: Int64s,
         cost_limits: Float64s,
     ) -> _Found:
-        """Probe the first ``rule.tables`` tables for each query."""
+        """Probe the tables for each query."""
         m, vectors = len(queries), view.vectors
-        keys = self.keys_of(queries, rule.tables)
+        keys = self.keys_of(queries)
         found = _Found.none(m, limit)
         row_cost = row_nanoseconds(view)
 
@@ -193,13 +154,17 @@ class TableSearch:
         queries: VectorBatch,
         params: SearchParams,
         skip: Int64s,
-        scan_cost: Float64s,
+        cost_limits: Float64s,
     ) -> list[RowHits | None]:
         """Return each query's hits, None where a scan must answer."""
         plan = self.plan
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.
-        limits = scan_cost if plan.prefix else np.full(len(queries), np.inf)
-        rule = self._rule(view, queries, params, tables=plan.bands)
+        limits = cost_limits if plan.prefix else np.full(len(queries), np.inf)
+        rule = Rule(
+            depths=plan.depths, tables=plan.bands, step=plan.step, floor=plan.floor,
+            allowed=1.0 - params.recall, least=float(params.min_score),
+            slack=2 * tolerance(view.vectors, queries),
+        )  # fmt: skip
         found = self._probe(view, queries, params.limit, rule, skip, limits)
         settles = not plan.prefix and params.guarantee == "measured"
         results: list[RowHits | None] = []

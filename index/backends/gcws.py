@@ -13,7 +13,7 @@ from index.arrays import Int64s, UInt16s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
-from index.hashing import Gcws, Signatures, round_up
+from index.hashing import Gcws, Signatures
 from index.hits import Pairs, RowHits, RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink, joined_pairs, scanned_pairs
@@ -68,18 +68,13 @@ class GcwsBackend:
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, bands) keys of the vectors; pure, any thread."""
-        return self._keys(batch, self.plan.bands)
-
-    def _keys(self, batch: VectorBatch, bands: int) -> UInt64s:
-        """Return the (n, bands) keys of the first bands."""
-        keys = np.empty((len(batch), bands), np.uint64)
-        samples = round_up(bands * self.plan.band_width)
+        keys = np.empty((len(batch), self.plan.bands), np.uint64)
 
         def encode_rows(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
                 chunk = slice(start, min(start + _CHUNK_ROWS, last))
                 some = batch if chunk == slice(0, len(batch)) else batch[chunk]
-                self.plan.pack(self.hash.sketch(some, count=samples), keys[chunk])
+                self.plan.pack(self.hash.sketch(some), keys[chunk])
 
         self._workers.split(len(batch), encode_rows, least=16)
         return keys
@@ -111,7 +106,7 @@ class GcwsBackend:
     ) -> Sequence[RowHits]:
         """Return the hits of each query, at the recall asked for in the mean."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
-        tables = TableSearch(self.plan, self._keys, state.tables, state.inverted, self._workers)
+        tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)
         return tables.search(view, queries, params, skipped)
 
     def pairs(
