@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Int64s, UInt64s
+from index.backends.protocol import Saved
 from index.batches import VectorBatch
 from index.hits import Pairs, RowHits, RowView
 from index.inverted import InvertedIndex
@@ -51,6 +52,16 @@ class ExactBackend:
         """Return the index after a compaction."""
         del state, new_rows
         return self.extend(InvertedIndex(), rows, np.empty((0, 0), np.uint64))
+
+    def saved(self, state: InvertedIndex) -> Saved | None:
+        """Return None: all of it is made from the rows."""
+        del state
+        return None
+
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> InvertedIndex:
+        """Return the index of all rows."""
+        del saved
+        return self.extend(InvertedIndex(), rows, codes)
 
     def search(
         self,

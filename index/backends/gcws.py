@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Int64s, UInt16s, UInt64s
+from index.backends.protocol import Saved
 from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
@@ -95,6 +96,16 @@ class GcwsBackend:
 
     def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
         return inverted.cover(rows) if self._form == "sparse" else inverted
+
+    def saved(self, state: GcwsState) -> Saved | None:
+        """Return None: all of it is made from the codes."""
+        del state
+        return None
+
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> GcwsState:
+        """Return the index of all rows."""
+        del saved
+        return self.extend(self.empty(), rows, codes)
 
     def search(
         self,

@@ -6,16 +6,42 @@ state beside the rows it was made for, into one view, and replaces the view by a
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
 
-from index.arrays import Int64s, UInt64s
+from index.arrays import Int32s, Int64s, UInt64s
 from index.batches import VectorBatch
 from index.hits import Explanation, Pairs, RowHits, RowView
 from index.params import SearchParams
 
-__all__ = ["Backend", "Explanation", "Pairs", "RowHits", "RowView"]
+__all__ = [
+    "NO_ROW", "UNKNOWN", "Backend", "Explanation", "Pairs", "RowHits", "RowView", "Saved",
+]  # fmt: skip
 
 State = TypeVar("State")
+
+NO_ROW: Final = -1
+"""An entry of `Saved.links` that names no row."""
+UNKNOWN: Final = -2
+"""The first entry of a row whose links are not known and must be found anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What of a state is worth keeping beside the codes, for it is slow to make from them.
+
+    Attributes
+    ----------
+    links : (n, R) int32
+        Row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order. R may be
+        any number from 1 on. As handed to a backend, the entries of a list have no gaps, and a row
+        whose list is unknown has `UNKNOWN` as its first entry.
+    notes : dict
+        JSON-able: what the backend has measured of its rows.
+    """
+
+    links: Int32s
+    notes: dict[str, Any]
 
 
 class Backend(Protocol[State]):
@@ -58,6 +84,29 @@ class Backend(Protocol[State]):
             The rows that stay, in their old order.
         new_rows : (old rows,) int64
             New number of each old row, rising over those that stay; -1 for a row that is gone.
+        """
+
+    def saved(self, state: State) -> Saved | None:
+        """Return what to keep of ``state``; None when there is nothing.
+
+        Cheap, for it is asked once for every piece written: ``links`` may be the array in use. It
+        is read only while no rows are being added.
+        """
+
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> State:
+        """Return the index of all of ``rows`` at once.
+
+        Parameters
+        ----------
+        rows : VectorBatch
+        codes : (n, code_width) uint64
+            What `encode` returned for the rows.
+        saved : Saved
+            What was kept of an earlier state, in numbers of the present rows, the backend's to
+            keep. R is that of the widest list kept, 1 without any. Lists may stem from several
+            moments: of two rows, one may name the other and not be named back. Entries for rows
+            that are gone have been left out; a row that lost all it had is `UNKNOWN`. Notes are
+            empty when there are none.
         """
 
     def search(
