@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, overload
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt8s
+from index.arrays import AnyArray, Float64s, Int64s, UInt8s
 from index.batches import VectorBatch
 
 SAMPLE_ROWS: Final = 24
 """Rows by which the costs of a search are judged."""
 
+METHODS: Final = ("scan", "probe")
+"""How queries are answered; the column `METHOD` of `BatchHits.work` numbers them."""
+SCAN, PROBE = range(len(METHODS))
+
+METHOD, BANDS, DEPTH, CANDIDATES, SCORED, BEAM = range(6)
+"""Columns of `BatchHits.work`."""
+
 Pairs = tuple[Int64s, Int64s, Float64s]
 """Rows a < b of each pair, and their scores."""
+
+_NONE_WIDER: Final[Mapping[int, tuple[Int64s, Float64s]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,151 @@ class RowHits:
     rows: Int64s
     scores: Float64s
     explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchHits(Sequence[RowHits]):
+    """Hits of m queries as arrays; a `RowHits` is made when it is asked for.
+
+    Attributes
+    ----------
+    rows : (m, k) int64
+        The first ``sizes`` of each line count: falling scores, equal scores by rising row.
+    scores : (m, k) float64
+    sizes : (m,) int64
+    work : (m, 6) int64
+        What each query cost: its method's number in `METHODS`, then what `Explanation` calls
+        bands, depth, candidates, scored and beam.
+    expected_recall : (m,) float64
+    wider : mapping of int to (rows, scores)
+        All hits of those queries that have more than k because they tie with the last one
+        wanted; their lines hold the first k.
+    """
+
+    rows: Int64s
+    scores: Float64s
+    sizes: Int64s
+    work: Int64s
+    expected_recall: Float64s
+    wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=lambda: _NONE_WIDER)
+
+    @classmethod
+    def found(  # noqa: PLR0913 (a column each)
+        cls,
+        method: int,
+        rows: Int64s,
+        scores: Float64s,
+        sizes: Int64s,
+        *,
+        expected_recall: Float64s | float,
+        bands: Int64s | int = 0,
+        depth: Int64s | int = 0,
+        candidates: Int64s | int = 0,
+        scored: Int64s | int = 0,
+        beam: Int64s | int = 0,
+        wider: Mapping[int, tuple[Int64s, Float64s]] | None = None,
+    ) -> BatchHits:
+        """Return hits that were all found by one method; a number stands for m equal ones.
+
+        Parameters
+        ----------
+        method : int
+            `SCAN` or another of the numbers of `METHODS`.
+        rows, scores, sizes, wider : see the class
+        expected_recall : (m,) float64 or float
+        bands, depth, candidates, scored, beam : (m,) int64 or int
+            See `Explanation`.
+        """
+        m = len(sizes)
+        work = np.empty((m, 6), np.int64)
+        columns = work.T
+        for column, values in enumerate((method, bands, depth, candidates, scored, beam)):
+            columns[column] = values
+        recall = np.empty(m, np.float64)
+        recall[:] = expected_recall
+        return cls(rows, scores, sizes, work, recall, wider or _NONE_WIDER)
+
+    @classmethod
+    def none(cls) -> BatchHits:
+        """Return the hits of no queries."""
+        return cls(
+            np.empty((0, 0), np.int64), np.empty((0, 0), np.float64), np.empty(0, np.int64),
+            np.empty((0, 6), np.int64), np.empty(0, np.float64),
+        )  # fmt: skip
+
+    @classmethod
+    def merged(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
+        """Return hits of several batches in one order.
+
+        Parameters
+        ----------
+        parts : sequence of (places, hits)
+            Places of the hits in the whole: each of 0 … m-1 in just one part.
+        """
+        m = sum(len(places) for places, _ in parts)
+        width = max((hits.rows.shape[1] for _, hits in parts), default=0)
+        wider: dict[int, tuple[Int64s, Float64s]] = {}
+        whole = cls(
+            np.zeros((m, width), np.int64), np.zeros((m, width), np.float64),
+            np.empty(m, np.int64), np.empty((m, 6), np.int64), np.empty(m, np.float64), wider,
+        )  # fmt: skip
+        for places, hits in parts:
+            k = hits.rows.shape[1]
+            whole.rows[places, :k] = hits.rows
+            whole.scores[places, :k] = hits.scores
+            whole.sizes[places] = hits.sizes
+            whole.work[places] = hits.work
+            whole.expected_recall[places] = hits.expected_recall
+            wider.update((int(places[i]), both) for i, both in hits.wider.items())
+        return whole
+
+    def some(self, chosen: AnyArray) -> BatchHits:
+        """Return the hits of some queries, by their numbers."""
+        wider = (
+            {place: self.wider[i] for place, i in enumerate(chosen.tolist()) if i in self.wider}
+            if self.wider
+            else _NONE_WIDER
+        )
+        return BatchHits(
+            self.rows[chosen], self.scores[chosen], self.sizes[chosen], self.work[chosen],
+            self.expected_recall[chosen], wider,
+        )  # fmt: skip
+
+    def hits(self, number: int) -> tuple[Int64s, Float64s]:
+        """Return rows and scores of one query."""
+        if number in self.wider:
+            return self.wider[number]
+        size = self.sizes[number]
+        return self.rows[number, :size], self.scores[number, :size]
+
+    def explanation(self, number: int) -> Explanation:
+        """Return what one query cost."""
+        method, bands, depth, candidates, scored, beam = self.work[number].tolist()
+        promised = float(self.expected_recall[number])
+        return Explanation(METHODS[method], bands, depth, candidates, scored, beam, promised)
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[RowHits]:
+        """Yield the hits of each query."""
+        return (self[number] for number in range(len(self)))
+
+    @overload
+    def __getitem__(self, number: int) -> RowHits: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> BatchHits: ...
+
+    def __getitem__(self, number: int | slice) -> RowHits | BatchHits:
+        """Return the hits of one query, or of a run of them."""
+        if isinstance(number, slice):
+            return self.some(np.arange(len(self))[number])
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        number %= len(self)
+        return RowHits(*self.hits(number), self.explanation(number))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ pushed across the limit are then scored in float64, so the answer is that of exa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from index.arrays import Float32s, Float64s, Int64s
 from index.batches import VectorBatch
-from index.hits import Explanation, RowHits, RowView
+from index.hits import SCAN, BatchHits, RowView
 from index.inverted import InvertedIndex
 from index.kernels.gmm_dense import collect_dense, exact_dense, scan_dense
 from index.kernels.gmm_sparse import (
@@ -25,6 +26,7 @@ from index.kernels.gmm_sparse import (
     spread_size,
 )
 from index.kernels.postings import scan_postings, shared_postings
+from index.kernels.settle import settle
 from index.parallel import Workers
 from index.params import SearchParams
 
@@ -42,7 +44,7 @@ def scan(
     skip: Int64s,
     inverted: InvertedIndex,
     workers: Workers,
-) -> list[RowHits]:
+) -> BatchHits:
     """Return the exact hits of every query.
 
     Parameters
@@ -57,25 +59,61 @@ def scan(
         Of sparse rows; empty for dense ones.
     workers : Workers
     """
+    vectors, m = view.vectors, len(queries)
     scanner = Scanner(view, inverted, params.min_score)
     kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
-    heaps = _ranked(scanner, queries, skip, kept, workers)
-    explanation = Explanation(
-        method="scan", bands=0, depth=0, candidates=view.permitted_count,
-        scored=view.permitted_count, beam=0, expected_recall=1.0,
+    slack = 2 * tolerance(vectors, queries)
+    rows, scores = np.empty((m, kept), np.int64), np.empty((m, kept), np.float64)
+    sizes, bounds = np.empty(m, np.int64), np.empty(m, np.float32)
+    incomplete: list[int] = []
+
+    def finish(some: VectorBatch, part: slice, heaps: list[_Heaps]) -> None:
+        ranked = heaps[0] if len(heaps) == 1 else _Heaps.beside(heaps)
+        incomplete.append(
+            settle(
+                some.dense, some.indptr, some.slots, some.values, vectors.dense, vectors.indptr,
+                vectors.slots, vectors.values, ranked.scores, ranked.rows,
+                ranked.sizes.reshape(-1, len(heaps)), view.permitted_count, params.limit,
+                float(params.min_score), np.float32(slack), rows[part], scores[part], sizes[part],
+                bounds[part],
+            )
+        )  # fmt: skip
+
+    if vectors.form == "dense" and len(vectors) > 0 and m < workers.threads:
+        heaps: list[_Heaps] = []
+
+        def scan_rows(first: int, last: int) -> None:
+            ours = _Heaps.empty(m, kept)
+            scanner.offer(queries, skip, first, last, ours)
+            heaps.append(ours)
+
+        least = _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
+        workers.split(len(vectors), scan_rows, least=least)
+        finish(queries, slice(0, m), heaps)
+    else:
+
+        def scan_queries(first: int, last: int) -> None:
+            some = queries if last - first == m else queries[first:last]
+            ours = _Heaps.empty(last - first, kept)
+            scanner.offer(some, skip[first:last], 0, len(vectors), ours)
+            finish(some, slice(first, last), [ours])
+
+        workers.split(m, scan_queries)
+
+    wider = {}
+    if any(incomplete):
+        for i in np.flatnonzero(bounds < np.inf).tolist():
+            query = queries[i : i + 1]
+            near = scanner.collect(query, int(skip[i]), float(bounds[i]))
+            found, exact = rescored(vectors, query, near, params)
+            sizes[i] = size = min(kept, len(found))
+            rows[i, :size], scores[i, :size] = found[:size], exact[:size]
+            if len(found) > kept:
+                wider[i] = found, exact
+    return BatchHits.found(
+        SCAN, rows, scores, sizes, expected_recall=1.0, candidates=view.permitted_count,
+        scored=view.permitted_count, wider=wider,
     )  # fmt: skip
-    results = []
-    for m, (scores, rows) in enumerate(heaps):
-        query = queries[m : m + 1]
-        near = rows
-        if len(rows) > params.limit:
-            slack = 2 * tolerance(view.vectors, query)
-            bound = scores[params.limit - 1] - slack
-            if len(rows) == kept < view.permitted_count and scores[-1] >= bound:
-                near = scanner.collect(query, int(skip[m]), bound)
-        hits, exact = rescored(view.vectors, query, near, params)
-        results.append(RowHits(hits, exact, explanation))
-    return results
 
 
 def rescored(
@@ -111,33 +149,6 @@ def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
     return 2.0 * (longest + 8) * _EPSILON
 
 
-def _ranked(
-    scanner: Scanner, queries: VectorBatch, skip: Int64s, kept: int, workers: Workers
-) -> list[tuple[Float32s, Int64s]]:
-    """Return for each query its best ``kept`` rows by float32 score, best first."""
-    m, n = len(queries), len(scanner.vectors)
-    parts: list[_Heaps] = []
-
-    if scanner.vectors.form == "dense" and n > 0 and m < workers.threads:
-
-        def scan_rows(first: int, last: int) -> None:
-            heaps = _Heaps.empty(m, kept)
-            parts.append(heaps)
-            scanner.offer(queries, skip, first, last, heaps)
-
-        width = scanner.vectors.dense.shape[1]
-        workers.split(n, scan_rows, least=_FLOATS_A_THREAD // max(1, m * width))
-        return [_merge(parts, i) for i in range(m)]
-
-    heaps = _Heaps.empty(m, kept)
-
-    def scan_queries(first: int, last: int) -> None:
-        scanner.offer(queries[first:last], skip[first:last], 0, n, heaps.part(first, last))
-
-    workers.split(m, scan_queries)
-    return [_merge([heaps], i) for i in range(m)]
-
-
 @dataclass(frozen=True, slots=True)
 class _Heaps:
     """The best rows so far of m queries, as `kernels.heap` keeps them.
@@ -159,16 +170,14 @@ class _Heaps:
             np.empty((m, kept), np.float32), np.empty((m, kept), np.int64), np.zeros(m, np.int64)
         )
 
-    def part(self, first: int, last: int) -> _Heaps:
-        """Return the heaps of some of the queries, sharing memory."""
-        return _Heaps(self.scores[first:last], self.rows[first:last], self.sizes[first:last])
-
-
-def _merge(parts: list[_Heaps], query: int) -> tuple[Float32s, Int64s]:
-    scores = np.concatenate([part.scores[query, : part.sizes[query]] for part in parts])
-    rows = np.concatenate([part.rows[query, : part.sizes[query]] for part in parts])
-    order = np.lexsort((rows, -scores))[: parts[0].scores.shape[1]]
-    return scores[order], rows[order]
+    @classmethod
+    def beside(cls, parts: Sequence[_Heaps]) -> _Heaps:
+        """Return heaps of the same queries side by side; one size a query and part."""
+        return cls(
+            np.concatenate([part.scores for part in parts], axis=1),
+            np.concatenate([part.rows for part in parts], axis=1),
+            np.stack([part.sizes for part in parts], axis=1),
+        )
 
 
 class Scanner:

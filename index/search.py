@@ -12,7 +12,7 @@ from index.arrays import Float64s, Int64s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch
 from index.costs import hash_nanoseconds, row_nanoseconds, scan_nanoseconds
-from index.hits import Explanation, LiveSample, RowHits, RowView
+from index.hits import PROBE, BatchHits, LiveSample, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
 from index.parallel import Workers
@@ -80,7 +80,7 @@ class TableSearch:
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
-    ) -> list[RowHits]:
+    ) -> BatchHits:
         """Return the hits of every query, at the recall asked for in the mean.
 
         Parameters
@@ -91,33 +91,37 @@ class TableSearch:
         skip : (m,) int64
             A row that a query must not return, or -1.
         """
-        results: list[RowHits | None] = [None] * len(queries)
-        if not results:
-            return []
+        m = len(queries)
+        if m == 0:
+            return BatchHits.none()
+        if params.recall >= 1 or view.permitted_count <= params.limit:
+            return self._scan(view, queries, params, skip)
         if view.sample is None and queries.form == "sparse":
             view = replace(view, sample=LiveSample.of(view.permitted))
-        if params.recall < 1 and view.permitted_count > params.limit:
-            scan_cost = scan_nanoseconds(view, queries)
-            worth = hash_nanoseconds(queries, self.plan) <= _HASHING * scan_cost
-            limits = _PROBING[queries.form] * (scan_cost - _BESIDE)
-            if worth.all():
-                results = self._answers(view, queries, params, skip, limits)
-            elif worth.any():
-                chosen = np.flatnonzero(worth)
-                found = self._answers(view, queries[chosen], params, skip[chosen], limits[chosen])
-                for m, hits in zip(chosen.tolist(), found, strict=True):
-                    results[m] = hits
-        found_all = [hits for hits in results if hits is not None]
-        if len(found_all) < len(results):
-            left = np.array([m for m, hits in enumerate(results) if hits is None], np.int64)
-            scanned = scan(
-                view, _some(queries, left), params,
-                skip=skip[left], inverted=self.inverted, workers=self.workers,
-            )  # fmt: skip
-            for m, hits in zip(left.tolist(), scanned, strict=True):
-                results[m] = hits
-            found_all = [hits for hits in results if hits is not None]
-        return found_all
+        scan_cost = scan_nanoseconds(view, queries)
+        chosen = np.flatnonzero(hash_nanoseconds(queries, self.plan) <= _HASHING * scan_cost)
+        if len(chosen) == 0:
+            return self._scan(view, queries, params, skip)
+        limits = _PROBING[queries.form] * (scan_cost - _BESIDE)
+        if len(chosen) == m:
+            found, answered = self._answers(view, queries, params, skip, limits)
+        else:
+            found, answered = self._answers(
+                view, queries[chosen], params, skip[chosen], limits[chosen]
+            )
+        if len(answered) == m:
+            return found
+        if len(answered) == 0:
+            return self._scan(view, queries, params, skip)
+        places = chosen[answered]
+        left = np.delete(np.arange(m), places)
+        scanned = self._scan(view, queries[left], params, skip[left])
+        return BatchHits.merged([(places, found.some(answered)), (left, scanned)])
+
+    def _scan(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
+    ) -> BatchHits:
+        return scan(view, queries, params, skip=skip, inverted=self.inverted, workers=self.workers)
 
     def _probe(
         self,
@@ -155,8 +159,8 @@ class TableSearch:
         params: SearchParams,
         skip: Int64s,
         cost_limits: Float64s,
-    ) -> list[RowHits | None]:
-        """Return each query's hits, None where a scan must answer."""
+    ) -> tuple[BatchHits, Int64s]:
+        """Return hits, and the numbers of the queries they answer; a scan must do the others."""
         plan = self.plan
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.
         limits = cost_limits if plan.prefix else np.full(len(queries), np.inf)
@@ -166,21 +170,12 @@ class TableSearch:
             slack=2 * tolerance(view.vectors, queries),
         )  # fmt: skip
         found = self._probe(view, queries, params.limit, rule, skip, limits)
-        settles = not plan.prefix and params.guarantee == "measured"
-        results: list[RowHits | None] = []
-        for i, count in enumerate(found.counters.tolist()):
-            if not (count[ANSWERED] or settles):
-                results.append(None)
-                continue
-            size = found.sizes[i]
-            explanation = Explanation(
-                method="probe", bands=count[TABLES], depth=count[DEPTH],
-                candidates=count[CANDIDATES], scored=count[SCORED], beam=0,
-                expected_recall=float(found.recall[i]),
-            )  # fmt: skip
-            results.append(RowHits(found.rows[i, :size], found.scores[i, :size], explanation))
-        return results
-
-
-def _some(queries: VectorBatch, chosen: Int64s) -> VectorBatch:
-    return queries if len(chosen) == len(queries) else queries[chosen]
+        counters = found.counters.T
+        hits = BatchHits.found(
+            PROBE, found.rows, found.scores, found.sizes, expected_recall=found.recall,
+            bands=counters[TABLES], depth=counters[DEPTH], candidates=counters[CANDIDATES],
+            scored=counters[SCORED],
+        )  # fmt: skip
+        if not plan.prefix and params.guarantee == "measured":
+            return hits, np.arange(len(queries))
+        return hits, np.flatnonzero(counters[ANSWERED])
