@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from index.errors import (
 )
 from index.hashing import ALGORITHM_VERSION
 from index.params import CollectionConfig
-from index.store import Durability, Identity, Store
+from index.schema import Identity
+from index.store import Durability, Store
 from index.stored import StoredCollection
 
 Progress = Callable[[str, int, int], None]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +142,15 @@ class Catalog:
         try:
             collection = StoredCollection(store, _config_of(store), threads=self._threads)
             collection.load(lambda count: report(store.name, count))
-        except StoreError as error:
+        except BaseException as error:
             store.close()
-            return error
-        except BaseException:
-            store.close()
-            raise
+            if isinstance(error, StoreError):
+                return error
+            if isinstance(error, _Closing) or not isinstance(error, Exception):
+                raise
+            # Whatever else is wrong with one collection, the others are to be had.
+            _log.exception("collection %r could not be loaded", store.name)
+            return DamagedFile(store.name, f"it could not be loaded ({error!r})")
         return collection
 
     @property
@@ -226,6 +233,8 @@ class Catalog:
         Raises
         ------
         CollectionNotFound, CollectionLoading
+        DamagedFile
+            What is in the place of its file cannot be removed.
         """
         with self._changing:
             if name not in self._found:
@@ -233,9 +242,14 @@ class Catalog:
             found = self._found[name]
             if found is None:
                 raise CollectionLoading(name)
+            if self._directory.file(name).is_dir():
+                raise DamagedFile(name, "a folder is in its place")
             if isinstance(found, StoredCollection):
-                found.close()
-            self._directory.remove(name)
+                found.close(dropped=True)
+            try:
+                self._directory.remove(name)
+            except OSError as error:
+                raise DamagedFile(name, f"it cannot be removed ({error})") from error
             del self._found[name]
 
     def close(self) -> None:

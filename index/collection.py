@@ -8,13 +8,14 @@ which they were put, the order of the keys they come with; an update gives its i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, with_room
-from index.backends import make_backend
+from index.backends import Saved, make_backend
 from index.columns import Columns
 from index.hits import LiveSample, Pairs, RowHits, RowView
 from index.items import Encoded, Hit, QueryResult, View
@@ -31,6 +32,16 @@ COMPACTION_ROWS: Final = 4096
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Items as they are stored, with distinct ids and rising keys."""
+
+    ids: Sequence[str]
+    payloads: Sequence[bytes | None]
+    encoded: Encoded
+    keys: Sequence[int]
 
 
 class Collection:
@@ -84,9 +95,30 @@ class Collection:
 
     # Writing: one thread at a time.
 
-    def reserve(self, count: int) -> None:
-        """Make room for so many rows in all."""
+    def load(self, pieces: Iterable[Loaded], count: int, saved: Callable[[Int64s], Saved]) -> None:
+        """Take stored items into an empty collection; their index is made once, at the end.
+
+        Parameters
+        ----------
+        pieces : iterable of Loaded
+        count : int
+            How many items there are in all; memory is reserved for so many.
+        saved : callable
+            Is told the (n,) keys, and returns what was kept of an earlier index of the rows.
+        """
         self._rows.reserve(count)
+        codes = np.empty((count, self.backend.code_width), np.uint64)
+        for piece in pieces:
+            before, n = len(self._rows), len(self._rows) + len(piece.ids)
+            codes = with_room(codes, before, n)
+            codes[before:n] = piece.encoded.codes
+            self._append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
+        n = len(self._rows)
+        state = self.backend.restored(self._rows.view(), codes[:n], saved(self._keys[:n]))
+        row_of = dict(zip(self._ids, range(n), strict=True))
+        with self._names:
+            self._row_of = row_of
+            self.view = self._view(state, n, self.view.version + 1)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
@@ -119,17 +151,10 @@ class Collection:
         replaced : sequence of int
         """
         before, n = len(self._rows), len(self._rows) + len(ids)
-        self._rows.append(encoded.vectors)
-        self._ids.extend(ids)
-        self._payloads.extend(payloads)
-        self._text_bytes += _text_bytes(ids, payloads)
-        self._keys = with_room(self._keys, before, n)
-        self._keys[before:n] = keys
-        self._alive = with_room(self._alive, before, n)
         if replaced:
             self._alive = self._alive.copy()  # readers hold the old one
             self._alive[list(replaced)] = 0
-        self._alive[before:n] = 1
+        self._append(ids, payloads, encoded.vectors, keys)
         state = self.backend.extend(self.view.state, self._rows.view(), encoded.codes)
         view = self._view(state, self.view.count + len(ids) - len(replaced), self.view.version + 1)
         found = dict(zip(ids, range(before, n), strict=True))
@@ -137,6 +162,23 @@ class Collection:
             self._row_of.update(found)
             self.view = view
         self._compact_if_due()
+
+    def _append(
+        self,
+        ids: Sequence[str],
+        payloads: Sequence[bytes | None],
+        vectors: VectorBatch,
+        keys: range | Sequence[int],
+    ) -> None:
+        before, n = len(self._rows), len(self._rows) + len(ids)
+        self._rows.append(vectors)
+        self._ids.extend(ids)
+        self._payloads.extend(payloads)
+        self._text_bytes += _text_bytes(ids, payloads)
+        self._keys = with_room(self._keys, before, n)
+        self._keys[before:n] = keys
+        self._alive = with_room(self._alive, before, n)
+        self._alive[before:n] = 1
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""

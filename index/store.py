@@ -16,39 +16,21 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import orjson
-from sqlite_utils import Database, Migrations
 
 from index.directory import bytes_of
-from index.errors import (
-    CollectionNotFound,
-    DamagedFile,
-    DirectoryLocked,
-    DiskFull,
-    IncompatibleFile,
-)
+from index.errors import CollectionNotFound, DamagedFile, DirectoryLocked, DiskFull
+from index.schema import Identity, check_mark, create_tables, identity_of, mark
 
 Durability = Literal["full", "normal"]
 
-FORMAT_VERSION: Final = 1
 CHUNK_BYTES: Final = 1 << 24
 """About this much is read at a time."""
 
-_APPLICATION_ID: Final = 0x47435753
-_PAGE_SIZE: Final = 8192
 _LOG_BYTES: Final = 1 << 26
 """The log is cut back to this size when a large transaction has grown it."""
 _BUSY_SECONDS: Final = 30.0
 _MOST_ROWS_PER_CHUNK: Final = 1 << 14
 
-_CREATE_ITEMS: Final = """
-CREATE TABLE items (
-    key INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    vector BLOB NOT NULL,
-    codes BLOB NOT NULL,
-    payload TEXT
-) STRICT
-"""
 _DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
 _COUNT: Final = "SELECT count(*) FROM items"
 _LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'items'"
@@ -56,6 +38,12 @@ _READ_ALL: Final = "SELECT key, id, vector, codes, CAST(payload AS BLOB) FROM it
 _READ_PAGE: Final = """
 SELECT key, id, vector, CAST(payload AS BLOB) FROM items WHERE key > ? ORDER BY key LIMIT ?
 """
+_READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
+_WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
+_DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
+_READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
+_WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
+_DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
 
 # Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
 # each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
@@ -71,33 +59,6 @@ _READS: Final = {
     f"({', '.join(repeat('?', rows))})"
     for rows in _ROWS_PER_STATEMENT
 }
-
-MIGRATIONS: Final = ("0001_items",)
-"""Names of all changes of format there have been, in order; a file records those made to it."""
-
-_migrations = Migrations("collection")
-
-
-@_migrations(name=MIGRATIONS[0])
-def _create_tables(database: Database) -> None:
-    database.table("meta").create({"name": str, "value": str}, pk="name", strict=True)
-    database.execute(_CREATE_ITEMS)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What must stay as it is for stored codes to be comparable.
-
-    Attributes
-    ----------
-    config : dict
-        JSON-able.
-    algorithm_version : int
-        Of the hash the codes come from.
-    """
-
-    config: dict[str, Any]
-    algorithm_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,28 +128,14 @@ class Store:
             except BaseException:
                 self._writer.close()
                 raise
+        self._keeper: sqlite3.Connection | None = None
         self._reading = threading.Lock()
         self._closed = False
 
     def _prepare(self, durability: Durability) -> None:
-        found = self._writer.execute("PRAGMA application_id").fetchone()[0]
-        if found != _APPLICATION_ID:
-            raise DamagedFile(self.name, "it is not a collection's file")
+        check_mark(self._writer, self.name)
         _set_up(self._writer, durability)
-        database = Database(self._writer, execute_plugins=False)
-        try:
-            unknown = [m.name for m in _migrations.applied(database) if m.name not in MIGRATIONS]
-            if unknown:
-                raise IncompatibleFile(self.name, f"one of {MIGRATIONS}", f"a later {unknown}")
-            if _migrations.pending(database):
-                _migrations.apply(database)
-            meta = {row["name"]: row["value"] for row in database.table("meta").rows}
-            self.identity = Identity(orjson.loads(meta["config"]), int(meta["algorithm_version"]))
-            version = int(meta["format_version"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise DamagedFile(self.name, f"its description is unreadable ({error})") from error
-        if version != FORMAT_VERSION:
-            raise IncompatibleFile(self.name, f"format {FORMAT_VERSION}", f"format {version}")
+        self.identity = identity_of(self._writer, self.name)
         row = self._writer.execute(_LAST_KEY).fetchone()
         self._next_key = 1 if row is None else int(row[0]) + 1
 
@@ -203,19 +150,9 @@ class Store:
         with _sql_errors(name, path):
             connection = _connect(path, mode="rwc")
             try:
-                connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
-                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                mark(connection)
                 _set_up(connection, "full")
-                database = Database(connection, execute_plugins=False)
-                _migrations.apply(database)
-                meta = {
-                    "format_version": str(FORMAT_VERSION),
-                    "algorithm_version": str(identity.algorithm_version),
-                    "config": orjson.dumps(identity.config).decode(),
-                }
-                database.table("meta").insert_all(
-                    {"name": key, "value": value} for key, value in meta.items()
-                )
+                create_tables(connection, identity)
             finally:
                 connection.close()
 
@@ -283,6 +220,53 @@ class Store:
                 return
             yield Chunk(*zip(*rows, strict=True))
 
+    def links(self) -> list[tuple[int, bytes]]:
+        """Return all parts of links there are, by number (`index.links`).
+
+        Raises
+        ------
+        DamagedFile
+        """
+        return self._read(_READ_LINKS, ())
+
+    def write_links(self, part: int, data: bytes | None) -> None:
+        """Replace a part of links, None to remove it; the disk is not waited for.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        if data is None:
+            self._keep(_DELETE_LINKS, (part,))
+        else:
+            self._keep(_WRITE_LINKS, (part, data))
+
+    def notes(self) -> str | None:
+        """Return what `write_notes` was told last, None when there is nothing."""
+        rows = self._read(_READ_NOTES, ())
+        return rows[0][0] if rows else None
+
+    def write_notes(self, notes: str | None) -> None:
+        """Replace the notes, None to remove them; the disk is not waited for.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        if notes is None:
+            self._keep(_DELETE_NOTES, ())
+        else:
+            self._keep(_WRITE_NOTES, (notes,))
+
+    def _keep(self, sql: str, parameters: Sequence[Any]) -> None:
+        """Make a transaction of one statement, on the disk with the next that is waited for."""
+        with _sql_errors(self.name, self.path):
+            if self._keeper is None:
+                # `write` goes on through the other connection, which waits for the disk.
+                self._keeper = _connect(self.path)
+                _set_up(self._keeper, "normal")
+            self._keeper.execute(sql, parameters)
+
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the rows of those ids that there are, by id."""
         found: dict[str, Record] = {}
@@ -300,6 +284,8 @@ class Store:
         with self._reading:
             self._closed = True
             self._reader.close()
+        if self._keeper is not None:
+            self._keeper.close()
         with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
             self._writer.close()
 

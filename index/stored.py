@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from index.arrays import UInt16s
 from index.backends import GcwsBackend
-from index.collection import Collection
+from index.checkpoints import Checkpoints
+from index.collection import Collection, Loaded
 from index.errors import (
     BackendNotFound,
     DamagedFile,
@@ -23,7 +24,8 @@ from index.errors import (
 from index.hashing import ALGORITHM_VERSION, Signatures
 from index.items import Encoded, Hit, ItemBatch, QueryResult
 from index.params import CollectionConfig, Encoding, SearchParams
-from index.store import FORMAT_VERSION, Chunk, Store
+from index.schema import FORMAT_VERSION
+from index.store import Chunk, Store
 from index.vectors import RawBatch
 from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blobs
 
@@ -114,6 +116,7 @@ class StoredCollection:
         self._store = store
         self._memory = Collection(config, threads=threads)
         self._writer = Writer(store, self._memory)
+        self._checkpoints = Checkpoints(store, self._memory, self._writer)
         self.space = self._memory.space
 
     def __len__(self) -> int:
@@ -134,13 +137,16 @@ class StoredCollection:
         ------
         DamagedFile
         """
-        self._memory.reserve(len(self._store))
+        self._memory.load(self._loaded(progress), len(self._store), self._checkpoints.read)
+        self._checkpoints.loaded()
+
+    def _loaded(self, progress: Callable[[int], None] | None) -> Iterator[Loaded]:
         for chunk in self._store.chunks():
             try:
                 encoded = self._decode(chunk)
             except (ValueError, InvalidInput) as error:
                 raise DamagedFile(self.name, f"rows from {chunk.keys[0]}: {error}") from error
-            self._memory.put(chunk.ids, chunk.payloads, encoded, keys=chunk.keys)
+            yield Loaded(chunk.ids, chunk.payloads, encoded, chunk.keys)
             if progress is not None:
                 progress(len(chunk.ids))
 
@@ -170,6 +176,7 @@ class StoredCollection:
         """
         write = Put.of(items, mode, self._memory)
         self._writer.make(write)
+        self._checkpoints.start_if_due()
         return write.result
 
     def delete(self, ids: Sequence[str]) -> int:
@@ -186,9 +193,16 @@ class StoredCollection:
         self._writer.make(write)
         return write.deleted
 
-    def close(self) -> None:
-        """Finish the write being made, refuse others, and close the file."""
-        self._writer.close()
+    def close(self, *, dropped: bool = False) -> None:
+        """Finish the write being made, refuse others, and close the file.
+
+        Parameters
+        ----------
+        dropped : bool
+            Whether the file is about to be removed, and nothing more need be written.
+        """
+        self._checkpoints.stop()
+        self._writer.close(None if dropped else self._checkpoints.finish)
 
     # Reading
 

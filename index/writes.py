@@ -246,11 +246,36 @@ class Writer:
         if waiting.error is not None:
             raise waiting.error
 
-    def close(self) -> None:
-        """Wait for the change being made, refuse others, and close the store."""
+    def between(self, work: Callable[[], None]) -> bool:
+        """Do some short work while no change is being made; no more once none are taken.
+
+        Returns
+        -------
+        bool
+            Whether it was done.
+        """
         with self._lock:
+            if self._refusal is None:
+                work()
+                return True
+        return False
+
+    def close(self, last: Callable[[], None] | None = None) -> None:
+        """Wait for the change being made, refuse others, do some last work, close the store.
+
+        Parameters
+        ----------
+        last : callable or None
+            Left out where a write was broken off, or this has been called before.
+        """
+        with self._lock:
+            sound = self._refusal is None
             self._refusal = partial(CollectionNotFound, self._store.name)
-            self._store.close()
+            try:
+                if sound and last is not None:
+                    last()
+            finally:
+                self._store.close()
 
     def _group(self) -> list[_Waiting]:
         """Take changes that one commit can hold off the queue."""

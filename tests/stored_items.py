@@ -1,6 +1,6 @@
 """Items that are easily told apart, and what a collection that holds them shows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from index.writes import WriteResult
 
 DIM = 4
 SQUARED = Transform(power=2.0)
+
+Make = Callable[..., StoredCollection]
+"""Makes the collection "things", of a given backend and transform."""
 
 
 def vector(x: float) -> list[float]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from index.backends.exact import ExactBackend
 from index.backends.gcws import GcwsBackend
-from index.backends.protocol import Backend
+from index.backends.protocol import Backend, Saved
 from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams
 
-__all__ = ["ExactBackend", "GcwsBackend", "make_backend"]
+__all__ = ["ExactBackend", "GcwsBackend", "Saved", "make_backend"]
 
 
 def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Backend[Any]:

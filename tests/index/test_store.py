@@ -13,7 +13,8 @@ from index.errors import (
     DiskFull,
     IncompatibleFile,
 )
-from index.store import CHUNK_BYTES, Change, Identity, Record, Rows, Store
+from index.schema import MIGRATIONS, Identity
+from index.store import CHUNK_BYTES, Change, Record, Rows, Store
 
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
 
@@ -75,7 +76,9 @@ def test_the_schema_is_what_it_says(path: Path) -> None:
             "key": int, "id": str, "vector": bytes, "codes": bytes, "payload": str,
         }  # fmt: skip
         assert database.table("items").strict
-        assert [row["name"] for row in database.table("_sqlite_migrations").rows] == ["0001_items"]
+        assert database.table("links").columns_dict == {"part": int, "data": bytes}
+        applied = [row["name"] for row in database.table("_sqlite_migrations").rows]
+        assert tuple(applied) == MIGRATIONS
 
 
 def test_what_was_written_is_read_back_in_order(path: Path, store: Store) -> None:
@@ -260,8 +263,8 @@ def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE meta SET value = '2' WHERE name = 'format_version'",
-        "UPDATE _sqlite_migrations SET name = '0002_later'",
+        "UPDATE meta SET value = '3' WHERE name = 'format_version'",
+        "UPDATE _sqlite_migrations SET name = '0003_later' WHERE name = '0002_links'",
     ],
 )
 def test_a_later_format_is_refused(path: Path, sql: str) -> None:

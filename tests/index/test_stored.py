@@ -1,8 +1,5 @@
 """Collections in memory and on the disk at once: what is written is in both or in neither."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,9 +16,7 @@ from index.filters import parse_filter
 from index.hashing import Signatures
 from index.items import ItemBatch
 from index.params import (
-    BackendParams,
     CollectionConfig,
-    ExactParams,
     GcwsParams,
     SearchParams,
     Transform,
@@ -29,37 +24,7 @@ from index.params import (
 from index.stored import StoredCollection, StoredItem
 from index.vectors import SparseVector
 from index.writes import WriteResult
-from tests.stored_items import DIM, SQUARED, batch, held, holding, ids_of, put, vector
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog.open(tmp_path, threads=1)
-    opened.load()
-    yield opened
-    opened.close()
-
-
-Make = Callable[..., StoredCollection]
-
-
-@pytest.fixture
-def make(catalog: Catalog) -> Make:
-    def make(
-        *, backend: BackendParams | None = None, transform: Transform | None = None
-    ) -> StoredCollection:
-        config = CollectionConfig(
-            dim=DIM, backend=backend or ExactParams(), transform=transform or Transform()
-        )
-        return catalog.create("things", config)[0]
-
-    return make
-
-
-@pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
-def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
-    return make(transform=request.param)
-
+from tests.stored_items import DIM, SQUARED, Make, batch, held, holding, ids_of, put, vector
 
 # Writing
 

@@ -4,7 +4,7 @@ import resource
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +20,12 @@ from index.errors import (
 )
 from index.filters import parse_filter
 from index.params import (
-    BackendParams,
-    CollectionConfig,
-    ExactParams,
     GcwsParams,
     SearchParams,
-    Transform,
 )
 from index.stored import StoredCollection
 from index.writes import GROUP_ROWS, WriteResult
-from tests.stored_items import DIM, SQUARED, held, holding, ids_of, put, reopened, vector
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog.open(tmp_path, threads=1)
-    opened.load()
-    yield opened
-    opened.close()
-
-
-Make = Callable[..., StoredCollection]
-
-
-@pytest.fixture
-def make(catalog: Catalog) -> Make:
-    def make(
-        *, backend: BackendParams | None = None, transform: Transform | None = None
-    ) -> StoredCollection:
-        config = CollectionConfig(
-            dim=DIM, backend=backend or ExactParams(), transform=transform or Transform()
-        )
-        return catalog.create("things", config)[0]
-
-    return make
-
-
-@pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
-def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
-    return make(transform=request.param)
-
+from tests.stored_items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
 
 # Failing
 

@@ -1,0 +1,119 @@
+"""What a collection's file is: tables, format, and what it says of itself.
+
+::
+
+    items    a row an item
+    links    parts of what an index keeps beside the items' codes (`index.links`)
+    meta     name and value: format_version, algorithm_version, config, notes of the index
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from sqlite_utils import Database, Migrations
+
+from index.errors import DamagedFile, IncompatibleFile
+
+FORMAT_VERSION: Final = 2
+
+_APPLICATION_ID: Final = 0x47435753
+_PAGE_SIZE: Final = 8192
+
+_CREATE_ITEMS: Final = """
+CREATE TABLE items (
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    vector BLOB NOT NULL,
+    codes BLOB NOT NULL,
+    payload TEXT
+) STRICT
+"""
+_CREATE_LINKS: Final = "CREATE TABLE links (part INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT"
+_TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
+
+MIGRATIONS: Final = ("0001_items", "0002_links")
+"""Names of all changes of format there have been, in order; a file records those made to it."""
+
+_migrations = Migrations("collection")
+
+
+@_migrations(name=MIGRATIONS[0])
+def _create_tables(database: Database) -> None:
+    database.table("meta").create({"name": str, "value": str}, pk="name", strict=True)
+    database.execute(_CREATE_ITEMS)
+
+
+@_migrations(name=MIGRATIONS[1])
+def _create_links(database: Database) -> None:
+    database.execute(_CREATE_LINKS)
+    database.execute(_TO_FORMAT_2)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What must stay as it is for stored codes to be comparable.
+
+    Attributes
+    ----------
+    config : dict
+        JSON-able.
+    algorithm_version : int
+        Of the hash the codes come from.
+    """
+
+    config: dict[str, Any]
+    algorithm_version: int
+
+
+def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
+    """Make all tables in the file of `mark`, and let it say what it is."""
+    database = Database(connection, execute_plugins=False)
+    _migrations.apply(database)
+    meta = {
+        "format_version": str(FORMAT_VERSION),
+        "algorithm_version": str(identity.algorithm_version),
+        "config": orjson.dumps(identity.config).decode(),
+    }
+    database.table("meta").insert_all({"name": key, "value": value} for key, value in meta.items())
+
+
+def mark(connection: sqlite3.Connection) -> None:
+    """Make a new file known as a collection's; to be done before anything else."""
+    connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+
+
+def check_mark(connection: sqlite3.Connection, name: str) -> None:
+    """Raise DamagedFile unless `mark` has been there."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
+        raise DamagedFile(name, "it is not a collection's file")
+
+
+def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
+    """Return what a file says it is, after bringing one of an earlier format up to date.
+
+    Raises
+    ------
+    IncompatibleFile
+        Of a later format; nothing was changed.
+    DamagedFile
+    """
+    database = Database(connection, execute_plugins=False)
+    unknown = [m.name for m in _migrations.applied(database) if m.name not in MIGRATIONS]
+    if unknown:
+        raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"a later {unknown}")
+    try:
+        meta = {row["name"]: row["value"] for row in database.table("meta").rows}
+        identity = Identity(orjson.loads(meta["config"]), int(meta["algorithm_version"]))
+        version = int(meta["format_version"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise DamagedFile(name, f"its description is unreadable ({error})") from error
+    if not 1 <= version <= FORMAT_VERSION:
+        raise IncompatibleFile(name, f"format 1 to {FORMAT_VERSION}", f"format {version}")
+    if _migrations.pending(database):
+        _migrations.apply(database)
+    return identity

@@ -1,0 +1,37 @@
+"""A directory of collections, and one collection in it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from index.catalog import Catalog
+from index.params import BackendParams, CollectionConfig, ExactParams, Transform
+from index.stored import StoredCollection
+from tests.stored_items import DIM, SQUARED, Make
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog.open(tmp_path, threads=1)
+    opened.load()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def make(catalog: Catalog) -> Make:
+    def make(
+        *, backend: BackendParams | None = None, transform: Transform | None = None
+    ) -> StoredCollection:
+        config = CollectionConfig(
+            dim=DIM, backend=backend or ExactParams(), transform=transform or Transform()
+        )
+        return catalog.create("things", config)[0]
+
+    return make
+
+
+@pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
+def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
+    return make(transform=request.param)
