@@ -146,6 +146,35 @@ def test_pages_follow_the_keys(store: Store) -> None:
     assert [record.id for record in store.page(after=3, limit=9)] == ["d"]
 
 
+def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: Store) -> None:
+    assert store.links() == []
+    assert store.notes() is None
+    for part, data in ((3, b"c"), (1, b"a"), (2**40, b"\x00"), (1, b"b")):
+        store.write_links(part, data)
+    for notes in ("{}", '{"ä":1}'):
+        store.write_notes(notes)
+    put(store, ["x"])
+    store.close()
+    again = Store(path, "things")
+    assert again.links() == [(1, b"b"), (3, b"c"), (2**40, b"\x00")]
+    assert again.notes() == '{"ä":1}'
+    again.write_links(3, None)
+    again.write_links(4, None)
+    again.write_notes(None)
+    assert again.links() == [(1, b"b"), (2**40, b"\x00")]
+    assert again.notes() is None
+    assert again.identity == IDENTITY
+    assert keys_and_ids(again) == [(1, "x")]
+    again.close()
+
+
+def test_links_are_not_waited_for_and_items_are(store: Store) -> None:
+    store.write_links(1, b"a")
+    assert store._keeper is not None
+    for connection, expected in ((store._keeper, 1), (store._writer, 2)):
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == expected
+
+
 def test_large_rows_are_read_a_few_at_a_time(store: Store) -> None:
     size = CHUNK_BYTES // 3
     for i in range(7):

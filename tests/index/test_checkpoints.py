@@ -1,0 +1,444 @@
+"""What an index keeps: written between changes, found again, made anew where it is missing."""
+
+import logging
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from index import checkpoints as checkpoints_module
+from index import collection as collection_module
+from index.catalog import Catalog
+from index.errors import DiskFull
+from index.links import PART_KEYS
+from index.stored import StoredCollection
+from tests.linked import WIDTH, backend_of, lists_of, make_linked
+from tests.stored_items import Make, held, holding, put
+
+FILE = "things.sqlite"
+
+
+@pytest.fixture(autouse=True)
+def _lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection_module, "make_backend", make_linked)
+
+
+@pytest.fixture
+def linked(make: Make) -> StoredCollection:
+    return make()
+
+
+def some(count: int, first: int = 0) -> dict[str, float]:
+    return {f"i{n}": n + 1.0 for n in range(first, first + count)}
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[StoredCollection]:
+    catalog = Catalog.open(directory, threads=1)
+    try:
+        catalog.load()
+        yield catalog.get("things")
+    finally:
+        catalog.close()
+
+
+def copied(directory: Path, to: Path) -> Path:
+    """Copy what another process would find after a kill."""
+    to.mkdir()
+    for name in (FILE, f"{FILE}-wal"):
+        if (directory / name).exists():
+            shutil.copy(directory / name, to / name)
+    return to
+
+
+def wait_for_checkpoint(stored: StoredCollection) -> None:
+    thread = stored._checkpoints._thread
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def written_parts(stored: StoredCollection) -> list[int]:
+    """Write what is due and return the numbers of the parts that were."""
+    numbers = []
+    write = stored._store.write_links
+
+    def told(part: int, data: bytes | None) -> None:
+        numbers.append(part)
+        write(part, data)
+
+    stored._store.write_links = told  # type: ignore[method-assign]
+    stored._checkpoints.finish()
+    stored._store.write_links = write  # type: ignore[method-assign]
+    return numbers
+
+
+def change_file(directory: Path, sql: str, *parameters: object) -> None:
+    with sqlite3.connect(directory / FILE) as connection:
+        connection.execute(sql, parameters)
+    connection.close()
+
+
+# Closing and opening
+
+
+def test_a_restart_finds_all_lists_and_notes(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(2 * PART_KEYS))
+    linked.delete([f"i{n}" for n in range(100, 1500)])
+    put(linked, some(50, first=120))
+    backend_of(linked).notes = {"cost": 0.25, "depths": [1, 2]}
+    before = lists_of(linked)
+    catalog.close()
+    with opened(tmp_path) as again:
+        # Three rows named only rows that are gone.
+        emptied = [name for name, names in before.items() if not names]
+        assert backend_of(again).linked == len(emptied)
+        assert backend_of(again).notes == {"cost": 0.25, "depths": [1, 2]}
+        found = lists_of(again)
+        assert found.keys() == before.keys()
+        assert all(found[name] == before[name] for name in before.keys() - {"i0", *emptied})
+
+
+def test_lists_follow_their_rows_through_a_compaction(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 10)
+    put(linked, some(90))
+    linked.delete([f"i{n}" for n in range(90) if n % 3])
+    before = lists_of(linked)
+    assert len(linked._memory.view) == 30
+    catalog.close()
+    with opened(tmp_path) as again:
+        assert backend_of(again).linked == 0
+        assert lists_of(again) == before
+
+
+def test_an_index_that_keeps_nothing_leaves_nothing(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(10))
+    linked._checkpoints.finish()
+    backend_of(linked).keeps = False
+    put(linked, some(1, first=10))
+    catalog.close()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        assert connection.execute("SELECT * FROM links").fetchall() == []
+        assert connection.execute("SELECT * FROM meta WHERE name = 'notes'").fetchall() == []
+    connection.close()
+
+
+def test_only_parts_that_changed_are_written_again(linked: StoredCollection) -> None:
+    put(linked, some(3 * PART_KEYS))
+    assert written_parts(linked) == [0, 1, 2, 3]
+    assert written_parts(linked) == []
+    put(linked, {"x": 1.0})  # the first row names it
+    assert written_parts(linked) == [0, 3]
+
+
+def test_a_restart_without_changes_writes_nothing(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(PART_KEYS))
+    catalog.close()
+    with opened(tmp_path) as again:
+        assert written_parts(again) == []
+
+
+def test_parts_whose_items_are_gone_are_removed(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(3 * PART_KEYS))
+    linked._checkpoints.finish()
+    linked.delete([f"i{n}" for n in range(PART_KEYS - 1, 2 * PART_KEYS - 1)])
+    catalog.close()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        parts = connection.execute("SELECT part FROM links ORDER BY part").fetchall()
+    connection.close()
+    assert parts == [(0,), (2,), (3,)]
+
+
+def test_a_dropped_collection_is_not_written_first(
+    linked: StoredCollection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(10))
+    monkeypatch.setattr(linked._checkpoints, "finish", lambda: pytest.fail("written"))
+    catalog.drop("things")
+
+
+# In between
+
+
+def test_lists_are_written_once_many_rows_have_been_put(
+    linked: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    put(linked, some(100))
+    assert linked._checkpoints._thread is None
+    put(linked, some(1, first=100))
+    wait_for_checkpoint(linked)
+    put(linked, some(20, first=101))
+    with opened(copied(tmp_path, tmp_path / "copy")) as again:
+        assert backend_of(again).linked == 20
+        lists = lists_of(linked)
+        del lists["i0"]  # has been changed by each row since
+        found = lists_of(again)
+        assert {name: found[name] for name in lists} == lists
+        assert held(again) == holding(some(121))
+
+
+def test_a_share_of_a_large_collection_is_waited_for(
+    linked: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    put(linked, some(1000))
+    wait_for_checkpoint(linked)
+    first = linked._checkpoints._thread
+    put(linked, some(300, first=1000))
+    assert linked._checkpoints._thread is first
+    put(linked, some(50, first=1300))
+    assert linked._checkpoints._thread is not first
+    wait_for_checkpoint(linked)
+
+
+def test_lists_made_at_a_start_are_written_soon(
+    linked: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(150))
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    with opened(copied(tmp_path, tmp_path / "copy")) as again:
+        assert backend_of(again).linked == 150
+        wait_for_checkpoint(again)
+        with opened(copied(tmp_path / "copy", tmp_path / "later")) as later:
+            assert backend_of(later).linked == 0
+
+
+class _Between(threading.Event):
+    """An event that does some work whenever it is waited for."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self._work = work
+
+    def wait(self, timeout: float | None = None) -> bool:
+        del timeout
+        self._work()
+        return self.is_set()
+
+
+def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> None:
+    """Write what is due as in the background, with some work after each step."""
+    stored._checkpoints._stopping = _Between(between)
+    stored._checkpoints._run()
+    stored._checkpoints._stopping = threading.Event()
+
+
+def test_items_are_put_between_two_parts(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(4 * PART_KEYS))
+    turn = 0
+
+    def change() -> None:
+        nonlocal turn
+        turn += 1
+        linked.delete([f"i{turn * 700 + n}" for n in range(5)])
+        put(linked, {f"x{turn}": 1.0, f"i{turn}": 2.0})
+
+    checkpoint_with(linked, change)
+    assert turn == 6  # the notes, and a part each
+    before = lists_of(linked)
+    catalog.close()
+    with opened(tmp_path) as again:
+        found = lists_of(again)
+        assert found.keys() == before.keys()
+        same = [name for name in before if found[name] == before[name]]
+        assert len(same) >= len(before) - backend_of(again).linked - 1
+        assert backend_of(again).linked <= 3 * turn
+
+
+def test_a_compaction_between_two_parts_mixes_nothing_up(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(4 * PART_KEYS))
+    copies: list[Path] = []
+
+    def change() -> None:
+        if len(copies) == 2:
+            linked.delete([f"i{n}" for n in range(1, 4 * PART_KEYS) if n % 64 > 8])
+            linked._memory.compact()
+        copies.append(copied(tmp_path, tmp_path / f"copy{len(copies)}"))
+
+    checkpoint_with(linked, change)
+    assert len(linked._memory.view) == linked._memory.view.count
+    expected = lists_of(linked)
+    for copy in copies[2:]:
+        with opened(copy) as again:
+            right = {name: names for name, names in expected.items() if len(names) == WIDTH}
+            right.pop("i0", None)
+            kept = {name: names for name, names in lists_of(again).items() if name in right}
+            assert kept == right
+
+
+def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
+    linked: StoredCollection, tmp_path: Path
+) -> None:
+    put(linked, some(3 * PART_KEYS))
+    linked._checkpoints.finish()
+    for n in range(3):
+        linked.delete([f"i{n * PART_KEYS + 500}"])
+        put(linked, some(5, first=4 * PART_KEYS + 5 * n))
+    before = lists_of(linked)
+    copies: list[Path] = []
+    checkpoint_with(
+        linked, lambda: copies.append(copied(tmp_path, tmp_path / f"copy{len(copies)}"))
+    )
+    assert len(copies) == 5
+    made = []
+    for copy in copies:
+        with opened(copy) as again:
+            made.append(backend_of(again).linked)
+            found = lists_of(again)
+            assert found.keys() == before.keys()
+            assert all(found[name] == before[name] for name in before if name != "i0")
+            assert held(again) == held(linked)
+    assert made == [15, 15, 15, 15, 0]
+
+
+def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
+    put(linked, some(3 * PART_KEYS))
+    steps = 0
+
+    def stop() -> None:
+        nonlocal steps
+        steps += 1
+        linked._checkpoints._stopping.set()
+
+    checkpoint_with(linked, stop)
+    assert steps == 1
+    assert written_parts(linked) == [0, 1, 2, 3]
+
+
+# Failing
+
+
+@pytest.mark.parametrize(
+    ("damage", "missing"),
+    [
+        ("UPDATE links SET data = substr(data, 1, 100) WHERE part = 1", PART_KEYS),
+        ("UPDATE links SET data = x'' WHERE part = 2", 2),
+        ("DELETE FROM links WHERE part = 0", PART_KEYS - 1),
+        ("DELETE FROM links", 2 * PART_KEYS + 1),
+    ],
+)
+def test_what_is_damaged_or_missing_is_made_anew(
+    linked: StoredCollection,
+    catalog: Catalog,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+    missing: int,
+) -> None:
+    put(linked, some(2 * PART_KEYS + 1))
+    catalog.close()
+    change_file(tmp_path, damage)
+    caplog.set_level(logging.WARNING, "index.checkpoints")
+    with opened(tmp_path) as again:
+        assert backend_of(again).linked == missing
+        assert held(again) == holding(some(2 * PART_KEYS + 1))
+    assert len(caplog.messages) == ("UPDATE" in damage)
+    caplog.clear()
+    with opened(tmp_path) as again:
+        assert backend_of(again).linked == 0
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "7"])
+def test_unreadable_notes_are_no_notes(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, text: str
+) -> None:
+    put(linked, some(5))
+    catalog.close()
+    change_file(tmp_path, "UPDATE meta SET value = ? WHERE name = 'notes'", text)
+    with opened(tmp_path) as again:
+        assert backend_of(again).linked == 0
+        assert backend_of(again).notes == {"cost": 0.5}
+    with opened(tmp_path) as again:
+        assert again._store.notes() == '{"cost":0.5}'
+
+
+def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(linked, some(3 * PART_KEYS))
+    catalog.close()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'links'")
+        page = root.fetchone()[0]
+    connection.close()
+    with (tmp_path / FILE).open("r+b") as file:
+        file.seek((page - 1) * 8192)
+        file.write(b"\xff" * 8192)
+    caplog.set_level(logging.WARNING, "index.checkpoints")
+    with opened(tmp_path) as again:
+        assert held(again) == holding(some(3 * PART_KEYS))
+        put(again, {"x": 1.0})
+    assert len(caplog.messages) == 2  # at the start, and when it was closed
+
+
+def test_a_full_disk_spoils_no_item(
+    linked: StoredCollection,
+    catalog: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put(linked, some(3 * PART_KEYS))
+    write = linked._store.write_links
+
+    def full(part: int, data: bytes | None) -> None:
+        if part == 2:
+            raise DiskFull("things")
+        write(part, data)
+
+    caplog.set_level(logging.WARNING, "index.checkpoints")
+    monkeypatch.setattr(linked._store, "write_links", full)
+    linked._checkpoints._run()
+    assert len(caplog.messages) == 1
+    put(linked, {"x": 1.0})
+    monkeypatch.undo()
+    with opened_as_it_is(copied(tmp_path, tmp_path / "copy")) as rows:
+        assert rows == [0, 1]
+    catalog.close()
+    with opened_as_it_is(tmp_path) as rows:
+        assert rows == [0, 1, 2, 3]
+
+
+@contextmanager
+def opened_as_it_is(directory: Path) -> Iterator[list[int]]:
+    connection = sqlite3.connect(directory / FILE)
+    yield [row[0] for row in connection.execute("SELECT part FROM links ORDER BY part")]
+    connection.close()
+
+
+def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(5))
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(linked._memory, "put", fail)
+        with pytest.raises(MemoryError):
+            put(linked, {"b": 2})
+    linked._checkpoints._run()
+    catalog.close()
+    with opened(tmp_path) as again:
+        assert backend_of(again).linked == 6
