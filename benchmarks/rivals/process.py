@@ -1,0 +1,140 @@
+"""One method in a process of its own, so that memory and threads are its own, too."""
+
+import ctypes
+import gc
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from scipy import sparse
+
+from benchmarks.datasets import DataSet, Vectors, load
+from benchmarks.rivals.methods import METHODS, WARM_QUERIES, WARM_ROWS, Method, Rows
+
+QUERIES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What building cost.
+
+    Attributes
+    ----------
+    compile_seconds : float
+        For loading and compiling, before anything is built.
+    seconds, cpu_seconds : float
+    bytes_ : int
+        By how much the process has grown, its own copy of the rows included.
+    """
+
+    compile_seconds: float
+    seconds: float
+    cpu_seconds: float
+    bytes_: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A batch of queries to be answered, or only to be got ready for (no setting)."""
+
+    threads: int
+    setting: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Rows found, wall and CPU seconds of the whole batch."""
+
+    rows: Rows
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A method that runs in another process."""
+
+    method: type[Method]
+    built: Built
+    _pipe: Any
+
+    def get_ready(self, threads: int) -> bool:
+        """Answer once, not timed, with so many threads; False where the method cannot."""
+        return bool(self._ask(Asked(threads, None)))
+
+    def answer(self, threads: int, setting: float) -> Answered:
+        """Answer all queries once."""
+        answered: Answered = self._ask(Asked(threads, setting))
+        return answered
+
+    def _ask(self, asked: Asked) -> Any:  # noqa: ANN401 (whatever the other side sends)
+        self._pipe.send(asked)
+        return self._pipe.recv()
+
+
+@contextmanager
+def running(method: type[Method], name: str, folder: Path, threads: int) -> Iterator[Runner]:
+    """Build an index of a data set in a new process, which ends with the context."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(
+        target=_serve, args=(there, method.NAME, name, folder, threads), daemon=True
+    )
+    process.start()
+    there.close()
+    try:
+        yield Runner(method, here.recv(), here)
+    finally:
+        process.kill()
+        process.join()
+
+
+def normalised(name: str, folder: Path) -> tuple[Vectors, Vectors]:
+    """Return (stored, queries) of a data set, each row divided by its L1 norm."""
+    vectors = load(name, folder).vectors
+    norms = np.asarray(abs(vectors).sum(axis=1, dtype=np.float64)).reshape(-1, 1)
+    if sparse.issparse(vectors):
+        scaled = sparse.diags(1 / norms.ravel()).dot(vectors).tocsr().astype(np.float32)
+        scaled.sort_indices()
+    else:
+        scaled = (vectors / norms).astype(np.float32)
+    return DataSet(name, scaled).hold_out(QUERIES)
+
+
+def _serve(pipe: "Connection[Any, Any]", label: str, name: str, folder: Path, threads: int) -> None:
+    method = next(method for method in METHODS if label == method.NAME)
+    stored, queries = normalised(name, folder)
+    began = time.perf_counter()
+    method.compile(stored[:WARM_ROWS], queries[:WARM_QUERIES])
+    compiled = time.perf_counter() - began
+    before = _resident_bytes()
+    began, cpu_began = time.perf_counter(), time.process_time()
+    index = method(stored, threads=threads)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    pipe.send(Built(compiled, seconds, cpu_seconds, _resident_bytes() - before))
+    while True:
+        asked = pipe.recv()
+        if asked.setting is None:
+            able = index.set_threads(asked.threads)
+            if able:
+                index.search(queries, method.SETTINGS[0])
+            pipe.send(able)
+            continue
+        began, cpu_began = time.perf_counter(), time.process_time()
+        rows = index.search(queries, asked.setting)
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+        pipe.send(Answered(rows, seconds, cpu_seconds))
+
+
+def _resident_bytes() -> int:
+    """Return the memory of this process, after what is free has been given back."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line) * 1024

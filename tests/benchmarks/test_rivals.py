@@ -1,0 +1,55 @@
+"""What the comparison with other libraries is judged by."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from benchmarks.rivals.frontier import Truth, rate_at
+from benchmarks.rivals.methods import LIMIT, gmm_distance
+from tests.reference import from_dense, gmm
+
+POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
+
+
+@pytest.mark.parametrize(("recall", "rate"), POINTS)
+def test_the_speed_at_a_measured_recall_is_the_measured_one(recall: float, rate: float) -> None:
+    assert rate_at(recall, POINTS) == pytest.approx(rate)
+
+
+def test_the_speed_half_way_between_two_points_is_their_geometric_mean() -> None:
+    assert rate_at(0.96, POINTS) == pytest.approx((500.0 * 250.0) ** 0.5)
+
+
+def test_beyond_the_highest_recall_there_is_no_speed() -> None:
+    assert rate_at(0.981, POINTS) is None
+    assert rate_at(0.5, []) is None
+
+
+def test_below_the_lowest_recall_the_speed_is_that_of_the_lowest() -> None:
+    assert rate_at(0.5, POINTS) == pytest.approx(1000.0)
+
+
+def test_a_setting_that_is_beaten_in_both_does_not_count() -> None:
+    assert rate_at(0.96, [*POINTS, (0.95, 10.0)]) == rate_at(0.96, POINTS)
+
+
+def test_the_metric_given_to_a_rival_is_one_minus_gmm(rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((2, 45)).astype(np.float32)
+    distance = gmm_distance()
+    pointers = [x.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) for x in (a, b)]
+    # 90 float32 additions at most, each within 2^-24 of sums that stay below the last.
+    assert distance.ctypes(*pointers, 45) == pytest.approx(
+        1 - gmm(from_dense(a), from_dense(b)), abs=90 * 2**-24
+    )
+
+
+def test_recall_counts_rows_by_their_exact_score(rng: np.random.Generator) -> None:
+    stored = rng.random((200, 8), np.float32)
+    truth = Truth.of(stored, stored[:3])
+    true = np.array([hits.rows[:LIMIT] for hits in truth.hits])
+    assert truth.recall(true) == 1.0
+    worse = true.copy()
+    worse[:, LIMIT // 2 :] = -1
+    assert truth.recall(worse) == 0.5
+    assert truth.recall(np.repeat(true[:, :1], LIMIT, axis=1)) == pytest.approx(1 / LIMIT)
