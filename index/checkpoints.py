@@ -12,16 +12,18 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
-from index.arrays import Int64s
+from index.arrays import Int32s, Int64s
 from index.backends.protocol import UNKNOWN, Saved
 from index.collection import Collection
 from index.errors import StoreError
-from index.links import Part, joined, packed, parts_of, unpacked
+from index.items import View
+from index.links import Part, joined, packed, parts_of, rows_of_part, unpacked
 from index.store import Store
 from index.writes import Writer
 
@@ -30,10 +32,39 @@ LEAST_ROWS: Final = 4096
 SHARE: Final = 4
 """... or 1/SHARE of all rows, when that is more."""
 
-Step = Callable[[], None]
-"""A piece of work that is done while no change is being made."""
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+class Between(Protocol):
+    """Does some work while no change is being made, and returns its result; None when it cannot."""
+
+    def __call__(self, work: Callable[[], T], /) -> T | None:
+        """Do the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A part as it was at one moment.
+
+    Attributes
+    ----------
+    view : View
+    rows : slice
+    lists : (m, R) int32 or None
+        Of these rows of the view; None where nothing is to be kept.
+    """
+
+    view: View
+    rows: slice
+    lists: Int32s | None
+
+    def packed(self) -> bytes | None:
+        """Return the part's bytes, None when there are none."""
+        if self.lists is None:
+            return None
+        return packed(self.rows, self.view.keys, self.view.alive, self.lists)
 
 
 class Checkpoints:
@@ -116,7 +147,7 @@ class Checkpoints:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Wait for the part being written, and start no more."""
+        """Wait for the part being written, and begin no other."""
         with self._starting:
             self._stopping.set()
         if self._thread is not None:
@@ -124,41 +155,52 @@ class Checkpoints:
 
     def finish(self) -> None:
         """Write all that the file does not have; the caller sees to it that nothing changes."""
-
-        def at_once(step: Step) -> bool:
-            step()
-            return True
-
-        self._write(at_once)
+        self._write(lambda work: work())
 
     def _run(self) -> None:
-        def between_changes(step: Step) -> bool:
-            start = time.perf_counter()
-            done = self._writer.between(step)
-            # As long as changes have been kept waiting they now have for themselves.
-            stopping = self._stopping.wait(time.perf_counter() - start)
-            return done and not stopping
+        resumed = time.perf_counter()
+
+        def between_changes(work: Callable[[], T]) -> T | None:
+            nonlocal resumed
+            # For as long as this took the interpreter from others they now have it.
+            if self._stopping.wait(time.perf_counter() - resumed):
+                return None
+            resumed = time.perf_counter()
+            return self._writer.between(work)
 
         self._write(between_changes)
 
-    def _write(self, do: Callable[[Step], bool]) -> None:
-        """Bring the file up to date by steps, until ``do`` says that no more are wanted."""
+    def _write(self, do: Between) -> None:
+        """Bring the file up to date, until ``do`` does nothing more.
+
+        Only the copying of lists goes through ``do``: whoever changes the collection need not
+        wait while this thread waits for the interpreter, the disk or SQLite's lock.
+        """
         self._next_key = self._store.next_key
         view = self._collection.view
-        steps: list[Step] = [self._write_notes]
+        numbers: set[int] = set()
         if view.version != self._version:
             numbers = {*parts_of(view.keys, view.alive), *self._checksums}
-            steps += [partial(self._write_part, number) for number in sorted(numbers)]
         try:
-            if all(do(step) for step in steps):
-                self._version = view.version
+            if not do(self._write_notes):
+                return
+            for number in sorted(numbers):
+                copy = do(partial(self._copied, number))
+                if copy is None:
+                    return
+                self._write_part(number, copy.packed())
         except StoreError as error:
             self._warn("what could not be written is made anew at the next start", error)
+        else:
+            self._version = view.version
 
-    def _write_part(self, number: int) -> None:
+    def _copied(self, number: int) -> _Copy:
         view = self._collection.view
+        rows = rows_of_part(number, view.keys)
         saved = self._collection.backend.saved(view.state)
-        data = None if saved is None else packed(number, view.keys, view.alive, saved.links)
+        return _Copy(view, rows, None if saved is None else saved.links[rows].copy())
+
+    def _write_part(self, number: int, data: bytes | None) -> None:
         checksum = None if data is None else zlib.crc32(data)
         if checksum == self._checksums.get(number):
             return
@@ -168,12 +210,13 @@ class Checkpoints:
         else:
             self._checksums[number] = checksum
 
-    def _write_notes(self) -> None:
+    def _write_notes(self) -> bool:
         saved = self._collection.backend.saved(self._collection.view.state)
         notes = None if saved is None else orjson.dumps(saved.notes).decode()
         if notes != self._notes:
             self._store.write_notes(notes)
             self._notes = notes
+        return True
 
     def _warn(self, what: str, error: Exception) -> None:
         _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)

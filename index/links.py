@@ -52,26 +52,31 @@ def parts_of(keys: Int64s, alive: UInt8s) -> list[int]:
     return found
 
 
-def packed(part: int, keys: Int64s, alive: UInt8s, links: Int32s) -> bytes | None:
+def rows_of_part(part: int, keys: Int64s) -> slice:
+    """Return which of the (n,) rising keys are in a part."""
+    start, stop = np.searchsorted(keys, (part * PART_KEYS, (part + 1) * PART_KEYS)).tolist()
+    return slice(start, stop)
+
+
+def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | None:
     """Return one part's bytes, None when no live row of it has a list.
 
     Parameters
     ----------
-    part : int
+    rows : slice
+        The part's rows, as of `rows_of_part`.
     keys : (n,) int64
         Of all rows, rising.
     alive : (n,) uint8
-    links : (n, R) int32
-        Row numbers; as `index.backends.protocol.Saved` has them.
+    lists : (m, R) int32
+        Row numbers, for each of the part's rows; as `index.backends.protocol.Saved` has them.
     """
-    start, stop = np.searchsorted(keys, (part * PART_KEYS, (part + 1) * PART_KEYS)).tolist()
-    lists, kept = links[start:stop], alive[start:stop].view(np.bool_)
-    kept = kept & (lists[:, 0] != UNKNOWN)
+    kept = alive[rows].view(np.bool_) & (lists[:, 0] != UNKNOWN)
     lists = lists[kept]
     if not len(lists):
         return None
     named = np.where(lists >= 0, keys[lists], _NO_KEY)
-    own = keys[start:stop][kept]
+    own = keys[rows][kept]
     width = 4 if max(int(named.max()), int(own[-1])) < 1 << 32 else 8
     stored = _KEY_TYPES[width]
     body: bytes = own.astype(stored).tobytes() + named.astype(stored).tobytes()

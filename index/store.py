@@ -28,6 +28,8 @@ CHUNK_BYTES: Final = 1 << 24
 
 _LOG_BYTES: Final = 1 << 26
 """The log is cut back to this size when a large transaction has grown it."""
+_KEEPER_PAGES: Final = 500
+"""Half of what `write` lets the log grow to before it moves it into the file itself."""
 _BUSY_SECONDS: Final = 30.0
 _MOST_ROWS_PER_CHUNK: Final = 1 << 14
 
@@ -102,6 +104,8 @@ class Record:
 
 class Store:
     """An open file; one thread writes at a time (the caller sees to it), any thread reads.
+
+    Links and notes may be written by one other thread at the same time.
 
     Parameters
     ----------
@@ -262,9 +266,11 @@ class Store:
         """Make a transaction of one statement, on the disk with the next that is waited for."""
         with _sql_errors(self.name, self.path):
             if self._keeper is None:
-                # `write` goes on through the other connection, which waits for the disk.
+                # The other connection waits for the disk, and should not have to empty the log
+                # of what this one has put there.
                 self._keeper = _connect(self.path)
                 _set_up(self._keeper, "normal")
+                self._keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
             self._keeper.execute(sql, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:

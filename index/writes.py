@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from index.items import Encoded, ItemBatch
 from index.store import Change, Rows, Store
 
 Mode = Literal["upsert", "insert"]
+T = TypeVar("T")
 
 GROUP_ROWS: Final = 4096
 """A commit takes in further changes until it has this many rows."""
@@ -246,19 +247,13 @@ class Writer:
         if waiting.error is not None:
             raise waiting.error
 
-    def between(self, work: Callable[[], None]) -> bool:
-        """Do some short work while no change is being made; no more once none are taken.
+    def between(self, work: Callable[[], T]) -> T | None:
+        """Return what some short work gives that is done while no change is being made.
 
-        Returns
-        -------
-        bool
-            Whether it was done.
+        None, and it is not done, once no changes are taken any more.
         """
         with self._lock:
-            if self._refusal is None:
-                work()
-                return True
-        return False
+            return work() if self._refusal is None else None
 
     def close(self, last: Callable[[], None] | None = None) -> None:
         """Wait for the change being made, refuse others, do some last work, close the store.

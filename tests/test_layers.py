@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
         "backends", "checkpoints", "collection", "filters", "hashing", "items", "schema", "store",
         "vectors", "writes",
     },
-    "checkpoints": {"backends", "collection", "links", "store", "writes"},
+    "checkpoints": {"backends", "collection", "items", "links", "store", "writes"},
     "links": {"backends"},
     "writes": {"collection", "filters", "ids", "items", "payloads", "store"},
     "store": {"directory", "schema"},

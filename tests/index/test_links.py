@@ -5,7 +5,7 @@ import pytest
 
 from index.arrays import Int32s, Int64s, UInt8s
 from index.backends.protocol import NO_ROW, UNKNOWN
-from index.links import PART_KEYS, joined, packed, parts_of, unpacked
+from index.links import PART_KEYS, joined, packed, parts_of, rows_of_part, unpacked
 
 Lists = dict[int, list[int]]
 """The keys that each key's list names."""
@@ -29,8 +29,13 @@ def named(keys: Int64s, links: Int32s) -> Lists:
     }
 
 
+def bytes_of(part: int, keys: Int64s, alive: UInt8s, links: Int32s) -> bytes | None:
+    rows = rows_of_part(part, keys)
+    return packed(rows, keys, alive, links[rows])
+
+
 def kept(keys: Int64s, alive: UInt8s, links: Int32s) -> dict[int, bytes]:
-    found = {part: packed(part, keys, alive, links) for part in parts_of(keys, alive)}
+    found = {part: bytes_of(part, keys, alive, links) for part in parts_of(keys, alive)}
     return {part: data for part, data in found.items() if data is not None}
 
 
@@ -76,8 +81,8 @@ def test_a_part_without_live_rows_is_none(rng: np.random.Generator) -> None:
     links, alive = some_links(rng, len(keys), 2), all_alive(keys)
     alive[: PART_KEYS - 1] = 0
     assert parts_of(keys, alive) == [1]
-    assert packed(0, keys, alive, links) is None
-    assert packed(2, keys, alive, links) is None
+    assert bytes_of(0, keys, alive, links) is None
+    assert bytes_of(2, keys, alive, links) is None
 
 
 def test_without_parts_every_list_is_unknown() -> None:
@@ -89,7 +94,7 @@ def test_without_parts_every_list_is_unknown() -> None:
 def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
     keys = np.arange(1, PART_KEYS + 100, dtype=np.int64)
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
-    parts = [packed(0, keys, all_alive(keys), narrow), packed(1, keys, all_alive(keys), wide)]
+    parts = [bytes_of(0, keys, all_alive(keys), narrow), bytes_of(1, keys, all_alive(keys), wide)]
     restored = joined(keys, [unpacked(data) for data in parts if data is not None])
     first = PART_KEYS - 1
     assert (restored[:first, :2] == narrow[:first]).all()
@@ -99,7 +104,7 @@ def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
 
 def test_any_damage_is_noticed(rng: np.random.Generator) -> None:
     keys = some_keys(rng, 5, 2)
-    data = packed(0, keys, all_alive(keys), some_links(rng, 5, 3))
+    data = bytes_of(0, keys, all_alive(keys), some_links(rng, 5, 3))
     assert data is not None
     for place in range(len(data)):
         flipped = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
