@@ -177,14 +177,13 @@ class Checkpoints:
         wait while this thread waits for the interpreter, the disk or SQLite's lock.
         """
         self._next_key = self._store.next_key
-        view = self._collection.view
-        numbers: set[int] = set()
-        if view.version != self._version:
-            numbers = {*parts_of(view.keys, view.alive), *self._checksums}
+        view, notes = self._collection.view, self._notes
         try:
             if not do(self._write_notes):
                 return
-            for number in sorted(numbers):
+            if view.version == self._version and notes == self._notes:
+                return
+            for number in sorted({*parts_of(view.keys, view.alive), *self._checksums}):
                 copy = do(partial(self._copied, number))
                 if copy is None:
                     return

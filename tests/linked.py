@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from index.arrays import Int32s, Int64s, UInt64s, with_room
 from index.backends import ExactBackend
-from index.backends.protocol import NO_ROW, UNKNOWN, Pairs, RowHits, Saved
+from index.backends.protocol import NO_ROW, UNKNOWN, Pairs, Saved
 from index.batches import VectorBatch
 from index.items import View
 from index.parallel import Workers
@@ -90,7 +89,7 @@ class LinkedBackend:
     def search(
         self, state: Linked, view: Any, queries: VectorBatch, params: SearchParams,  # noqa: ANN401
         skip: Int64s | None = None,
-    ) -> Sequence[RowHits]:  # fmt: skip
+    ) -> Any:  # noqa: ANN401  # fmt: skip
         return self._exact.search(self._exact.empty(), view, queries, params, skip)
 
     def pairs(self, state: Linked, view: Any, **options: Any) -> Pairs:  # noqa: ANN401

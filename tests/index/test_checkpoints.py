@@ -150,6 +150,15 @@ def test_a_restart_without_changes_writes_nothing(
         assert written_parts(again) == []
 
 
+def test_new_notes_tell_of_lists_changed_without_a_write(linked: StoredCollection) -> None:
+    put(linked, some(3 * PART_KEYS))
+    linked._checkpoints.finish()
+    backend, view = backend_of(linked), linked._memory.view
+    view.state.links[PART_KEYS] = view.state.links[0]
+    backend.notes = {"cost": 0.125}
+    assert written_parts(linked) == [1]
+
+
 def test_parts_whose_items_are_gone_are_removed(
     linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
