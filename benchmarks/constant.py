@@ -32,8 +32,7 @@ async def constant(request: Request, name: str, body: QueryBody) -> Response:
 def create_app_with_constant(settings: Settings, **parts: Any) -> FastAPI:  # noqa: ANN401
     """Return the application, its constant endpoint matched as early as the query endpoint."""
     app = create_app(settings, **parts)
-    app.include_router(router)
-    app.router.routes.insert(0, app.router.routes.pop())
+    app.router.routes[:0] = router.routes
     return app
 
 

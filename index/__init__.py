@@ -32,7 +32,7 @@ from index.filters import Filter, parse_filter
 from index.hashing import Signatures
 from index.hits import Explanation
 from index.ids import MAX_ID_LENGTH
-from index.items import Hit, ItemBatch, QueryResult
+from index.items import Hit, ItemBatch, QueryResult, QueryResults, Total
 from index.params import (
     BackendParams,
     CollectionConfig,
@@ -83,6 +83,7 @@ __all__ = [
     "NotFound",
     "Page",
     "QueryResult",
+    "QueryResults",
     "RawBatch",
     "SearchParams",
     "Signatures",
@@ -91,6 +92,7 @@ __all__ = [
     "StoredCollection",
     "StoredItem",
     "Summary",
+    "Total",
     "Transform",
     "VectorSpace",
     "WriteResult",

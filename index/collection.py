@@ -17,8 +17,8 @@ import numpy as np
 from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, with_room
 from index.backends import Saved, make_backend
 from index.columns import Columns
-from index.hits import LiveSample, Pairs, RowHits, RowView
-from index.items import Encoded, Hit, QueryResult, View
+from index.hits import LiveSample, Pairs, RowView
+from index.items import Encoded, QueryResults, View
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.vectors import RawBatch, VectorBatch, VectorSpace
@@ -249,7 +249,7 @@ class Collection:
         *,
         where: Filter | None = None,
         skip: Int64s | None = None,
-    ) -> list[QueryResult]:
+    ) -> QueryResults:
         """Return the hits of each query.
 
         Parameters
@@ -264,7 +264,7 @@ class Collection:
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
         found = self.backend.search(view.state, row_view, queries, params, skip)
-        return [_result(view, hits, params.limit) for hits in found]
+        return QueryResults(view, found, params.limit)
 
     def pairs(
         self,
@@ -315,17 +315,6 @@ class Collection:
             self._rows.nbytes + self._alive.nbytes + self._keys.nbytes + self._text_bytes
             + view.columns.nbytes + self.backend.nbytes(view.state)
         )  # fmt: skip
-
-
-def _result(view: View, found: RowHits, limit: int) -> QueryResult:
-    rows: list[int] = found.rows.tolist()
-    negated: list[float] = (-found.scores).tolist()
-    ids, payloads = view.ids, view.payloads
-    ranked = sorted(zip(negated, [ids[row] for row in rows], rows, strict=True))
-    hits = [
-        Hit(item_id, -score, payloads[row], row, view) for score, item_id, row in ranked[:limit]
-    ]
-    return QueryResult(hits, found.explanation)
 
 
 def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:

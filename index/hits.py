@@ -215,9 +215,7 @@ class BatchHits(Sequence[RowHits]):
         """Return the hits of one query, or of a run of them."""
         if isinstance(number, slice):
             return self.some(np.arange(len(self))[number])
-        if not -len(self) <= number < len(self):
-            raise IndexError(number)
-        number %= len(self)
+        number = range(len(self))[number]  # from the end too; IndexError
         return RowHits(*self.hits(number), self.explanation(number))
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.columns import Columns
 from index.errors import InvalidParameter
-from index.hits import Explanation
+from index.hits import CANDIDATES, METHOD, METHODS, SCORED, BatchHits, Explanation
 from index.vectors import RawBatch, VectorBatch
+
+Total = tuple[str, int, int, int]
+"""A method of search, how many queries it answered, candidates found, rows scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +117,129 @@ class Hit:
     view: View = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The hits of one query, by falling score, equal scores by id."""
+    """The hits of one query, by falling score, equal scores by id.
 
-    hits: list[Hit]
-    explanation: Explanation
+    Attributes
+    ----------
+    rows : list of int
+        In ``view``.
+    ids : list of str
+    scores : list of float
+    view : View
+        What was searched.
+    """
+
+    __slots__ = ("_found", "_number", "ids", "rows", "scores", "view")
+
+    def __init__(
+        self,
+        view: View,
+        found: BatchHits,
+        number: int,
+        rows: list[int],
+        scores: list[float],
+        limit: int,
+    ) -> None:
+        ids = view.ids
+        names = [ids[row] for row in rows]
+        if len(set(scores)) < len(scores):
+            ranked = sorted(zip([-score for score in scores], names, rows, strict=True))[:limit]
+            scores = [-score for score, _, _ in ranked]
+            names = [name for _, name, _ in ranked]
+            rows = [row for _, _, row in ranked]
+        self.view = view
+        self.rows = rows
+        self.ids = names
+        self.scores = scores
+        self._found = found
+        self._number = number
+
+    @property
+    def payloads(self) -> list[bytes | None]:
+        """Of each hit, JSON text."""
+        payloads = self.view.payloads
+        return [payloads[row] for row in self.rows]
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The hits one by one."""
+        return [
+            Hit(item_id, score, payload, row, self.view)
+            for item_id, score, payload, row in zip(
+                self.ids, self.scores, self.payloads, self.rows, strict=True
+            )
+        ]
+
+    @property
+    def explanation(self) -> Explanation:
+        """What the query cost."""
+        return self._found.explanation(self._number)
+
+    def totals(self) -> list[Total]:
+        """Return what `QueryResults.totals` does, of this query."""
+        method, _, _, candidates, scored, _ = self._found.work[self._number].tolist()
+        return [(METHODS[method], 1, candidates, scored)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryResults(Sequence[QueryResult]):
+    """The hits of several queries; a `QueryResult` is made when it is asked for.
+
+    Attributes
+    ----------
+    view : View
+        What was searched.
+    found : BatchHits
+    limit : int
+        How many hits a query wanted; more than that were found where they tie with the last.
+    """
+
+    view: View
+    found: BatchHits
+    limit: int
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.found.sizes)
+
+    def __iter__(self) -> Iterator[QueryResult]:
+        """Yield the result of each query."""
+        view, found, limit = self.view, self.found, self.limit
+        wider = found.wider
+        lines = zip(found.sizes.tolist(), found.rows.tolist(), found.scores.tolist(), strict=True)
+        for number, (size, rows, scores) in enumerate(lines):
+            if number in wider:
+                yield self[number]
+            else:
+                yield QueryResult(view, found, number, rows[:size], scores[:size], limit)
+
+    @overload
+    def __getitem__(self, number: int) -> QueryResult: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> QueryResults: ...
+
+    def __getitem__(self, number: int | slice) -> QueryResult | QueryResults:
+        """Return the result of one query, or of a run of them."""
+        if isinstance(number, slice):
+            return QueryResults(self.view, self.found[number], self.limit)
+        number = range(len(self))[number]  # from the end too; IndexError
+        rows, scores = self.found.hits(number)
+        return QueryResult(
+            self.view, self.found, number, rows.tolist(), scores.tolist(), self.limit
+        )
+
+    def totals(self) -> list[Total]:
+        """Return the sums over the queries answered by each method."""
+        work = self.found.work
+        counts = np.bincount(work[:, METHOD], minlength=len(METHODS))
+        totals = []
+        for method in np.flatnonzero(counts).tolist():
+            ours = work[work[:, METHOD] == method]
+            candidates, scored = ours[:, CANDIDATES].sum(), ours[:, SCORED].sum()
+            totals.append((METHODS[method], int(counts[method]), int(candidates), int(scored)))
+        return totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def scan(
     vectors, m = view.vectors, len(queries)
     scanner = Scanner(view, inverted, params.min_score)
     kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
-    slack = 2 * tolerance(vectors, queries)
+    slack = np.float32(2 * tolerance(vectors, queries))
     rows, scores = np.empty((m, kept), np.int64), np.empty((m, kept), np.float64)
     sizes, bounds = np.empty(m, np.int64), np.empty(m, np.float32)
     incomplete: list[int] = []
@@ -74,7 +74,7 @@ def scan(
                 some.dense, some.indptr, some.slots, some.values, vectors.dense, vectors.indptr,
                 vectors.slots, vectors.values, ranked.scores, ranked.rows,
                 ranked.sizes.reshape(-1, len(heaps)), view.permitted_count, params.limit,
-                float(params.min_score), np.float32(slack), rows[part], scores[part], sizes[part],
+                float(params.min_score), slack, rows[part], scores[part], sizes[part],
                 bounds[part],
             )
         )  # fmt: skip

@@ -22,7 +22,7 @@ from index.errors import (
     ItemNotFound,
 )
 from index.hashing import ALGORITHM_VERSION, Signatures
-from index.items import Encoded, Hit, ItemBatch, QueryResult
+from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
 from index.params import CollectionConfig, Encoding, SearchParams
 from index.schema import FORMAT_VERSION
 from index.store import Chunk, Store
@@ -277,7 +277,7 @@ class StoredCollection:
         where: Filter | None = None,
         backend: str | None = None,
         rerank: str = "gmm",
-    ) -> list[QueryResult]:
+    ) -> QueryResults:
         """Return the hits of each query; never waits for a writer.
 
         Parameters
@@ -324,8 +324,8 @@ class StoredCollection:
         return self._memory.search(view, query, params, where=where, skip=skip)[0]
 
     def _check_method(self, backend: str | None, rerank: str) -> None:
-        if backend not in (None, self._memory.backend.kind):
-            raise BackendNotFound(str(backend))
+        if backend is not None and backend != self._memory.backend.kind:
+            raise BackendNotFound(backend)
         if rerank not in ("gmm", "none"):
             raise InvalidParameter(expected="'gmm' or 'none'", got=repr(rerank), loc=("rerank",))
 

@@ -78,7 +78,8 @@ class VectorSpace:
             dense = np.require(array, np.float32, ["C", "W"])
         norms = np.empty(len(dense), np.float64)
         dense_norms(dense, norms)
-        for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+        alone = len(norms) == 1 and 0 < norms.item() <= MAX_NORM  # the usual query
+        for row in () if alone else np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
             raise _bad_row(
                 dense[row], np.asarray(array[row]), None, norms[row], first_row + int(row)
             )

@@ -93,8 +93,8 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         title="gcws-search", version=program_version(), description=_DESCRIPTION,
         lifespan=lifespan, redirect_slashes=False,
     )  # fmt: skip
-    for router in _ROUTERS:
-        app.include_router(router)
+    for router in _ROUTERS:  # their routes are complete: including routers costs at every request
+        app.router.routes.extend(router.routes)
     problems.install(app)
     openapi.install(app)
     app.add_middleware(Envelope, metrics=metrics)

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.types import Scope
 
-from index import Explanation, Summary
+from index import Summary, Total
 
 _BUCKETS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
@@ -73,15 +73,16 @@ class Metrics(Collector):
         times.counts[bisect_left(_BUCKETS, seconds)] += 1
         times.seconds += seconds
 
-    def searched(self, found: Explanation) -> None:
-        """Count one query."""
+    def searched(self, totals: Iterable[Total]) -> None:
+        """Count queries."""
         with self._searching:
-            work = self._work.get(found.method)
-            if work is None:
-                work = self._work[found.method] = _Work()
-            work.searches += 1
-            work.candidates += found.candidates
-            work.scored += found.scored
+            for method, searches, candidates, scored in totals:
+                work = self._work.get(method)
+                if work is None:
+                    work = self._work[method] = _Work()
+                work.searches += searches
+                work.candidates += candidates
+                work.scored += scored
 
     def loaded(self, rows: int) -> None:
         """Count rows committed by a load."""

@@ -13,7 +13,7 @@ from service.parsing import Query
 JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
-def search(collection: ix.StoredCollection, query: Query) -> list[ix.QueryResult]:
+def search(collection: ix.StoredCollection, query: Query) -> Sequence[ix.QueryResult]:
     """Return one result a query.
 
     Raises
@@ -34,8 +34,12 @@ def search(collection: ix.StoredCollection, query: Query) -> list[ix.QueryResult
     return [around]
 
 
-def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> list[ix.QueryResult]:
-    """Return one result a query, in order; queries that ask for the same are searched together.
+def search_batch(
+    collection: ix.StoredCollection, queries: Sequence[Query]
+) -> tuple[list[ix.QueryResult], list[ix.Total]]:
+    """Return one result a query, in order, and what they cost.
+
+    Queries that ask for the same are searched together.
 
     Raises
     ------
@@ -44,10 +48,12 @@ def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> l
         The transform leaves nothing of a vector; its place begins with the query's number.
     """
     results: dict[int, ix.QueryResult] = {}
+    costs: list[ix.Total] = []
     groups: dict[Hashable, list[int]] = {}
     for number, query in enumerate(queries):
         if query.vectors is None:
-            results[number] = search(collection, query)[0]
+            [results[number]] = search(collection, query)
+            costs += results[number].totals()
         else:
             groups.setdefault(query.group, []).append(number)
     for numbers in groups.values():
@@ -60,7 +66,15 @@ def search_batch(collection: ix.StoredCollection, queries: Sequence[Query]) -> l
             error.loc = (numbers[int(row)], *rest)
             raise
         results.update(zip(numbers, found, strict=True))
-    return [results[number] for number in range(len(queries))]
+        costs += totals(found)
+    return [results[number] for number in range(len(queries))], costs
+
+
+def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
+    """Return what searches cost, by method."""
+    if isinstance(found, ix.QueryResults):
+        return found.totals()
+    return [total for result in found for total in result.totals()]
 
 
 def describe(collection: ix.StoredCollection) -> dict[str, Any]:
@@ -90,10 +104,19 @@ def answer(
     collection: ix.StoredCollection, query: Query, result: ix.QueryResult, seconds: float
 ) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
-    hits: list[dict[str, Any]] = [{"id": hit.id, "score": hit.score} for hit in result.hits]
+    hits: list[dict[str, Any]]
     if query.with_payload:
-        for hit, found in zip(hits, result.hits, strict=True):
-            hit["payload"] = payload_json(found.payload)
+        hits = [
+            {"id": item_id, "score": score, "payload": payload_json(payload)}
+            for item_id, score, payload in zip(
+                result.ids, result.scores, result.payloads, strict=True
+            )
+        ]
+    else:
+        hits = [
+            {"id": item_id, "score": score}
+            for item_id, score in zip(result.ids, result.scores, strict=True)
+        ]
     if query.with_vector:
         for hit, vector in zip(hits, collection.vectors(result.hits), strict=True):
             hit["vector"] = vector_json(vector)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from index.arrays import Int64s, UInt64s
 from index.backends.protocol import Saved
 from index.batches import VectorBatch
-from index.hits import Pairs, RowHits, RowView
+from index.hits import BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink, scanned_pairs
 from index.parallel import Workers
@@ -70,7 +69,7 @@ class ExactBackend:
         queries: VectorBatch,
         params: SearchParams,
         skip: Int64s | None = None,
-    ) -> Sequence[RowHits]:
+    ) -> BatchHits:
         """Return the exact hits of each query."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         return scan(view, queries, params, skip=skipped, inverted=state, workers=self._workers)

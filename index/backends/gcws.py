@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
 from index.hashing import Gcws, Signatures
-from index.hits import Pairs, RowHits, RowView
+from index.hits import BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink, joined_pairs, scanned_pairs
 from index.parallel import Workers
@@ -114,7 +113,7 @@ class GcwsBackend:
         queries: VectorBatch,
         params: SearchParams,
         skip: Int64s | None = None,
-    ) -> Sequence[RowHits]:
+    ) -> BatchHits:
         """Return the hits of each query, at the recall asked for in the mean."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)

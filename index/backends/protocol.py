@@ -5,13 +5,12 @@ state beside the rows it was made for, into one view, and replaces the view by a
 """
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from index.arrays import Int32s, Int64s, UInt64s
 from index.batches import VectorBatch
-from index.hits import Explanation, Pairs, RowHits, RowView
+from index.hits import BatchHits, Explanation, Pairs, RowHits, RowView
 from index.params import SearchParams
 
 __all__ = [
@@ -116,8 +115,8 @@ class Backend(Protocol[State]):
         queries: VectorBatch,
         params: SearchParams,
         skip: Int64s | None = None,
-    ) -> Sequence[RowHits]:
-        """Return one `RowHits` a query; ``skip`` holds a row a query must not return, or -1."""
+    ) -> BatchHits:
+        """Return the hits of each query; ``skip`` holds a row a query must not return, or -1."""
 
     def pairs(
         self,

@@ -1,7 +1,8 @@
 """Queries: one, and many at once."""
 
 import time
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -32,20 +33,20 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     collection = service.collection(name)
     asked = parsing.query(body, collection.space, parsing.Limits.of(service.settings))
 
-    def work() -> tuple[dict[str, Any], ix.Explanation]:
+    def work() -> Response:
         start = time.perf_counter()
         try:
-            result = searching.search(collection, asked)[0]
+            [result] = searching.search(collection, asked)
         except ix.InvalidVector as error:  # what only the transform shows
             raise parsing.only(error, "vector") from None
         seconds = time.perf_counter() - start
-        return searching.answer(collection, asked, result, seconds), result.explanation
+        service.metrics.searched(result.totals())
+        return json_response(searching.answer(collection, asked, result, seconds))
 
-    (answer, found), _ = await service.workers.search(
+    answer, _ = await service.workers.search(
         (name, asked.pace), searching.entries(collection), work, may_block=asked.may_block
     )
-    service.metrics.searched(found)
-    return json_response(answer)
+    return answer
 
 
 _BATCH_BODIES = {
@@ -105,11 +106,12 @@ def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes)
     queries = parsing.batch(sent, collection.space, parsing.Limits.of(service.settings))
     start = time.perf_counter()
     try:
-        found = searching.search_batch(collection, queries)
+        found, costs = searching.search_batch(collection, queries)
     except ix.InvalidVector as error:
         raise parsing.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
-    return _answers(service, collection, queries, found, seconds)
+    service.metrics.searched(costs)
+    return _answers(collection, queries, found, seconds)
 
 
 def _answer_matrix(
@@ -129,19 +131,17 @@ def _answer_matrix(
     except ix.InvalidVector as error:
         raise parsing.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
-    return _answers(service, collection, [asked] * len(found), found, seconds)
+    service.metrics.searched(searching.totals(found))
+    return _answers(collection, [asked] * len(found), found, seconds)
 
 
 def _answers(
-    service: Service,
     collection: ix.StoredCollection,
-    queries: list[parsing.Query],
-    found: list[ix.QueryResult],
+    queries: Sequence[parsing.Query],
+    found: Sequence[ix.QueryResult],
     seconds: float,
 ) -> Response:
     """Return the answers to a batch; ``seconds`` is the mean of one query."""
-    for result in found:
-        service.metrics.searched(result.explanation)
     results = [
         searching.answer(collection, asked, result, seconds)
         for asked, result in zip(queries, found, strict=True)
