@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from index.batches import VectorBatch
 from index.hits import LiveSample
 from index.params import BackendParams, CollectionConfig, SearchParams
 from index.vectors import VectorSpace
+
+
+COMPILING_ROWS: Final = 2100
+"""Enough for every kernel to be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Engine:
     def build(cls, vectors: Vectors, params: BackendParams, *, threads: int) -> "Engine":
         """Return an index of ``vectors``; kernels are compiled beforehand, on a part of them."""
         config = config_for(vectors, params)
-        _build(vectors[:64], config, threads)
+        _build(vectors[:COMPILING_ROWS], config, threads)
         return _build(vectors, config, threads)
 
     def prepare(self, vectors: Vectors) -> VectorBatch:
@@ -71,7 +75,9 @@ def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
     backend: Backend[Any] = make_backend(config, threads=threads)
     began = perf_counter()
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
-    build_seconds = perf_counter() - began
     alive = np.ones(len(rows), np.uint8)
+    if backend.is_overdue(state, len(rows), len(rows)):
+        state = backend.adopted(state, rows, backend.improved(state, rows, alive))
+    build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
     return Engine(space, backend, state, view, build_seconds)

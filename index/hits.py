@@ -15,9 +15,9 @@ from index.batches import VectorBatch
 SAMPLE_ROWS: Final = 24
 """Rows by which the costs of a search are judged."""
 
-METHODS: Final = ("scan", "probe")
+METHODS: Final = ("scan", "probe", "hop")
 """How queries are answered; the column `METHOD` of `BatchHits.work` numbers them."""
-SCAN, PROBE = range(len(METHODS))
+SCAN, PROBE, HOP = range(len(METHODS))
 
 METHOD, BANDS, DEPTH, CANDIDATES, SCORED, BEAM = range(6)
 """Columns of `BatchHits.work`."""
@@ -35,7 +35,7 @@ class Explanation:
     Attributes
     ----------
     method : str
-        "scan", "probe" or the backend's own.
+        "scan", "probe" or "hop".
     bands, depth : int
         Tables probed, and the least depth reached (0 where no table was probed).
     candidates : int

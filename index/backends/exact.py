@@ -52,6 +52,21 @@ class ExactBackend:
         del state, new_rows
         return self.extend(InvertedIndex(), rows, np.empty((0, 0), np.uint64))
 
+    def is_overdue(self, state: InvertedIndex, rows: int, live: int) -> bool:
+        """Return False: a scan cannot be improved."""
+        del state, rows, live
+        return False
+
+    def improved(self, state: InvertedIndex, rows: VectorBatch, alive: UInt8s) -> None:
+        """Do nothing."""
+
+    def adopted(
+        self, state: InvertedIndex, rows: VectorBatch, improvement: None
+    ) -> InvertedIndex:
+        """Return the state as it is."""
+        del rows, improvement
+        return state
+
     def saved(self, state: InvertedIndex) -> Saved | None:
         """Return None: all of it is made from the rows."""
         del state

@@ -8,17 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Int64s, UInt16s, UInt64s
+from index import growth
+from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from index.backends.protocol import Saved
 from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
-from index.hashing import Gcws, Signatures
+from index.hashing import Gcws, Signatures, round_up
 from index.hits import BatchHits, Pairs, RowView
+from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
 from index.pairs import PairSink, joined_pairs, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
+from index.scan import scan
 from index.search import TableSearch
 from index.tables import Tables
 
@@ -35,10 +38,13 @@ class GcwsState:
     tables : Tables
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
+    hop : Hop or None
+        Neighbour lists of the same rows, once they have been made.
     """
 
     tables: Tables
     inverted: InvertedIndex
+    hop: Hop | None = None
 
 
 class GcwsBackend:
@@ -68,13 +74,18 @@ class GcwsBackend:
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, bands) keys of the vectors; pure, any thread."""
-        keys = np.empty((len(batch), self.plan.bands), np.uint64)
+        return self._keys(batch, self.plan.bands)
+
+    def _keys(self, batch: VectorBatch, tables: int) -> UInt64s:
+        """Return the (n, tables) keys of the vectors in the first tables."""
+        keys = np.empty((len(batch), tables), np.uint64)
+        samples = round_up(tables * self.plan.band_width)
 
         def encode_rows(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
                 chunk = slice(start, min(start + _CHUNK_ROWS, last))
                 some = batch if chunk == slice(0, len(batch)) else batch[chunk]
-                self.plan.pack(self.hash.sketch(some), keys[chunk])
+                self.plan.pack(self.hash.sketch(some, count=samples), keys[chunk])
 
         self._workers.split(len(batch), encode_rows, least=16)
         return keys
@@ -87,24 +98,46 @@ class GcwsBackend:
         """Return the index with the last len(codes) of ``rows`` added."""
         first_row = len(rows) - len(codes)
         tables = state.tables.extend(codes, first_row, self._workers)
-        return GcwsState(tables, self._covered(state.inverted, rows))
+        hop = state.hop
+        if hop is not None and len(codes):
+            hop = growth.extended(hop, rows, codes, tables)
+        return GcwsState(tables, self._covered(state.inverted, rows), hop)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
         """Return the index after a compaction."""
-        return GcwsState(state.tables.renumber(new_rows), self._covered(InvertedIndex(), rows))
+        hop = None if state.hop is None else growth.renumbered(state.hop, rows, new_rows)
+        tables = state.tables.renumber(new_rows)
+        return GcwsState(tables, self._covered(InvertedIndex(), rows), hop)
+
+    def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
+        """Return whether neighbour lists should be made, or made anew."""
+        return self.plan.prefix and growth.is_overdue(state.hop, rows, live)
+
+    def improved(self, state: GcwsState, rows: VectorBatch, alive: UInt8s) -> Hop:
+        """Return neighbour lists of all rows, made in random order and calibrated."""
+        return growth.made(
+            rows, alive, state.tables, state.inverted, self._keys, self._workers
+        )
+
+    def adopted(self, state: GcwsState, rows: VectorBatch, improvement: Hop) -> GcwsState | None:
+        """Return ``state`` with lists that were made for the first of its rows."""
+        hop = growth.adopted(improvement, rows, state.tables)
+        return None if hop is None else GcwsState(state.tables, state.inverted, hop)
 
     def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
         return inverted.cover(rows) if self._form == "sparse" else inverted
 
     def saved(self, state: GcwsState) -> Saved | None:
-        """Return None: all of it is made from the codes."""
-        del state
-        return None
+        """Return the neighbour lists; all else is made from the codes."""
+        return None if state.hop is None else growth.saved(state.hop)
 
     def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> GcwsState:
         """Return the index of all rows."""
-        del saved
-        return self.extend(self.empty(), rows, codes)
+        state = self.extend(self.empty(), rows, codes)
+        if not self.plan.prefix:
+            return state
+        hop = growth.restored(rows, codes, state.tables, saved, self._workers)
+        return GcwsState(state.tables, state.inverted, hop)
 
     def search(
         self,
@@ -116,8 +149,38 @@ class GcwsBackend:
     ) -> BatchHits:
         """Return the hits of each query, at the recall asked for in the mean."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        if state.hop is not None and is_worth_walking(view, params):
+            found = self._walked(state, state.hop, view, queries, params, skipped)
+            if found is not None:
+                return found
         tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)
         return tables.search(view, queries, params, skipped)
+
+    def _walked(
+        self,
+        state: GcwsState,
+        hop: Hop,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+    ) -> BatchHits | None:
+        """Return the hits found by walks, None where another way is foreseen to be quicker."""
+        effort = hop.calibration.effort(params.limit, params.recall)
+        walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keys, self._workers)
+        if effort is None or walks.foreseen(view, effort) > hop.scan_nanoseconds(view):
+            return None
+        found, enough = walks.search(view, queries, params, skip, effort)
+        if len(enough) == len(queries):
+            return found
+        left = np.delete(np.arange(len(queries)), enough)
+        scanned = scan(
+            view, queries[left], params, skip=skip[left], inverted=state.inverted,
+            workers=self._workers,
+        )  # fmt: skip
+        if len(enough) == 0:
+            return scanned
+        return BatchHits.merged([(enough, found.some(enough)), (left, scanned)])
 
     def pairs(
         self,
@@ -161,7 +224,8 @@ class GcwsBackend:
 
     def nbytes(self, state: GcwsState) -> int:
         """Bytes of memory the index holds, parameter table included."""
-        return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes
+        lists = 0 if state.hop is None else state.hop.neighbours.nbytes
+        return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes + lists
 
     def stats(self, state: GcwsState) -> dict[str, Any]:
         """Return table statistics."""
@@ -178,4 +242,5 @@ class GcwsBackend:
             ),
             "parameter_bytes": self.hash.nbytes,
             "postings_bytes": state.inverted.nbytes,
+            "neighbour_lists": None if state.hop is None else state.hop.stats(),
         }

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from index.arrays import Int32s, Int64s, UInt64s
+from index.arrays import Int32s, Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.hits import BatchHits, Explanation, Pairs, RowHits, RowView
 from index.params import SearchParams
@@ -83,6 +83,46 @@ class Backend(Protocol[State]):
             The rows that stay, in their old order.
         new_rows : (old rows,) int64
             New number of each old row, rising over those that stay; -1 for a row that is gone.
+        """
+
+    def is_overdue(self, state: State, rows: int, live: int) -> bool:
+        """Return whether `improved` is worth its time.
+
+        Parameters
+        ----------
+        state : State
+        rows, live : int
+            How many rows there are, and how many of them are alive.
+        """
+
+    def improved(self, state: State, rows: VectorBatch, alive: UInt8s) -> Any:
+        """Return what makes searches over ``state`` quicker: long work, for any thread.
+
+        Parameters
+        ----------
+        state : State
+        rows : VectorBatch
+            All its rows.
+        alive : (n,) uint8
+            1 for the rows that are alive.
+        """
+
+    def adopted(self, state: State, rows: VectorBatch, improvement: Any) -> State | None:
+        """Return ``state`` improved; quick.
+
+        Parameters
+        ----------
+        state : State
+            The state improved, or one extended since.
+        rows : VectorBatch
+            All its rows.
+        improvement : Any
+            What `improved` returned.
+
+        Returns
+        -------
+        State or None
+            None when too many rows have been added since.
         """
 
     def saved(self, state: State) -> Saved | None:

@@ -144,6 +144,10 @@ def _pointer_from_integer(element, doc):
 
 pointer_to_uint64 = _pointer_from_integer(types.uint64, "Return an int64 as address of uint64s.")
 pointer_to_int32 = _pointer_from_integer(types.int32, "Return an int64 as address of int32s.")
+pointer_to_int64 = _pointer_from_integer(types.int64, "Return an int64 as address of int64s.")
+pointer_to_uint32 = _pointer_from_integer(types.uint32, "Return an int64 as address of uint32s.")
+pointer_to_uint8 = _pointer_from_integer(types.uint8, "Return an int64 as address of uint8s.")
+pointer_to_float32 = _pointer_from_integer(types.float32, "Return an int64 as address of float32s.")
 
 
 @intrinsic

@@ -1,0 +1,247 @@
+"""What effort a walk needs for the recall asked for, as measured on the collection's own items.
+
+Some stored items are searched for as queries that are not stored: their own rows are treated as if
+they were not there. The exact scan says what should have been found. An effort below the limit is
+the number of lists that are read, with a beam as wide as the limit; from the limit on it is the
+width of the beam.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, log
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Float64s, Int64s
+from index.batches import VectorBatch
+from index.hits import BatchHits, RowView
+
+LIMITS: Final = (1, 10, 100)
+"""Limits for which recall is measured; others lie between, or beyond in proportion."""
+_QUERIES: Final = {1: 512, 10: 1024, 100: 256}
+_LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+_GROWTH: Final = 1.25
+_ENOUGH: Final = 0.9990
+_MOST_EFFORT: Final = 2000
+_MOST_SHARE: Final = 0.25
+"""Of the rows: a walk that scores more is not worth measuring."""
+_ROUNDING: Final = 1e-9
+_CAUTION: Final = 6
+"""The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
+vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Recall by effort, for one limit.
+
+    Attributes
+    ----------
+    limit : int
+    efforts : tuple of int
+        Rising.
+    recalls : tuple of float
+        Never falling.
+    candidates : tuple of float
+        Rows scored quickly, on average.
+    """
+
+    limit: int
+    efforts: tuple[int, ...]
+    recalls: tuple[float, ...]
+    candidates: tuple[float, ...]
+
+    def effort(self, recall: float) -> float | None:
+        """Return the effort that gives a recall, None when none that was measured does."""
+        place = bisect_left(self.recalls, recall)
+        if place == len(self.recalls):
+            return None
+        if place == 0:
+            return float(self.efforts[0])
+        low, high = self.recalls[place - 1], self.recalls[place]
+        share = (recall - low) / (high - low)
+        return self.efforts[place - 1] + share * (self.efforts[place] - self.efforts[place - 1])
+
+    def at(self, effort: float) -> tuple[float, float]:
+        """Return recall and candidates at an effort."""
+        recall = np.interp(effort, self.efforts, self.recalls)
+        return float(recall), float(np.interp(effort, self.efforts, self.candidates))
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a walk shall do.
+
+    Attributes
+    ----------
+    beam : int
+    lists : int
+        Lists read at most.
+    recall : float
+        Expected.
+    candidates : float
+        Expected number of rows scored quickly.
+    """
+
+    beam: int
+    lists: int
+    recall: float
+    candidates: float
+
+    @classmethod
+    def of(cls, effort: int, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
+        """Return the effort of a number; see the module."""
+        beam = max(effort, limit)
+        return cls(beam, effort if effort < limit else 4 * beam + 64, recall, candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Curves of a collection.
+
+    Attributes
+    ----------
+    rows : int
+        How many items there were.
+    curves : tuple of Curve
+        By rising limit.
+    scan_nanoseconds : float
+        What scanning one row takes for the queries measured, on average.
+    """
+
+    rows: int
+    curves: tuple[Curve, ...]
+    scan_nanoseconds: float
+
+    def effort(self, limit: int, recall: float) -> Effort | None:
+        """Return the effort for a recall in the mean over queries like the items.
+
+        None where no effort measured reaches it.
+        """
+        aim = recall + (1.0 - recall) / _CAUTION
+        known = [(curve, curve.effort(aim)) for curve in self.curves]
+        reached = [(curve, effort) for curve, effort in known if effort is not None]
+        if not reached or limit > 10 * self.curves[-1].limit:
+            return None
+        after = next((i for i, (curve, _) in enumerate(reached) if curve.limit >= limit), None)
+        if after is None:
+            curve, effort = reached[-1]
+            if len(reached) < len(known):  # the curve beyond does not reach it
+                return None
+            number = effort * limit / curve.limit
+        elif after == 0 or reached[after][0].limit == limit:
+            curve, number = reached[after]
+        else:
+            (low, lesser), (curve, greater) = reached[after - 1], reached[after]
+            share = log(limit / low.limit) / log(curve.limit / low.limit)
+            number = lesser ** (1 - share) * greater**share
+        expected, candidates = curve.at(number if curve.limit == limit else reached_at(curve, aim))
+        scale = limit / curve.limit if limit > curve.limit else 1.0
+        return Effort.of(ceil(number), limit, expected, candidates * scale)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able form."""
+        return {
+            "rows": self.rows,
+            "scan_nanoseconds": self.scan_nanoseconds,
+            "curves": [
+                {
+                    "limit": curve.limit, "efforts": list(curve.efforts),
+                    "recalls": list(curve.recalls), "candidates": list(curve.candidates),
+                }
+                for curve in self.curves
+            ],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Calibration:
+        """Inverse of `to_dict`."""
+        curves = tuple(
+            Curve(
+                int(each["limit"]), tuple(each["efforts"]), tuple(each["recalls"]),
+                tuple(each["candidates"]),
+            )
+            for each in document["curves"]
+        )  # fmt: skip
+        return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]))
+
+
+def reached_at(curve: Curve, aim: float) -> float:
+    """Return the effort of a curve that is known to reach a recall."""
+    effort = curve.effort(aim)
+    return float(curve.efforts[-1]) if effort is None else effort
+
+
+def sampled(view: RowView, count: int) -> Int64s:
+    """Return some permitted rows, at random but always the same."""
+    rows = np.flatnonzero(view.permitted)
+    if len(rows) > count:
+        rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
+    return rows
+
+
+Search = Callable[[VectorBatch, Int64s, int, Effort], BatchHits]
+"""Queries, the rows to be treated as absent, limit, effort."""
+Scan = Callable[[VectorBatch, Int64s, int], BatchHits]
+"""Queries, the rows to be left out, limit."""
+
+
+def calibrate(view: RowView, search: Search, scan: Scan, *, scan_nanoseconds: float) -> Calibration:
+    """Measure recall by effort for each of `LIMITS`."""
+    rows = sampled(view, max(_QUERIES.values()))
+    most = min(max(LIMITS), max(1, view.permitted_count - 1))
+    few = rows[:: max(1, len(rows) // _QUERIES[100])]
+    true_few = _last_scores(scan(view.vectors[few], few, most), [1, 10, most])
+    curves = []
+    for limit in LIMITS:
+        wanted = min(limit, most)
+        if limit == 100:
+            chosen, least = few, true_few[:, 2]
+        else:
+            chosen = rows[:: max(1, len(rows) // _QUERIES[limit])]
+            found = scan(view.vectors[chosen], chosen, wanted)
+            least = _last_scores(found, [wanted])[:, 0]
+        curves.append(_curve(view, chosen, least, limit, search))
+    return Calibration(view.permitted_count, tuple(curves), scan_nanoseconds)
+
+
+def _last_scores(found: BatchHits, places: Sequence[int]) -> Float64s:
+    """Return the scores of the hits at some places, counted from 1."""
+    columns = [np.minimum(place, np.maximum(found.sizes, 1)) - 1 for place in places]
+    lines = np.arange(len(found))
+    return np.stack([found.scores[lines, column] for column in columns], axis=1)
+
+
+def _curve(view: RowView, chosen: Int64s, least: Float64s, limit: int, search: Search) -> Curve:
+    """Return the recall of ever greater efforts, until it is high enough."""
+    queries = view.vectors[chosen]
+    efforts: list[int] = []
+    recalls: list[float] = []
+    candidates: list[float] = []
+    wanted = min(limit, max(1, view.permitted_count - 1))
+    for effort in _ladder(limit):
+        found = search(queries, chosen, limit, Effort.of(effort, limit))
+        inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
+        good = (found.scores >= least[:, None] - _ROUNDING) & inside
+        recall = float(np.minimum(good.sum(1), wanted).mean() / wanted)
+        efforts.append(effort)
+        recalls.append(max(recall, recalls[-1] if recalls else 0.0))
+        candidates.append(float(found.work[:, 3].mean()))
+        if recall >= _ENOUGH or candidates[-1] > _MOST_SHARE * len(view.vectors):
+            break
+    return Curve(limit, tuple(efforts), tuple(recalls), tuple(candidates))
+
+
+def _ladder(limit: int) -> list[int]:
+    efforts = [effort for effort in _LEAST_EFFORTS if effort < limit]
+    if limit > _LEAST_EFFORTS[-1] + 1:
+        efforts += [limit * share // 8 for share in (2, 3, 4, 6) if limit * share // 8 > 9]
+    effort = float(limit)
+    while effort <= _MOST_EFFORT:
+        efforts.append(ceil(effort))
+        effort = max(effort * _GROWTH, effort + 1)
+    return efforts

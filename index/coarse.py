@@ -1,0 +1,201 @@
+"""Small copies of dense rows, by which neighbour lists are made and walked.
+
+Whole numbers of one byte or two, with one step for all rows of a collection, whenever they tell
+near rows apart nearly as well as the float32 rows do; those themselves where they do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from index.arrays import Float32s, Float64s, Int64s, UInt8s, with_room
+from index.batches import VectorBatch
+from index.kernels.coarse import BYTES, FLOATS, SHORTS, SPARSE, round_to_bytes, round_to_shorts
+from index.kernels.differences import REGISTER_BYTES
+
+_CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
+"""Shares of the magnitudes that are within range; the rest is cut off."""
+_NEAREST: Final = 10
+_LEAST_KEPT: Final = 0.98
+"""Of the ten rows nearest to a row this share must be among the twenty nearest as rounded."""
+_BYTE_VALUES: Final = 255
+_SIGNED_VALUES: Final = 127
+_SHORT_VALUES: Final = 16383
+
+NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "sparse"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How vectors become coarse rows.
+
+    Attributes
+    ----------
+    kind : int
+        `BYTES`, `SHORTS`, `FLOATS` or `SPARSE`.
+    step : float
+        What one unit stands for; 1 where nothing is rounded.
+    origin : int
+        The byte that stands for 0.
+    """
+
+    kind: int
+    step: float = 1.0
+    origin: int = 0
+
+    def stride(self, width: int) -> int:
+        """Return the bytes of one row of ``width`` floats."""
+        size = {BYTES: 1, SHORTS: 2, FLOATS: 4}.get(self.kind, 0)
+        return -(-width * size // REGISTER_BYTES) * REGISTER_BYTES
+
+    def round(self, dense: Float32s, norms: Float32s) -> tuple[UInt8s, Float32s]:
+        """Return rows as bytes of memory, and their norms in units.
+
+        Parameters
+        ----------
+        dense : (n, width) float32
+        norms : (n,) float32
+
+        Returns
+        -------
+        (n, stride) uint8, (n,) float32
+        """
+        if self.kind == FLOATS:
+            return np.ascontiguousarray(dense).view(np.uint8), norms
+        codes = np.empty((len(dense), self.stride(dense.shape[1])), np.uint8)
+        rounded = np.empty(len(dense), np.float32)
+        if self.kind == BYTES:
+            round_to_bytes(dense, self.step, self.origin, codes, rounded)
+        elif self.kind == SHORTS:
+            round_to_shorts(dense, self.step, codes.view(np.int16), rounded)
+        return codes, norms if self.kind == SPARSE else rounded
+
+
+def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
+    """Return the smallest rows that still tell near rows apart.
+
+    Parameters
+    ----------
+    groups : (g, near, width) float32
+        Rows near to each centre.
+    centres : (g, width) float32
+    """
+    magnitudes = np.abs(groups[groups != 0])
+    if len(magnitudes) == 0:
+        return Rounding(FLOATS)
+    signed = bool((groups < 0).any() or (centres < 0).any())
+    values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
+    cuts = np.quantile(magnitudes, _CUTS).astype(float)
+    bytes_ = [Rounding(BYTES, cut / values, origin) for cut in cuts]
+    shorts = Rounding(SHORTS, float(cuts[0]) / _SHORT_VALUES)
+    exact = _distances(groups, centres)
+    kept = [_kept(rounding, groups, centres, exact) for rounding in (*bytes_, shorts)]
+    best = int(np.argmax(kept[:-1]))
+    if kept[best] >= _LEAST_KEPT:
+        return bytes_[best]
+    return shorts if kept[-1] >= _LEAST_KEPT else Rounding(FLOATS)
+
+
+def _distances(groups: Float32s, centres: Float32s) -> Float64s:
+    """Return (g, near): 1 − GMM of each centre and the rows near to it."""
+    apart = np.abs(groups - centres[:, None]).sum(2, dtype=np.float64)
+    both = np.abs(groups).sum(2, dtype=np.float64) + np.abs(centres).sum(1)[:, None]
+    return 1.0 - (both - apart) / np.maximum(both + apart, 1e-300)
+
+
+def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
+    """Return the share of the nearest rows that rounding leaves among twice as many."""
+    low, high = -float(_SHORT_VALUES), float(_SHORT_VALUES)
+    if rounding.kind == BYTES:
+        low, high = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
+    step = np.float32(rounding.step)
+    rounded = _distances(
+        np.clip(np.rint(groups / step), low, high), np.clip(np.rint(centres / step), low, high)
+    )
+    # By distance, not by row: copies of one row may stand for each other.
+    order = np.argsort(rounded, axis=1, kind="stable")[:, : 2 * _NEAREST]
+    found = np.sort(np.take_along_axis(exact, order, 1), axis=1)[:, :_NEAREST]
+    wanted = np.sort(exact, axis=1)[:, _NEAREST - 1 : _NEAREST]
+    return float(np.mean(found <= wanted + 1e-9))
+
+
+class CoarseRows:
+    """The coarse copy of a collection's rows, growing with them; nothing where none is kept.
+
+    Parameters
+    ----------
+    rounding : Rounding
+    width : int
+        Floats of a dense row.
+    """
+
+    def __init__(self, rounding: Rounding, width: int) -> None:
+        self.rounding = rounding
+        self._copies = rounding.kind in (BYTES, SHORTS)
+        stride = rounding.stride(width) if self._copies else 0
+        self._codes = np.empty((0, stride), np.uint8)
+        self._norms = np.empty(0, np.float32)
+        self._count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self._codes.nbytes + self._norms.nbytes
+
+    def cover(self, rows: VectorBatch) -> CoarseView:
+        """Take in the rows that are new, and return all of them."""
+        n = len(rows)
+        if self._copies and n > self._count:
+            codes, norms = self.rounding.round(rows.dense[self._count :], rows.norms[self._count :])
+            self._codes = with_room(self._codes, self._count, n)
+            self._norms = with_room(self._norms, self._count, n)
+            self._codes[self._count : n] = codes
+            self._norms[self._count : n] = norms
+            self._count = n
+        if self._copies:
+            return CoarseView.of(self.rounding, rows, self._codes[:n], self._norms[:n])
+        codes = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
+        return CoarseView.of(self.rounding, rows, codes, rows.norms)
+
+    def take(self, kept: Int64s) -> CoarseRows:
+        """Return the copies of some rows, in that order."""
+        taken = CoarseRows(self.rounding, 0)
+        taken._copies = self._copies
+        taken._codes = self._codes[kept] if self._copies else self._codes
+        taken._norms = self._norms[kept] if self._copies else self._norms
+        taken._count = len(kept) if self._copies else 0
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class CoarseView:
+    """Rows as the lists see them, by address.
+
+    Attributes
+    ----------
+    rounding : Rounding
+    rows : VectorBatch
+    codes : (n, stride) uint8
+    norms : (n,) float32
+    addresses : (7,) int64
+        See `kernels.coarse.rows_at`; valid for as long as this object lives.
+    """
+
+    rounding: Rounding
+    rows: VectorBatch
+    codes: UInt8s
+    norms: Float32s
+    addresses: Int64s
+
+    @classmethod
+    def of(
+        cls, rounding: Rounding, rows: VectorBatch, codes: UInt8s, norms: Float32s
+    ) -> CoarseView:
+        """Return a view of arrays."""
+        parts = (norms, rows.indptr, rows.slots, rows.values)
+        addresses = [rounding.kind, codes.ctypes.data, codes.shape[1]]
+        addresses += [part.ctypes.data for part in parts]
+        return cls(rounding, rows, codes, norms, np.array(addresses, np.int64))

@@ -1,0 +1,151 @@
+"""When neighbour lists are made, kept up, made anew and kept in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Int64s, UInt8s, UInt64s
+from index.backends.protocol import UNKNOWN, Saved
+from index.batches import VectorBatch
+from index.calibration import Calibration, Effort, calibrate
+from index.coarse import Rounding
+from index.costs import scan_nanoseconds
+from index.hits import BatchHits, RowView
+from index.hop import Hop, HopSearch
+from index.inverted import InvertedIndex
+from index.kernels.walk import NONE
+from index.neighbours import LEAST_ROWS, TABLES, WIDTH, Neighbours, build, keys_by_row
+from index.parallel import Workers
+from index.params import SearchParams
+from index.scan import scan
+from index.tables import Tables
+
+_GROWTH: Final = 1.5
+"""Lists are made anew when the collection has grown by this factor since."""
+_LEAST_LIVE: Final = 0.75
+"""They are made anew, too, when fewer of the rows than this are still alive."""
+_MOST_ADDED: Final = 1.0
+"""Lists are given up when more rows than this share of those linked are put at once."""
+
+KeysOf = Callable[[VectorBatch, int], UInt64s]
+
+
+def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
+    """Return whether lists should be made, or made anew."""
+    if live < LEAST_ROWS:
+        return False
+    return hop is None or rows > _GROWTH * hop.built or live < _LEAST_LIVE * rows
+
+
+def made(
+    rows: VectorBatch, alive: UInt8s, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf,
+    workers: Workers,
+) -> Hop:  # fmt: skip
+    """Return lists of all rows, linked in random order, and calibrated."""
+    neighbours = build(rows, tables, alive, workers, seed=0)
+    lists = neighbours.cover(rows)
+    walks = HopSearch(neighbours, lists, tables, keys_of, workers)
+    view = RowView(rows, alive, int(np.count_nonzero(alive)))
+    calibration = _calibrated(walks, view, inverted, workers)
+    return Hop(neighbours, lists, calibration, len(rows))
+
+
+def _calibrated(
+    walks: HopSearch, view: RowView, inverted: InvertedIndex, workers: Workers
+) -> Calibration:
+    def search(queries: VectorBatch, absent: Int64s, limit: int, effort: Effort) -> BatchHits:
+        params = SearchParams(limit=limit)
+        return walks.search(view, queries, params, absent, effort, absent=True)[0]
+
+    def true(queries: VectorBatch, skip: Int64s, limit: int) -> BatchHits:
+        params = SearchParams(limit=limit, recall=1.0)
+        return scan(view, queries, params, skip=skip, inverted=inverted, workers=workers)
+
+    sample = view.vectors[np.flatnonzero(view.permitted)[:: max(1, view.permitted_count // 64)]]
+    a_row = float(scan_nanoseconds(view, sample).mean()) / max(1, view.permitted_count)
+    return calibrate(view, search, true, scan_nanoseconds=a_row)
+
+
+def extended(hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables) -> Hop | None:
+    """Return the lists with the last len(keys) of ``rows`` linked; None gives the lists up.
+
+    Parameters
+    ----------
+    hop : Hop
+    rows : VectorBatch
+        All rows.
+    keys : (n, bands) uint64
+        Of the new rows.
+    tables : Tables
+        The new rows included.
+    """
+    first = len(rows) - len(keys)
+    if len(keys) > _MOST_ADDED * first:
+        return None
+    lists = hop.neighbours.cover(rows)
+    new = np.arange(first, len(rows))
+    alive = np.ones(len(rows), np.uint8)
+    hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, first)
+    return replace(hop, lists=lists)
+
+
+def adopted(hop: Hop, rows: VectorBatch, tables: Tables) -> Hop | None:
+    """Return lists that were made for the first of ``rows``, with the later ones linked.
+
+    None when they are too many.
+    """
+    known = len(hop.lists)
+    if len(rows) == known:
+        return hop
+    if len(rows) > _GROWTH * known:
+        return None
+    return extended(hop, rows, keys_by_row(tables, hop.lists.tables)[known:], tables)
+
+
+def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
+    """Return the lists after a compaction; None where too little of them is left."""
+    if len(rows) < LEAST_ROWS:
+        return None
+    neighbours = hop.neighbours.renumber(new_rows, rows)
+    return Hop(neighbours, neighbours.cover(rows), hop.calibration, min(hop.built, len(rows)))
+
+
+def saved(hop: Hop) -> Saved:
+    """Return what to keep of lists."""
+    rounding = hop.neighbours.rounding
+    notes: dict[str, Any] = {
+        "rounding": [rounding.kind, rounding.step, rounding.origin],
+        "tables": hop.lists.tables,
+        "built": hop.built,
+        "calibration": hop.calibration.to_dict(),
+    }
+    return Saved(hop.lists.links, notes)
+
+
+def restored(
+    rows: VectorBatch, keys: UInt64s, tables: Tables, kept: Saved, workers: Workers
+) -> Hop | None:
+    """Return lists as they were kept, rows without one linked anew; None where none were."""
+    notes = kept.notes
+    if not notes or len(rows) < LEAST_ROWS:
+        return None
+    unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
+    if len(unknown) > len(rows) / 2:
+        return None
+    kind, step, origin = notes["rounding"]
+    used = min(int(notes["tables"]), TABLES, tables.bands)
+    neighbours = Neighbours(Rounding(int(kind), float(step), int(origin)), rows, used, workers)
+    lists = neighbours.cover(rows)
+    width = min(WIDTH, kept.links.shape[1])
+    lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
+    alive = np.ones(len(rows), np.uint8)
+    if len(unknown):
+        neighbours.link(
+            unknown, keys[unknown, :used], tables, lists, alive, len(rows) - len(unknown)
+        )
+    calibration = Calibration.from_dict(notes["calibration"])
+    return Hop(neighbours, lists, calibration, int(notes["built"]))

@@ -1,0 +1,172 @@
+"""Search by tables and neighbour lists: a few tables to enter, lists for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Int64s, UInt64s
+from index.batches import VectorBatch
+from index.calibration import Calibration, Effort
+from index.coarse import NAMES
+from index.costs import scan_nanoseconds
+from index.hits import HOP, BatchHits, RowView
+from index.kernels import hop as kernel
+from index.kernels.coarse import BYTES
+from index.neighbours import BESIDE, Lists, Neighbours
+from index.parallel import Workers
+from index.params import SearchParams
+from index.tables import Tables
+
+_ROW: Final = 30.0
+_BYTE: Final = 0.06
+_ENTRY: Final = 2.0
+"""Nanoseconds that scoring a row of a list takes: in all, a byte of it, a non-zero of it."""
+_START: Final = 4000.0
+_SPARE: Final = {True: 10, False: 4}
+"""Rows scored exactly beyond the limit, for rows rounded to bytes and for others."""
+_MOST_FILTERED: Final = 20
+"""A filter that leaves less than one row in this many is not walked."""
+_LEAST_ROOM: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The lists of a state, with what is known of them.
+
+    Attributes
+    ----------
+    neighbours : Neighbours
+        The writer's.
+    lists : Lists
+        This state's.
+    calibration : Calibration
+    built : int
+        Rows there were when the lists were last made in random order.
+    """
+
+    neighbours: Neighbours
+    lists: Lists
+    calibration: Calibration
+    built: int
+
+    def scan_nanoseconds(self, view: RowView) -> float:
+        """Return what the exact scan takes for one query."""
+        if view.vectors.form == "dense":
+            return float(scan_nanoseconds(view, view.vectors[:1])[0])
+        live = view.sample.live if view.sample is not None else view.permitted_count
+        return self.calibration.scan_nanoseconds * live
+
+    def stats(self) -> dict[str, Any]:
+        """Return what people may want to know, JSON-able."""
+        held = self.lists.links
+        return {
+            "width": held.shape[1],
+            "mean_length": float(np.count_nonzero(held >= 0)) / max(1, len(held)),
+            "rows_as": NAMES[self.neighbours.rounding.kind],
+            "bytes": self.neighbours.nbytes,
+            "made_for_rows": self.built,
+            "calibration": self.calibration.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HopSearch:
+    """Search over one state of tables and lists.
+
+    Attributes
+    ----------
+    neighbours : Neighbours
+    lists : Lists
+    tables : Tables
+    keys_of : callable
+        Returns the keys of queries in the first tables: (m, tables) uint64.
+    workers : Workers
+    """
+
+    neighbours: Neighbours
+    lists: Lists
+    tables: Tables
+    keys_of: Callable[[VectorBatch, int], UInt64s]
+    workers: Workers
+
+    def foreseen(self, view: RowView, effort: Effort) -> float:
+        """Return the nanoseconds that one query takes."""
+        vectors = view.vectors
+        if vectors.form == "dense":
+            row = _ROW + _BYTE * self.lists.coarse.codes.shape[1]
+        else:
+            row = _ROW + _ENTRY * len(vectors.values) / max(1, len(vectors))
+        detour = len(vectors) / max(1, view.permitted_count)
+        return _START + effort.candidates * detour * row
+
+    def search(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
+        effort: Effort, *, absent: bool = False,
+    ) -> tuple[BatchHits, Int64s]:  # fmt: skip
+        """Return hits, and the numbers of the queries whose walk found enough permitted rows.
+
+        Parameters
+        ----------
+        view : RowView
+        queries : VectorBatch
+        params : SearchParams
+            ``limit`` and ``min_score`` count here.
+        skip : (m,) int64
+            A row that a query must not return, or -1.
+        effort : Effort
+        absent : bool
+            Whether the skipped rows are to be treated as if they were not there.
+        """
+        m, n = len(queries), len(view.vectors)
+        limit = params.limit
+        vectors, lists = view.vectors, self.lists
+        everything = view.permitted_count == n
+        beam = effort.beam + 1  # the skipped row may take a place
+        spare = _SPARE[lists.coarse.rounding.kind == BYTES]
+        rescored = min(beam, limit + max(spare, limit // 2 if spare > 4 else 0))
+        codes, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
+        keys = self.keys_of(queries, lists.tables)
+        longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0
+        room = max(_LEAST_ROOM, 64 * beam)
+        if not everything:
+            room *= _MOST_FILTERED
+        sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam), longest)
+        scores, rows = np.empty((m, limit), np.float64), np.empty((m, limit), np.int64)
+        found = np.empty(m, np.int64)
+        counters = np.empty((m, kernel.COUNTERS), np.int64)
+
+        def run(first: int, last: int) -> None:
+            part = slice(first, last)
+            some = queries if last - first == m else queries[part]
+            with self.neighbours.spaces.taken(sizes) as space:
+                kernel.hop(
+                    lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
+                    codes[part], norms[part], some.dense, some.indptr, some.slots, some.values,
+                    keys[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
+                    view.permitted, everything, skip[part], absent, beam, effort.lists, rescored,
+                    float(params.min_score), scores[part], rows[part], found[part],
+                    counters[part],
+                )  # fmt: skip
+
+        self.workers.split(m, run, least=8)
+        hits = BatchHits.found(
+            HOP, rows, scores, found, expected_recall=effort.recall, bands=lists.tables,
+            candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED],
+            beam=effort.beam,
+        )  # fmt: skip
+        enough = counters[:, kernel.FOUND] >= min(effort.beam, view.permitted_count)
+        return hits, np.flatnonzero(enough)
+
+
+def is_worth_walking(view: RowView, params: SearchParams) -> bool:
+    """Return whether lists may help at all."""
+    return (
+        params.recall < 1
+        and params.guarantee == "measured"
+        and view.permitted_count > 2 * params.limit
+        and view.permitted_count * _MOST_FILTERED > len(view.vectors)
+    )

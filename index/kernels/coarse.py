@@ -1,0 +1,289 @@
+"""Quick scores of rows as the neighbour lists see them: small copies of dense rows, sparse rows.
+
+A dense row is kept as unsigned bytes, as int16 or as it is (float32); one step and one origin hold
+for all rows of a collection, so that a score is that of the rounded vectors, by the formula of
+`kernels.gmm_dense`. Sparse rows are scored against a query spread by slot over a table that has
+many more places than the query has slots; two slots may share a place, which raises a score now and
+then by a little. Hits are always scored exactly in the end.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from index.arrays import AnyArray, Float32s, Int64s, UInt8s
+from index.kernels.differences import (
+    REGISTER_BYTES,
+    add_byte_differences,
+    add_short_differences,
+    as_float_address,
+    no_sums,
+    prefetch,
+    put,
+    total_of_ints,
+    total_of_sums,
+)
+from index.kernels.simd import (
+    absolute,
+    at,
+    load,
+    offset,
+    pointer_to_float32,
+    pointer_to_int64,
+    pointer_to_uint8,
+    pointer_to_uint32,
+    splat,
+    total,
+)
+
+BYTES = 0
+SHORTS = 1
+FLOATS = 2
+SPARSE = 3
+"""Kinds of rows."""
+
+_ZERO = np.float32(0.0)
+_MULTIPLIER = np.uint32(0x9E3779B1)
+_PLACES_A_SLOT = 512
+_LEAST_BITS = 10
+_MOST_BITS = 20
+_LINE_FLOATS = 16
+_PREFETCHED_LINES = 4
+"""Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
+
+
+class Rows(NamedTuple):
+    """Rows in memory, by address.
+
+    Attributes
+    ----------
+    kind : int
+    codes : address of uint8
+        Dense rows, ``stride`` bytes each.
+    stride : int
+    norms : address of float32
+        Of the rows as they are kept here.
+    indptr, slots, values : addresses of int64, uint32 and float32
+        Sparse rows, compressed.
+    """
+
+    kind: Any
+    codes: Any
+    stride: Any
+    norms: Any
+    indptr: Any
+    slots: Any
+    values: Any
+
+
+class Query(NamedTuple):
+    """One vector to be compared with many rows.
+
+    Attributes
+    ----------
+    code : address of uint8
+        Dense, as the rows are kept.
+    norm : float32
+    table : address of float32
+        Sparse: the magnitudes by place; 0 where nothing is.
+    shift : uint32
+        Of a slot's hash, to give its place.
+    """
+
+    code: Any
+    norm: Any
+    table: Any
+    shift: Any
+
+
+@njit(cache=True, nogil=True)
+def rows_at(addresses: Int64s) -> Any:
+    """Return rows given by (kind, codes, stride, norms, indptr, slots, values): see `Rows`."""
+    return Rows(
+        addresses[0],
+        pointer_to_uint8(addresses[1]),
+        addresses[2],
+        pointer_to_float32(addresses[3]),
+        pointer_to_int64(addresses[4]),
+        pointer_to_uint32(addresses[5]),
+        pointer_to_float32(addresses[6]),
+    )
+
+
+@njit(cache=True, nogil=True)
+def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    """Return ‖a − b‖₁ of two dense rows, in their own step."""
+    if kind == BYTES:
+        sums = no_sums()
+        for i in range(0, stride, REGISTER_BYTES):
+            sums = add_byte_differences(sums, a, b, i)
+        return np.float32(total_of_sums(sums))
+    if kind == SHORTS:
+        ints = splat(np.int32(0))
+        for i in range(0, stride, REGISTER_BYTES):
+            ints = add_short_differences(ints, a, b, i)
+        return np.float32(total_of_ints(ints))
+    left = as_float_address(a)
+    right = as_float_address(b)
+    lanes = splat(_ZERO)
+    for i in range(0, stride // 4, _LINE_FLOATS):
+        lanes = lanes + absolute(load(left, i) - load(right, i))
+    return total(lanes)
+
+
+@njit(cache=True, nogil=True)
+def place_shift(count: int) -> np.uint32:
+    """Return the shift that spreads ``count`` slots thinly over a table."""
+    bits = _LEAST_BITS
+    while bits < _MOST_BITS and (1 << bits) < _PLACES_A_SLOT * count:
+        bits += 1
+    return np.uint32(32 - bits)
+
+
+@njit(cache=True, nogil=True)
+def places(longest: int) -> int:
+    """Return the size of a table for queries of at most ``longest`` slots."""
+    return 1 << (32 - np.int64(place_shift(longest)))
+
+
+@njit(cache=True, nogil=True)
+def spread_over(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> None:
+    """Write a vector's magnitudes to its places; of two in one place the greater stays."""
+    for i in range(first, last):
+        place = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
+        put(table, place, max(at(table, place), at(values, i)))
+
+
+@njit(cache=True, nogil=True)
+def clear(table: Any, shift: Any, slots: Any, first: int, last: int) -> None:
+    """Make a table empty again."""
+    for i in range(first, last):
+        put(table, np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift), _ZERO)
+
+
+@njit(cache=True, nogil=True)
+def _shared(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> Any:
+    """Return Σ min of a spread vector and entries first … last - 1, in four running sums."""
+    a = _ZERO
+    b = _ZERO
+    c = _ZERO
+    d = _ZERO
+    i = first
+    while i + 4 <= last:
+        p = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
+        q = np.intp(np.uint32(at(slots, i + 1) * _MULTIPLIER) >> shift)
+        r = np.intp(np.uint32(at(slots, i + 2) * _MULTIPLIER) >> shift)
+        s = np.intp(np.uint32(at(slots, i + 3) * _MULTIPLIER) >> shift)
+        a += min(at(table, p), at(values, i))
+        b += min(at(table, q), at(values, i + 1))
+        c += min(at(table, r), at(values, i + 2))
+        d += min(at(table, s), at(values, i + 3))
+        i += 4
+    while i < last:
+        p = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
+        a += min(at(table, p), at(values, i))
+        i += 1
+    return (a + b) + (c + d)
+
+
+@njit(cache=True, nogil=True)
+def hold(rows: Any, row: Any, table: Any) -> Any:
+    """Return a row as a query; `release` must follow before the table is used again."""
+    norm = at(rows.norms, row)
+    if rows.kind == SPARSE:
+        first = at(rows.indptr, row)
+        last = at(rows.indptr, row + 1)
+        shift = place_shift(last - first)
+        spread_over(table, shift, rows.slots, rows.values, first, last)
+        return Query(rows.codes, norm, table, shift)
+    return Query(offset(rows.codes, row * rows.stride), norm, table, np.uint32(0))
+
+
+@njit(cache=True, nogil=True)
+def release(rows: Any, row: Any, query: Any) -> None:
+    """Clear the table that `hold` filled."""
+    if rows.kind == SPARSE:
+        clear(query.table, query.shift, rows.slots, at(rows.indptr, row), at(rows.indptr, row + 1))
+
+
+@njit(cache=True, nogil=True)
+def score(rows: Any, query: Any, row: Any) -> Any:
+    """Return the quick score of a query and a row, float32 in [0, 1]."""
+    both = query.norm + at(rows.norms, row)
+    if rows.kind == SPARSE:
+        shared = _shared(
+            query.table, query.shift, rows.slots, rows.values, at(rows.indptr, row),
+            at(rows.indptr, row + 1),
+        )  # fmt: skip
+        return min(shared / (both - shared), np.float32(1.0))
+    apart = distance(rows.kind, query.code, offset(rows.codes, row * rows.stride), rows.stride)
+    return max((both - apart) / (both + apart), _ZERO)
+
+
+@njit(cache=True, nogil=True)
+def fetch_ahead(rows: Any, row: Any) -> None:
+    """Ask for the first lines of a row."""
+    if rows.kind == SPARSE:
+        first = at(rows.indptr, row)
+        count = at(rows.indptr, row + 1) - first
+        for line in range(min((count + _LINE_FLOATS - 1) // _LINE_FLOATS, _PREFETCHED_LINES)):
+            prefetch(offset(rows.slots, first + line * _LINE_FLOATS))
+            prefetch(offset(rows.values, first + line * _LINE_FLOATS))
+        return
+    address = offset(rows.codes, row * rows.stride)
+    for line in range(min(rows.stride // REGISTER_BYTES, _PREFETCHED_LINES)):
+        prefetch(offset(address, line * REGISTER_BYTES))
+
+
+@njit(cache=True, nogil=True)
+def round_to_bytes(
+    rows: Float32s, step: float, origin: int, out: UInt8s, out_norms: Float32s
+) -> None:
+    """Write rows as unsigned bytes, values out of range cut off.
+
+    Parameters
+    ----------
+    rows : (n, width) float32
+    step : float
+        What one unit stands for.
+    origin : int
+        The byte of 0.
+    out : (n, stride) uint8, written in place
+    out_norms : (n,) float32, written in place
+    """
+    inverse = np.float32(1.0 / step)
+    for row in range(rows.shape[0]):
+        norm = np.int64(0)
+        for i in range(rows.shape[1]):
+            unit = np.rint(rows[row, i] * inverse) + np.float32(origin)
+            byte = np.int32(min(max(unit, _ZERO), np.float32(255.0)))
+            out[row, i] = np.uint8(byte)
+            norm += abs(byte - origin)
+        for i in range(rows.shape[1], out.shape[1]):
+            out[row, i] = np.uint8(origin)
+        out_norms[row] = np.float32(norm)
+
+
+@njit(cache=True, nogil=True)
+def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
+    """Write rows as int16 between ±16383, so that a difference is one too.
+
+    Parameters
+    ----------
+    rows : (n, width) float32
+    step : float
+    out : (n, stride / 2) int16, written in place
+    out_norms : (n,) float32, written in place
+    """
+    inverse = np.float32(1.0 / step)
+    most = np.float32(16383.0)
+    for row in range(rows.shape[0]):
+        norm = np.int64(0)
+        for i in range(rows.shape[1]):
+            unit = np.int32(min(max(np.rint(rows[row, i] * inverse), -most), most))
+            out[row, i] = np.int16(unit)
+            norm += abs(unit)
+        for i in range(rows.shape[1], out.shape[1]):
+            out[row, i] = np.int16(0)
+        out_norms[row] = np.float32(norm)

@@ -1,0 +1,257 @@
+"""Making neighbour lists: each row looks for its own, and joins those of its neighbours.
+
+Rows are linked in rounds. The rows of a round all search the lists as they were before it, so any
+number of threads give the same lists; then those they chose take them in, target by target.
+
+Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning): a candidate is left out when it is
+much nearer to a neighbour already chosen than to the row itself.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from index.arrays import Int32s, Int64s, UInt8s, UInt64s
+from index.kernels.coarse import hold, release, rows_at, score
+from index.kernels.differences import put
+from index.kernels.simd import at, offset, pointer
+from index.kernels.walk import (
+    NONE,
+    Entries,
+    enter,
+    entry,
+    find_entries,
+    insert,
+    mark,
+    row_of,
+    score_of,
+    space_at,
+    unmark,
+    walk,
+)
+
+_ONE = np.float32(1.0)
+_MOST_JOINING = 512
+"""New neighbours that one row considers in one round at most, the first ones."""
+
+
+@njit(cache=True, nogil=True)
+def prune(
+    rows: Any, row: Any, pool: Any, size: Any, most: Any, diversity: Any, table: Any, out: Any,
+    width: Any,
+) -> Any:  # fmt: skip
+    """Choose a row's neighbours from a pool, best first, and write them as its list.
+
+    A candidate stays when, for each neighbour chosen before, its distance 1 − GMM from that
+    neighbour times ``diversity`` exceeds its distance from the row.
+
+    Parameters
+    ----------
+    rows : coarse.Rows
+    row : int
+    pool, size : address of uint64, and entries
+    most : int
+        How many neighbours at most.
+    diversity : float32
+        At least 1.
+    table : address of float32
+        Empty, for `coarse.hold`.
+    out, width : address of int32, and its room
+        The list, written in place; `NONE` fills the rest.
+
+    Returns
+    -------
+    int
+        How many there are.
+    """
+    count = 0
+    for i in range(size):
+        if count == most:
+            break
+        candidate = row_of(at(pool, i))
+        if candidate == row:
+            continue
+        stays = True
+        if count > 0:
+            nearest = (_ONE - score_of(at(pool, i))) / diversity
+            held = hold(rows, candidate, table)
+            for j in range(count):
+                if _ONE - score(rows, held, np.int64(at(out, j))) < nearest:
+                    stays = False
+                    break
+            release(rows, candidate, held)
+        if stays:
+            put(out, count, candidate)
+            count += 1
+    for i in range(count, width):
+        put(out, i, NONE)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def choose_neighbours(
+    row_addresses: Int64s,
+    space_addresses: Int64s,
+    chosen: Int64s,
+    keys: UInt64s,
+    segments: Int64s,
+    beside: int,
+    links: Int32s,
+    alive: UInt8s,
+    beam: int,
+    most: int,
+    diversity: np.float32,
+    out: Int32s,
+) -> int:
+    """Search for some rows' neighbours, by the tables and the lists there are.
+
+    Parameters
+    ----------
+    row_addresses, space_addresses : see `coarse.rows_at`, `walk.space_at`
+    chosen : (c,) int64
+        The rows.
+    keys : (c, t) uint64
+        Their keys in the first t tables.
+    segments, beside : see `walk.Entries`
+    links : (n, width) int32
+        All lists; those of unlinked rows are empty.
+    alive : (n,) uint8
+        Rows that may be chosen.
+    beam : int
+        Width of the beam of the search.
+    most : int
+        Neighbours a row chooses at most.
+    diversity : float32
+        See `prune`.
+    out : (c, width) int32, written in place
+        Their lists.
+
+    Returns
+    -------
+    int
+        Rows scored.
+    """
+    rows = rows_at(row_addresses)
+    space = space_at(space_addresses)
+    n, width = links.shape
+    entries = Entries(segments, keys.shape[1], beside)
+    marks, pool = space.marks, space.pool
+    evaluated = 0
+    for i in range(chosen.shape[0]):
+        row = chosen[i]
+        query = hold(rows, row, space.table)
+        marked = mark(marks, row, 0)
+        find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
+        size, marked = enter(
+            rows, query, entries, space.places, n, pool, beam, marks, marked
+        )
+        size, marked, _ = walk(
+            rows, query, pointer(links), width, n, pool, size, beam, 2 * beam, marks, marked,
+            space.room,
+        )
+        release(rows, row, query)
+        unmark(marks, marked)
+        evaluated += marked
+        kept = 0
+        for j in range(size):
+            if alive[row_of(at(pool, j))] != 0:
+                put(pool, kept, at(pool, j))
+                kept += 1
+        prune(
+            rows, row, pool, kept, most, diversity, space.other_table,
+            offset(pointer(out), i * width), width,
+        )  # fmt: skip
+    return evaluated
+
+
+@njit(cache=True, nogil=True)
+def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources: Int32s) -> int:
+    """Write (target, source) for each neighbour that each row has chosen; return how many.
+
+    Parameters
+    ----------
+    chosen : (c,) int64
+    lists : (c, width) int32
+    out_targets, out_sources : (c · width,), written in place
+    """
+    count = 0
+    for i in range(chosen.shape[0]):
+        for j in range(lists.shape[1]):
+            if lists[i, j] < 0:
+                break
+            out_targets[count] = np.uint64(lists[i, j])
+            out_sources[count] = np.int32(chosen[i])
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def join_lists(
+    row_addresses: Int64s,
+    space_addresses: Int64s,
+    targets: UInt64s,
+    sources: Int32s,
+    first: int,
+    last: int,
+    diversity: np.float32,
+    out: Int32s,
+) -> None:
+    """Take rows into the lists of those they chose, pruning lists that overflow.
+
+    Parameters
+    ----------
+    row_addresses, space_addresses : see `coarse.rows_at`, `walk.space_at`
+    targets : (p,) uint64
+        Rising.
+    sources : (p,) int32
+    first, last : int
+        The targets whose first pair is in this range are dealt with here.
+    diversity : float32
+        See `prune`.
+    out : (n, width) int32, written in place
+        All lists.
+    """
+    rows = rows_at(row_addresses)
+    space = space_at(space_addresses)
+    pool = space.pool
+    width = out.shape[1]
+    capacity = min(space.room, width + _MOST_JOINING)
+    place = first
+    while 0 < place < last and targets[place] == targets[place - 1]:
+        place += 1
+    while place < last:
+        target = np.int64(targets[place])
+        end = place
+        while end < targets.shape[0] and np.int64(targets[end]) == target:
+            end += 1
+        own = offset(pointer(out), target * width)
+        held = 0
+        while held < width and at(own, held) >= 0:
+            held += 1
+        count = held
+        overflow = False
+        size = 0
+        query = hold(rows, target, space.table)
+        for p in range(place, min(end, place + _MOST_JOINING)):
+            source = np.int64(sources[p])
+            known = False
+            for j in range(count):
+                known = known or np.int64(at(own, j)) == source
+            if known:
+                continue
+            if not overflow and count < width:
+                put(own, count, source)
+                count += 1
+                continue
+            overflow = True
+            size, _ = insert(pool, size, capacity, entry(score(rows, query, source), source))
+        if overflow:
+            for j in range(count):
+                row = np.int64(at(own, j))
+                size, _ = insert(pool, size, capacity, entry(score(rows, query, row), row))
+            release(rows, target, query)
+            prune(rows, target, pool, size, width, diversity, space.other_table, own, width)
+        else:
+            release(rows, target, query)
+        place = end

@@ -1,0 +1,363 @@
+"""Walking neighbour lists: from a few entries to ever better rows, best first.
+
+The pool holds the best rows seen so far, best first, each as one number: the bits of its score, its
+row, and whether its list has been read. The best row whose list has not been read is next; the walk
+ends when there is none left in the pool. Where only some rows are permitted, the others lead the
+way but take no hit's place: the hits are kept apart, and the walk ends when the best row left is
+worse than the last hit.
+
+Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from index.arrays import Int64s
+from index.kernels.coarse import fetch_ahead, score
+from index.kernels.differences import float_bits, float_of_bits, prefetch, put
+from index.kernels.simd import (
+    at,
+    offset,
+    pointer_to_float32,
+    pointer_to_int32,
+    pointer_to_int64,
+    pointer_to_uint64,
+)
+
+_ONE = np.uint64(1)
+_READ = np.uint64(1)
+_SCORE_SHIFT = np.uint64(32)
+_ROW_MASK = np.uint64(0x7FFFFFFF)
+_LINE_INTS = 16
+
+NONE = -1
+"""Marks the end of a list that is not full."""
+
+
+class Marks(NamedTuple):
+    """Which rows a walk has seen.
+
+    Attributes
+    ----------
+    words : address of uint64
+        One bit a row; all 0 between walks.
+    seen : address of int32
+        The rows whose bits are set.
+    """
+
+    words: Any
+    seen: Any
+
+
+class Space(NamedTuple):
+    """What a walk writes on, allocated once for many walks.
+
+    Attributes
+    ----------
+    marks : Marks
+    room : int
+        Rows that can be marked, and entries of ``pool``.
+    pool, hits : addresses of uint64
+    table, other_table : addresses of float32
+        All 0 between uses; see `coarse.hold`.
+    places : address of int64
+        Of keys in tables.
+    """
+
+    marks: Any
+    room: Any
+    pool: Any
+    hits: Any
+    table: Any
+    other_table: Any
+    places: Any
+
+
+class Entries(NamedTuple):
+    """The tables through which a walk enters.
+
+    Attributes
+    ----------
+    segments : (s, 3) int64
+        Addresses of the (L, count) keys and rows of each segment, and its count.
+    tables : int
+        How many tables are used.
+    beside : int
+        Rows looked at on each side of a key's place.
+    """
+
+    segments: Any
+    tables: Any
+    beside: Any
+
+
+@njit(cache=True, nogil=True)
+def space_at(addresses: Int64s) -> Any:
+    """Return a space given by (words, seen, room, pool, hits, table, other_table, places)."""
+    return Space(
+        Marks(pointer_to_uint64(addresses[0]), pointer_to_int32(addresses[1])),
+        addresses[2],
+        pointer_to_uint64(addresses[3]),
+        pointer_to_uint64(addresses[4]),
+        pointer_to_float32(addresses[5]),
+        pointer_to_float32(addresses[6]),
+        pointer_to_int64(addresses[7]),
+    )
+
+
+@njit(cache=True, nogil=True)
+def entry(score: Any, row: Any) -> Any:
+    """Return a row as an entry of a pool."""
+    return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ONE)
+
+
+@njit(cache=True, nogil=True)
+def row_of(entry: Any) -> Any:
+    """Return the row of an entry."""
+    return np.int64((entry >> _ONE) & _ROW_MASK)
+
+
+@njit(cache=True, nogil=True)
+def score_of(entry: Any) -> Any:
+    """Return the score of an entry."""
+    return float_of_bits(entry >> _SCORE_SHIFT)
+
+
+@njit(cache=True, nogil=True)
+def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
+    """Insert an entry into a pool; return the pool's size and the entry's place.
+
+    A full pool drops its last entry, or the new one: then the place is the capacity.
+    """
+    if size == capacity:
+        if new <= at(pool, size - 1):
+            return size, capacity
+        size -= 1
+    place = size
+    while place > 0 and at(pool, place - 1) < new:
+        put(pool, place, at(pool, place - 1))
+        place -= 1
+    put(pool, place, new)
+    return size + 1, place
+
+
+@njit(cache=True, nogil=True)
+def mark(marks: Any, row: Any, count: Any) -> Any:
+    """Mark a row and return how many are marked, the same as before when it was marked already.
+
+    Half of the rows met are marked already, by no pattern, so there is no branch to mispredict.
+    """
+    word = row >> 6
+    place = np.uint64(row & 63)
+    held = at(marks.words, word)
+    put(marks.words, word, held | (_ONE << place))
+    put(marks.seen, count, row)
+    return count + 1 - np.int64((held >> place) & _ONE)
+
+
+@njit(cache=True, nogil=True)
+def unmark(marks: Any, count: Any) -> None:
+    """Forget all marks."""
+    for i in range(count):
+        put(marks.words, np.int64(at(marks.seen, i)) >> 6, np.uint64(0))
+
+
+@njit(cache=True, nogil=True)
+def enter(
+    rows: Any, query: Any, entries: Any, places: Any, count: Any, pool: Any, capacity: Any,
+    marks: Any, marked: Any,
+) -> Any:  # fmt: skip
+    """Put the rows around a query's places into an empty pool.
+
+    Parameters
+    ----------
+    rows : coarse.Rows
+    query : coarse.Query
+    entries : Entries
+    places : address of (segments, tables) int64
+        Where the query's keys would be in each table.
+    count : int
+        Rows from this number on are left out.
+    pool, capacity : address of uint64, and its room
+    marks, marked : Marks, and how many rows are marked
+
+    Returns
+    -------
+    size, marked : int
+    """
+    first = marked
+    segments = entries.segments
+    for s in range(segments.shape[0]):
+        length = segments[s, 2]
+        # Small segments hold little, and the lists lead to their rows too.
+        beside = entries.beside if 4 * length >= count else 1
+        for table in range(entries.tables):
+            table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
+            place = at(places, s * entries.tables + table)
+            for i in range(max(0, place - beside), min(length, place + beside)):
+                row = np.int64(at(table_rows, i))
+                if row < count:
+                    marked = mark(marks, row, marked)
+                    fetch_ahead(rows, row)
+    size = 0
+    for i in range(first, marked):
+        row = np.int64(at(marks.seen, i))
+        size, _ = insert(pool, size, capacity, entry(score(rows, query, row), row))
+    return size, marked
+
+
+@njit(cache=True, nogil=True)
+def find_entries(entries: Any, keys: Any, places: Any) -> None:
+    """Write where a query's keys would be in the sorted tables of each segment.
+
+    All tables of a segment are searched in step, so that their cache misses overlap.
+
+    Parameters
+    ----------
+    entries : Entries
+    keys : address of uint64
+    places : address of (segments, tables) int64, written in place
+    """
+    tables = entries.tables
+    for s in range(entries.segments.shape[0]):
+        held = pointer_to_uint64(entries.segments[s, 0])
+        count = entries.segments[s, 2]
+        out = offset(places, s * tables)
+        for table in range(tables):
+            put(out, table, 0)
+        length = count
+        while length > 0:
+            half = length // 2
+            for table in range(tables):
+                below = at(held, table * count + at(out, table) + half) < at(keys, table)
+                put(out, table, at(out, table) + ((length - half) if below else 0))
+            length = half
+
+
+@njit(cache=True, nogil=True)
+def _fetch_list(links: Any, row: Any, width: Any) -> None:
+    """Ask for a row's list."""
+    address = offset(links, row * width)
+    for line in range(0, width, _LINE_INTS):
+        prefetch(offset(address, line))
+
+
+@njit(cache=True, nogil=True)
+def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: Any) -> Any:
+    """Mark the rows of a list, ask for them, and return how many rows are marked."""
+    for j in range(width):
+        row = np.int64(at(own, j))
+        if row < 0:
+            break
+        if row < count:
+            marked = mark(marks, row, marked)
+            fetch_ahead(rows, row)
+    return marked
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    rows: Any, query: Any, links: Any, width: Any, count: Any, pool: Any, size: Any, beam: Any,
+    most: Any, marks: Any, marked: Any, room: Any,
+) -> Any:  # fmt: skip
+    """Improve a pool until every list in it has been read.
+
+    Parameters
+    ----------
+    rows, query : coarse.Rows, coarse.Query
+    links, width : address of int32 and entries a list
+        Neighbours of each row, best first; `NONE` ends a list.
+    count : int
+        Rows from this number on are left out: they are newer than what this search sees.
+    pool : address of uint64
+    size : int
+        Of the pool.
+    beam : int
+        Capacity of the pool.
+    most : int
+        Lists read at most.
+    marks, marked, room : Marks, how many rows are marked, and how many can be
+
+    Returns
+    -------
+    size, marked, read : int
+    """
+    read = 0
+    here = 0
+    scored = marked
+    while True:
+        # The rows of a list are asked for before those of the list read before it are scored, so
+        # that memory has time to answer.
+        while here < size and at(pool, here) & _READ != 0:
+            here += 1
+        end = marked
+        if here < size and read < most and marked + width <= room:
+            best = at(pool, here)
+            put(pool, here, best | _READ)
+            read += 1
+            marked = _mark_list(rows, offset(links, row_of(best) * width), width, count, marks, marked)
+        elif scored == marked:
+            break
+        for i in range(scored, end):
+            row = np.int64(at(marks.seen, i))
+            new = entry(score(rows, query, row), row)
+            size, place = insert(pool, size, beam, new)
+            if place <= here:
+                here = place
+                _fetch_list(links, row, width)
+        scored = end
+    return size, marked, read
+
+
+@njit(cache=True, nogil=True)
+def walk_permitted(
+    rows: Any, query: Any, links: Any, width: Any, count: Any, pool: Any, size: Any, room: Any,
+    permitted: Any, hits: Any, beam: Any, most: Any, marks: Any, marked: Any,
+) -> Any:  # fmt: skip
+    """Walk as `walk` does, but keep permitted rows apart, as many as the beam is wide.
+
+    Parameters
+    ----------
+    permitted : address of uint8
+    hits, beam : address of uint64, and its room
+        The best permitted rows, written in place.
+    room : int
+        How many rows the pool, and the marks, can hold.
+
+    Returns
+    -------
+    found, marked, read : int
+        ``found`` is the number of hits.
+    """
+    found = 0
+    for i in range(size):
+        if at(permitted, row_of(at(pool, i))) != 0:
+            found, _ = insert(hits, found, beam, at(pool, i))
+    read = 0
+    here = 0
+    scored = marked
+    while True:
+        while here < size and at(pool, here) & _READ != 0:
+            here += 1
+        hopeful = here < size and (found < beam or at(pool, here) >= at(hits, beam - 1))
+        end = marked
+        if hopeful and read < most and marked + width <= room:
+            best = at(pool, here)
+            put(pool, here, best | _READ)
+            read += 1
+            marked = _mark_list(rows, offset(links, row_of(best) * width), width, count, marks, marked)
+        elif scored == marked:
+            break
+        for i in range(scored, end):
+            row = np.int64(at(marks.seen, i))
+            new = entry(score(rows, query, row), row)
+            if found == beam and new < at(hits, beam - 1):
+                continue
+            size, place = insert(pool, size, room, new)
+            here = min(here, place)
+            if at(permitted, row) != 0:
+                found, _ = insert(hits, found, beam, new)
+        scored = end
+    return found, marked, read

@@ -1,0 +1,269 @@
+"""Neighbour lists: for each row the rows nearest to it in several directions.
+
+A row finds its list by searching with the lists of the rows linked before it, entered through the
+hash tables, and joins the lists of those it found. Rows linked in random order give good lists;
+rows linked as they come, less so when they come in clusters. So lists are made anew, in random
+order, when the collection has grown by half, and rows are linked as they come in between.
+
+Lists change in place while others read them: a reader may see part of an old list and part of a
+new one, which costs nothing but a step of its walk. Entries for rows that a reader does not know
+yet are passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from index.arrays import Int32s, Int64s, UInt8s, UInt64s, with_room
+from index.batches import VectorBatch
+from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding
+from index.kernels.coarse import SPARSE
+from index.kernels.linking import choose_neighbours, join_lists, list_joins
+from index.kernels.radix import sort_keys
+from index.kernels.walk import NONE
+from index.parallel import Workers
+from index.spaces import Sizes, Spaces
+from index.tables import Tables
+
+WIDTH: Final = 32
+"""R: entries of a list."""
+TABLES: Final = 8
+"""Tables through which walks enter, the first ones."""
+BESIDE: Final = 2
+"""Rows looked at on each side of a key's place."""
+LEAST_ROWS: Final = 2048
+"""Smaller collections have no lists: scanning them is as fast."""
+
+_OWN: Final = 24
+"""Neighbours that a row chooses; the rest of its list is for those that choose it."""
+_BEAM: Final = 64
+_DIVERSITY: Final = np.float32(1.2)
+_ROUND_SHARE: Final = 25
+"""A round links at most 1/_ROUND_SHARE of the rows linked before it."""
+_LEAST_ROUND: Final = 64
+_MOST_ROUND: Final = 8192
+_SAMPLED: Final = 64
+_NEAR: Final = 64
+_AROUND: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The lists of rows 0 … n-1, as one reader sees them.
+
+    Attributes
+    ----------
+    links : (n, WIDTH) int32
+        Neighbours of each row, `NONE` after the last.
+    coarse : CoarseView
+    tables : int
+        Through how many tables walks enter.
+    """
+
+    links: Int32s
+    coarse: CoarseView
+    tables: int
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.links)
+
+
+class Neighbours:
+    """The lists of one collection; one writer, any number of readers of what `lists` returned.
+
+    Parameters
+    ----------
+    rounding : Rounding
+    rows : VectorBatch
+        All rows; none of them is linked yet.
+    tables : int
+        Tables through which walks enter.
+    workers : Workers
+    """
+
+    def __init__(
+        self, rounding: Rounding, rows: VectorBatch, tables: int, workers: Workers
+    ) -> None:
+        self._workers = workers
+        self._spaces = Spaces()
+        self._coarse = CoarseRows(rounding, rows.dense.shape[1])
+        self._tables = tables
+        self._links: Int32s = np.empty((0, WIDTH), np.int32)
+        self._count = 0
+        self._longest = 0
+        self.cover(rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self._links.nbytes + self._coarse.nbytes
+
+    @property
+    def rounding(self) -> Rounding:
+        """How rows are rounded."""
+        return self._coarse.rounding
+
+    def cover(self, rows: VectorBatch) -> Lists:
+        """Take in new rows, with empty lists; return the lists of all of ``rows``."""
+        n = len(rows)
+        if n > self._count:
+            self._links = with_room(self._links, self._count, n)
+            self._links[self._count : n] = NONE
+            if rows.form == "sparse":
+                new = np.diff(rows.indptr[self._count : n + 1])
+                self._longest = max(self._longest, int(new.max(initial=0)))
+            self._count = n
+        return Lists(self._links[:n], self._coarse.cover(rows), self._tables)
+
+    def sizes(self, tables: Tables, beam: int, room: int, longest: int = 0) -> Sizes:
+        """Return what walks over these lists need."""
+        keys = self._tables * len(tables.segments)
+        entered = keys * 2 * BESIDE
+        longest = max(longest, self._longest)
+        return Sizes(self._count, room + entered + WIDTH, beam, longest, max(1, keys))
+
+    @property
+    def spaces(self) -> Spaces:
+        """Memory for walks."""
+        return self._spaces
+
+    def link(
+        self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
+        linked: int,
+    ) -> None:  # fmt: skip
+        """Give rows their lists, round by round, and let them join those of others.
+
+        Parameters
+        ----------
+        chosen : (c,) int64
+            Rows, in the order in which they are linked.
+        keys : (c, TABLES) uint64
+            Their keys.
+        tables : Tables
+        lists : Lists
+            Of all rows.
+        alive : (n,) uint8
+            Rows that may be chosen as neighbours.
+        linked : int
+            How many rows have lists already.
+        """
+        done = 0
+        while done < len(chosen):
+            size = max(_LEAST_ROUND, min(_MOST_ROUND, (linked + done) // _ROUND_SHARE))
+            part = slice(done, done + size)
+            self._link_round(chosen[part], keys[part], tables, lists, alive)
+            done += size
+
+    def _link_round(
+        self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s
+    ) -> None:
+        own = np.empty((len(chosen), WIDTH), np.int32)
+        sizes = self.sizes(tables, _BEAM, 64 * _BEAM)
+        keys = np.ascontiguousarray(keys)
+
+        def choose(first: int, last: int) -> None:
+            with self._spaces.taken(sizes) as space:
+                choose_neighbours(
+                    lists.coarse.addresses, space, chosen[first:last], keys[first:last],
+                    tables.addresses, BESIDE, lists.links, alive, _BEAM, _OWN, _DIVERSITY,
+                    own[first:last],
+                )  # fmt: skip
+
+        self._workers.split(len(chosen), choose, least=4)
+        lists.links[chosen] = own
+        targets = np.empty(own.size, np.uint64)
+        sources = np.empty(own.size, np.int32)
+        count = list_joins(chosen, own, targets, sources)
+        targets, sources = targets[:count], sources[:count]
+        sort_keys(targets, sources, np.empty_like(targets), np.empty_like(sources))
+
+        def join(first: int, last: int) -> None:
+            with self._spaces.taken(sizes) as space:
+                join_lists(
+                    lists.coarse.addresses, space, targets, sources, first, last, _DIVERSITY,
+                    lists.links,
+                )  # fmt: skip
+
+        self._workers.split(count, join, least=64)
+
+    def renumber(self, new_rows: Int64s, rows: VectorBatch) -> Neighbours:
+        """Return the lists after a compaction; entries for rows that are gone are left out."""
+        kept = np.flatnonzero(new_rows >= 0)
+        links = self._links[kept]
+        renamed = np.where(links >= 0, new_rows[links], -1)
+        order = np.argsort(renamed < 0, axis=1, kind="stable")
+        taken = Neighbours(self.rounding, rows[:0], self._tables, self._workers)
+        taken._coarse = self._coarse.take(kept)
+        taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
+        taken._count = len(kept)
+        taken._longest = self._longest
+        return taken
+
+
+def near_groups(
+    rows: VectorBatch, tables: Tables
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], ...]:
+    """Return rows that are near to each other by the tables, to judge roundings by.
+
+    Returns
+    -------
+    groups : (g, near, width) float32
+    centres : (g, width) float32
+    """
+    segment = max(tables.segments, key=len)
+    centres = segment.rows[0][:: max(1, len(segment) // _SAMPLED)][:_SAMPLED]
+    around = np.arange(-_AROUND, _AROUND + 1)
+    found = []
+    for table_rows in segment.rows[:TABLES]:
+        place = np.empty(len(rows), np.int64)
+        place[table_rows] = np.arange(len(segment))
+        beside = np.clip(place[centres][:, None] + around, 0, len(segment) - 1)
+        found.append(table_rows[beside])
+    near = np.concatenate(found, axis=1)
+    groups = np.empty((len(centres), _NEAR, rows.dense.shape[1]), np.float32)
+    for i, centre in enumerate(centres.tolist()):
+        others = np.setdiff1d(near[i], [centre])
+        vectors = rows.dense[others]
+        apart = np.abs(vectors - rows.dense[centre]).sum(1)
+        best = np.argsort(apart / (rows.norms[others] + rows.norms[centre]), kind="stable")
+        groups[i] = vectors[best[np.arange(_NEAR) % len(best)]]
+    return groups, rows.dense[centres]
+
+
+def keys_by_row(tables: Tables, count: int) -> UInt64s:
+    """Return (n, count): the keys of each row in the first tables."""
+    keys = np.empty((len(tables), count), np.uint64)
+    for segment in tables.segments:
+        for table in range(count):
+            keys[segment.rows[table], table] = segment.keys[table]
+    return keys
+
+
+def build(
+    rows: VectorBatch, tables: Tables, alive: UInt8s, workers: Workers, *, seed: int
+) -> Neighbours:
+    """Return lists of all rows, linked in random order.
+
+    Parameters
+    ----------
+    rows : VectorBatch
+    tables : Tables
+        Of the same rows.
+    alive : (n,) uint8
+    workers : Workers
+    seed : int
+    """
+    used = min(TABLES, tables.bands)
+    if rows.form == "sparse":
+        rounding = Rounding(SPARSE)
+    else:
+        rounding = choose_rounding(*near_groups(rows, tables))
+    neighbours = Neighbours(rounding, rows, used, workers)
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(alive))
+    keys = keys_by_row(tables, used)[order]
+    neighbours.link(order, keys, tables, neighbours.cover(rows), alive, 0)
+    return neighbours
