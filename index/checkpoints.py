@@ -190,6 +190,9 @@ class Checkpoints:
                 self._write_part(number, copy.packed())
         except StoreError as error:
             self._warn("what could not be written is made anew at the next start", error)
+        except Exception:
+            # What can be made anew must keep no collection from being closed.
+            _log.exception("links of collection %r could not be written", self._store.name)
         else:
             self._version = view.version
 
@@ -211,7 +214,7 @@ class Checkpoints:
 
     def _write_notes(self) -> bool:
         saved = self._collection.backend.saved(self._collection.view.state)
-        notes = None if saved is None else orjson.dumps(saved.notes).decode()
+        notes = None if saved is None else _text(saved.notes)
         if notes != self._notes:
             self._store.write_notes(notes)
             self._notes = notes
@@ -219,3 +222,7 @@ class Checkpoints:
 
     def _warn(self, what: str, error: Exception) -> None:
         _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)
+
+
+def _text(notes: dict[str, Any]) -> str:
+    return orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY).decode()

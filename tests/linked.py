@@ -74,6 +74,9 @@ class LinkedBackend:
         order = np.argsort(moved < 0, axis=1, kind="stable")
         return Linked(np.take_along_axis(moved, order, axis=1), len(rows))
 
+    def is_overdue(self, state: Linked, rows: int, live: int) -> bool:
+        return False
+
     def saved(self, state: Linked) -> Saved | None:
         return Saved(state.links[: state.count], self.notes) if self.keeps else None
 

@@ -36,7 +36,9 @@ class Saved:
         any number from 1 on. As handed to a backend, the entries of a list have no gaps, and a row
         whose list is unknown has `UNKNOWN` as its first entry.
     notes : dict
-        JSON-able: what the backend has measured of its rows.
+        JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
+        what the backend has measured of its rows. Lists that change while no rows are added or
+        removed are only written if the notes change, too.
     """
 
     links: Int32s

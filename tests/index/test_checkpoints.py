@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from index import checkpoints as checkpoints_module
@@ -470,6 +471,27 @@ def opened_as_it_is(directory: Path) -> Iterator[list[int]]:
     connection = sqlite3.connect(directory / FILE)
     yield [row[0] for row in connection.execute("SELECT part FROM links ORDER BY part")]
     connection.close()
+
+
+def test_numbers_of_numpy_are_numbers(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(5))
+    backend_of(linked).notes = {"a": np.float64(0.5), "b": [np.int32(3)], "c": np.arange(2)}
+    catalog.close()
+    with opened(tmp_path) as again:
+        assert backend_of(again).notes == {"a": 0.5, "b": [3], "c": [0, 1]}
+
+
+def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(linked, some(5))
+    backend_of(linked).notes = {"a": object()}
+    catalog.close()
+    assert "could not be written" in caplog.text
+    with opened(tmp_path) as again:
+        assert held(again) == holding(some(5))
 
 
 def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
