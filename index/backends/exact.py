@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import Int64s, UInt64s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.backends.protocol import Saved
 from index.batches import VectorBatch
 from index.hits import BatchHits, Pairs, RowView
