@@ -10,13 +10,8 @@ import numpy as np
 
 from index.arrays import Float32s, Int32s, Int64s, UInt32s
 from index.batches import VectorBatch
-from index.kernels.gcws import (
-    dense_slots,
-    fill_table,
-    sketch_from_stream,
-    sketch_from_table,
-)
-from index.kernels.logarithm import log_values
+from index.kernels.gcws import dense_slots, fill_table, sketch_from_table
+from index.kernels.gcws_stream import sketch_from_stream
 from index.kernels.simd import LANES
 
 ALGORITHM_VERSION: Final = 1
@@ -85,19 +80,16 @@ class Gcws:
             Multiples of 16; by default all k samples.
         """
         wanted = self.samples - first if count is None else count
-        indptr, slots, values = compressed(batch)
-        logs = np.empty(len(values), np.float32)
-        log_values(values, logs)
         out_slots = np.empty((len(batch), wanted), np.uint32)
         out_levels = np.empty((len(batch), wanted), np.uint32)
         if self._keeps_table:
             sketch_from_table(
-                indptr, slots, logs, self._parameters(), self._slots, first // LANES,
-                out_slots, out_levels,
-            )  # fmt: skip
+                batch.dense, self._parameters(), self._slots, first // LANES, out_slots, out_levels
+            )
         else:
+            indptr, slots, values = compressed(batch)
             sketch_from_stream(
-                indptr, slots, logs, np.uint64(self.seed), first // LANES, out_slots, out_levels
+                indptr, slots, values, np.uint64(self.seed), first // LANES, out_slots, out_levels
             )
         return Signatures(out_slots, out_levels.view(np.int32))
 

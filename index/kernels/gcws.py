@@ -1,8 +1,8 @@
-"""GCWS samples of vectors given as (slot, log value) rows: from a table, or from the generator.
+"""GCWS samples of dense vectors, drawn with parameters out of a table.
 
-Letters of theory.md §2: L = log ũ, t = floor(L/r + β), a = log c − r(t + 1 − β), i* = argmin a.
-Sixteen samples are drawn together, their running minima in registers. Equal a (float32) go to the
-first slot of the row in rising order, in both bodies.
+L = log ũ, t = floor(L/r + β), a = log c − r(t + 1 − β), i* = argmin a. Sixteen samples are drawn
+together, their running minima in registers. Equal a (float32) go to the first slot of the row in
+rising order. `gcws_stream` draws the same samples, to the bit, without a table.
 
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
@@ -11,8 +11,19 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int64s, UInt32s
+from index.kernels.logarithm import log_positive
 from index.kernels.randomness import arrival_of, hash_parameters, level_of, slot_words
-from index.kernels.simd import LANES, lane_numbers, less, load, select, splat, store, to_ints
+from index.kernels.simd import (
+    LANES,
+    lane_numbers,
+    less,
+    load,
+    pointer,
+    select,
+    splat,
+    store,
+    to_ints,
+)
 
 _INFINITY = np.float32(np.inf)
 _ZERO = np.float32(0.0)
@@ -58,7 +69,7 @@ def fill_table(seed: np.uint64, slots: int, blocks: int, table: Float32s) -> Non
         low, high = slot_words(seed, np.uint32(slot))
         for block in range(blocks):
             samples = lane_numbers() + splat(np.int32(block * LANES))
-            r, inverse_r, beta, base = hash_parameters(low, high, samples)
+            r, inverse_r, beta, base = hash_parameters(splat(low), splat(high), samples)
             at = (block * slots + slot) * _STRIDE
             store(table, at, r)
             store(table, at + LANES, inverse_r)
@@ -68,20 +79,19 @@ def fill_table(seed: np.uint64, slots: int, blocks: int, table: Float32s) -> Non
 
 @njit(cache=True, nogil=True)
 def sketch_from_table(
-    indptr: Int64s,
-    slots: UInt32s,
-    logs: Float32s,
+    rows: Float32s,
     table: Float32s,
     slot_count: int,
     first_block: int,
     out_slots: UInt32s,
     out_levels: UInt32s,
 ) -> None:
-    """Draw samples of rows with stored parameters, block by block over all rows.
+    """Draw samples of signed dense rows with stored parameters, block by block over all rows.
 
     Parameters
     ----------
-    indptr, slots, logs : rows in compressed form, slots rising
+    rows : (n, dim) float32
+        No row is all zeros.
     table : see `fill_table`
     slot_count : int
         Number of slots of the table.
@@ -92,17 +102,23 @@ def sketch_from_table(
     out_levels : (n, m) uint32, written in place
         t*, the bits of an int32.
     """
-    where = np.empty(LANES, np.int32)
-    levels = np.empty(LANES, np.int32)
-    for b in range(out_slots.shape[1] // LANES):
+    n, m = out_slots.shape
+    indptr = np.empty(n + 1, np.int64)
+    slots = np.empty(rows.size + 1, np.uint32)
+    logs = np.empty(rows.size + LANES, np.float32)
+    dense_slots(rows, indptr, slots, logs)
+    for start in range(0, indptr[n], LANES):
+        store(logs, start, log_positive(load(logs, start)))
+    to_slots, to_levels = pointer(out_slots), pointer(out_levels)
+    for b in range(m // LANES):
         block = (first_block + b) * slot_count
-        for row in range(indptr.shape[0] - 1):
+        for row in range(n):
             least = splat(_INFINITY)
             best_level = splat(_ZERO)
-            best_position = splat(np.int32(0))
-            start = indptr[row]
-            for position in range(start, indptr[row + 1]):
-                at = (block + np.int64(slots[position])) * _STRIDE
+            best_slot = splat(np.int32(0))
+            for position in range(indptr[row], indptr[row + 1]):
+                slot = slots[position]
+                at = (block + np.int64(slot)) * _STRIDE
                 t = level_of(
                     splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
                 )
@@ -110,48 +126,6 @@ def sketch_from_table(
                 wins = less(a, least)
                 least = select(wins, a, least)
                 best_level = select(wins, t, best_level)
-                best_position = select(wins, splat(np.int32(position - start)), best_position)
-            store(where, 0, best_position)
-            store(levels, 0, to_ints(best_level))
-            for lane in range(LANES):
-                out_slots[row, b * LANES + lane] = slots[start + where[lane]]
-                out_levels[row, b * LANES + lane] = np.uint32(levels[lane])
-
-
-@njit(cache=True, nogil=True)
-def sketch_from_stream(
-    indptr: Int64s,
-    slots: UInt32s,
-    logs: Float32s,
-    seed: np.uint64,
-    first_block: int,
-    out_slots: UInt32s,
-    out_levels: UInt32s,
-) -> None:
-    """Draw samples of rows whose slots are too many for a table; the same samples to the bit.
-
-    Parameters are those of `sketch_from_table`, with the seed in place of the table.
-    """
-    where = np.empty(LANES, np.int32)
-    levels = np.empty(LANES, np.int32)
-    for row in range(indptr.shape[0] - 1):
-        start = indptr[row]
-        for b in range(out_slots.shape[1] // LANES):
-            samples = lane_numbers() + splat(np.int32((first_block + b) * LANES))
-            least = splat(_INFINITY)
-            best_level = splat(_ZERO)
-            best_position = splat(np.int32(0))
-            for position in range(start, indptr[row + 1]):
-                low, high = slot_words(seed, slots[position])
-                r, inverse_r, beta, base = hash_parameters(low, high, samples)
-                t = level_of(splat(logs[position]), inverse_r, beta)
-                a = arrival_of(t, r, base)
-                wins = less(a, least)
-                least = select(wins, a, least)
-                best_level = select(wins, t, best_level)
-                best_position = select(wins, splat(np.int32(position - start)), best_position)
-            store(where, 0, best_position)
-            store(levels, 0, to_ints(best_level))
-            for lane in range(LANES):
-                out_slots[row, b * LANES + lane] = slots[start + where[lane]]
-                out_levels[row, b * LANES + lane] = np.uint32(levels[lane])
+                best_slot = select(wins, splat(np.int32(slot)), best_slot)
+            store(to_slots, row * m + b * LANES, best_slot)
+            store(to_levels, row * m + b * LANES, to_ints(best_level))

@@ -11,17 +11,13 @@ log(1 + m)/m): enough to draw random numbers with.
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s
 from index.kernels.simd import (
-    LANES,
     as_floats,
     as_ints,
     fused,
     less,
-    load,
     select,
     splat,
-    store,
     to_floats,
 )
 
@@ -97,22 +93,8 @@ def log_quick(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes
 
 
 @njit(cache=True, nogil=True)
-def log_values(values: Float32s, out: Float32s) -> None:
-    """Write the logs of positive values, subnormal ones included.
-
-    Parameters
-    ----------
-    values, out : (n,) float32; out written in place
-    """
-    padded = np.ones(LANES, np.float32)
-    result = np.empty(LANES, np.float32)
-    for start in range(0, values.shape[0], LANES):
-        count = min(LANES, values.shape[0] - start)
-        for lane in range(count):
-            padded[lane] = values[start + lane]
-        x = load(padded, 0)
-        small = less(x, splat(_SMALLEST_NORMAL))
-        log = log_normal(select(small, x * splat(_TWO_24), x))
-        store(result, 0, log - select(small, splat(_LN_2_24), splat(_ZERO)))
-        for lane in range(count):
-            out[start + lane] = result[lane]
+def log_positive(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+    """Return log x for lanes of positive float32, subnormal ones included."""
+    small = less(x, splat(_SMALLEST_NORMAL))
+    log = log_normal(select(small, x * splat(_TWO_24), x))
+    return log - select(small, splat(_LN_2_24), splat(_ZERO))

@@ -8,6 +8,8 @@ generator agree to the bit.
 The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
 """
 
+from typing import Final
+
 import numpy as np
 from numba import njit
 
@@ -35,6 +37,11 @@ _ZERO = np.float32(0.0)
 _HALF_16 = np.float32(2.0**-17)
 _HALF_23 = np.float32(2.0**-24)
 _ONE = np.float32(1.0)
+_MOST_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
+_QUARTER = np.float32(2.0**-18)
+
+RATE_SCALE: Final = 2.0**48
+"""What `least_rate` is scaled by: three numbers of 16 bits."""
 
 
 @njit(cache=True, nogil=True)
@@ -75,26 +82,45 @@ def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lan
 
 
 @njit(cache=True, nogil=True)
+def _mixed(low, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    """Return what the three words of a (slot, sample) have in common."""
+    x = samples * splat(_GOLDEN_32) + low
+    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
+    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    return x ^ (x >> splat(_16))
+
+
+@njit(cache=True, nogil=True)
 def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return (r, 1/r, β, log c − r(1 − β)) of one slot and sixteen samples.
+    """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples.
 
     Parameters
     ----------
-    low, high : int32
-        `slot_words` of the slot.
+    low, high : int32 lanes
+        `slot_words` of the slots.
     samples : int32 lanes
         Sample numbers.
     """
-    low_lanes = splat(low)
-    high_lanes = splat(high)
-    x = samples * splat(_GOLDEN_32) + low_lanes
-    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
-    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
-    x = x ^ (x >> splat(_16))
-    r = _gamma(_draw(x, low_lanes, high_lanes, _DRAW_R))
-    c = _gamma(_draw(x, low_lanes, high_lanes, _DRAW_C))
-    beta = _uniform(_draw(x, low_lanes, high_lanes, _DRAW_BETA))
+    x = _mixed(low, samples)
+    r = _gamma(_draw(x, low, high, _DRAW_R))
+    c = _gamma(_draw(x, low, high, _DRAW_C))
+    beta = _uniform(_draw(x, low, high, _DRAW_BETA))
     return r, splat(_ONE) / r, beta, fused(r, beta - splat(_ONE), log_quick(c))
+
+
+@njit(cache=True, nogil=True)
+def least_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a number not above RATE_SCALE · c·e^(−r), made without a logarithm.
+
+    e^(−r) = U₁U₂, and c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
+    The midpoints U are rounded down to 16 bits. Parameters are those of `hash_parameters`.
+    """
+    x = _mixed(low, samples)
+    u = _draw(x, low, high, _DRAW_R)
+    v = _draw(x, low, high, _DRAW_C)
+    s = to_floats(splat(_MOST_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
+    product = to_floats(u >> splat(_16)) * to_floats(u & splat(_MASK_16))
+    return product * (s * fused(s, splat(_QUARTER), splat(_ONE)))
 
 
 @njit(cache=True, nogil=True)
