@@ -130,10 +130,12 @@ class BatchHits(Sequence[RowHits]):
             See `Explanation`.
         """
         m = len(sizes)
+        columns = (method, bands, depth, candidates, scored, beam)
         work = np.empty((m, 6), np.int64)
-        columns = work.T
-        for column, values in enumerate((method, bands, depth, candidates, scored, beam)):
-            columns[column] = values
+        work[:] = [values if isinstance(values, int) else 0 for values in columns]
+        for column, values in enumerate(columns):
+            if not isinstance(values, int):
+                work[:, column] = values
         recall = np.empty(m, np.float64)
         recall[:] = expected_recall
         return cls(rows, scores, sizes, work, recall, wider or _NONE_WIDER)

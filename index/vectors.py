@@ -74,8 +74,9 @@ class VectorSpace:
             raise InvalidVector(
                 expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
             )
+        usable = array.dtype == np.float32 and array.flags.carray
         with np.errstate(over="ignore", invalid="ignore"):
-            dense = np.require(array, np.float32, ["C", "W"])
+            dense = array if usable else array.astype(np.float32, order="C")
         norms = np.empty(len(dense), np.float64)
         dense_norms(dense, norms)
         alone = len(norms) == 1 and 0 < norms.item() <= MAX_NORM  # the usual query
@@ -83,8 +84,7 @@ class VectorSpace:
             raise _bad_row(
                 dense[row], np.asarray(array[row]), None, norms[row], first_row + int(row)
             )
-        raw = RawBatch("dense", dense=dense)
-        return raw if self.form == "dense" else _compressed(dense)
+        return RawBatch("dense", dense=dense) if self.form == "dense" else _compressed(dense)
 
     def from_sparse(
         self, indptr: AnyArray, indices: AnyArray, values: AnyArray, *, first_row: int = 0

@@ -93,8 +93,8 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         title="gcws-search", version=program_version(), description=_DESCRIPTION,
         lifespan=lifespan, redirect_slashes=False,
     )  # fmt: skip
-    for router in _ROUTERS:  # their routes are complete: including routers costs at every request
-        app.router.routes.extend(router.routes)
+    # The routes are complete as they are: a router within a router costs at every request.
+    app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
     problems.install(app)
     openapi.install(app)
     app.add_middleware(Envelope, metrics=metrics)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -40,8 +41,7 @@ class Limits:
         return cls(settings.max_limit, settings.max_payload_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """Queries that ask for the same, ready to be searched.
 
     Attributes
@@ -269,9 +269,15 @@ def search_params(body: QueryBody | BatchParams, limits: Limits) -> ix.SearchPar
         raise ix.InvalidParameter(
             expected=f"at most {limits.max_limit}", got=str(body.limit), loc=("limit",)
         )
-    return ix.SearchParams(
-        limit=body.limit, recall=body.recall, min_score=body.min_score, guarantee=body.guarantee
-    )
+    return _checked_params(body.limit, body.recall, body.min_score, body.guarantee)
+
+
+@lru_cache(maxsize=256)
+def _checked_params(
+    limit: int, recall: float, min_score: float, guarantee: Literal["measured", "proven"]
+) -> ix.SearchParams:
+    """Return parameters, made and checked once: most queries ask for the same."""
+    return ix.SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
 
 
 def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:

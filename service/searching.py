@@ -1,7 +1,7 @@
 """Queries through the index, and their answers as JSON."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def search_batch(
             groups.setdefault(query.group, []).append(number)
     for numbers in groups.values():
         rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
-        together = replace(queries[numbers[0]], vectors=ix.concatenate(rows))
+        together = queries[numbers[0]]._replace(vectors=ix.concatenate(rows))
         try:
             found = search(collection, together)
         except ix.InvalidVector as error:
