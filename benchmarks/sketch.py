@@ -16,6 +16,7 @@ from index.vectors import VectorSpace
 
 VECTORS: Final = 2048
 RIVAL_VECTORS: Final = 100
+RIVAL_SAMPLES: Final = 256
 DIM: Final = 128
 COLUMNS: Final = (
     "vectors", "samples", "threads", "ours, µs a vector", "ours, ns a (slot, sample) and core",
@@ -35,6 +36,12 @@ def dense_batch(count: int) -> VectorBatch:
     """Return clustered, signed vectors of 128 non-zero coordinates."""
     space = VectorSpace.of(CollectionConfig(dim=DIM))
     return space.prepare(space.from_dense(made(rows=count)))
+
+
+def wide_batch(count: int) -> VectorBatch:
+    """Return signed vectors of 784 non-zero coordinates."""
+    space = VectorSpace.of(CollectionConfig(dim=784))
+    return space.prepare(space.from_dense(np.random.default_rng(1).standard_normal((count, 784))))
 
 
 def sparse_batch(count: int, non_zeros: int) -> VectorBatch:
@@ -79,18 +86,20 @@ def main() -> None:
     """Measure and print."""
     options = arguments("Speed of GCWS sketching.", data=False).parse_args()
     table = Table("sketch", COLUMNS)
-    theirs = rival(256)
+    theirs = rival(RIVAL_SAMPLES)
     dense, sparse = dense_batch(VECTORS), sparse_batch(VECTORS // 4, 100)
     for name, batch, samples, threads in (
         ("dense, 128 non-zeros", dense, 256, 1),
         ("dense, 128 non-zeros", dense, 256, 2),
         ("the same, one at a time", dense[:1], 256, 1),
+        ("dense, 784 non-zeros, one at a time", wide_batch(1), 128, 1),
+        ("sparse, 45 non-zeros of 2³¹", sparse_batch(VECTORS // 4, 45), 128, 1),
         ("sparse, 100 non-zeros of 2³¹", sparse, 512, 1),
         ("sparse, 100 non-zeros of 2³¹", sparse, 512, 2),
     ):
         vector, draw = measure(batch, samples=samples, threads=threads)
         ours = (name, f"{samples}", f"{threads}", vector * 1e6, draw * 1e9)
-        if batch.form == "dense" and threads == 1:
+        if samples == RIVAL_SAMPLES and threads == 1:
             ratios = [f"{seconds / vector:,.0f} ×" for seconds in (theirs.single, theirs.bulk)]
             table.add(*ours, theirs.single * 1e6, ratios[0], theirs.bulk * 1e6, ratios[1])
         else:

@@ -45,7 +45,7 @@ from index.kernels.simd import (
     to_ints,
 )
 
-_FEW = 24  # slots: up to here drawing all of them is faster
+_FEW = 32  # slots: up to here drawing all of them is faster
 _BATCH = 128  # (slot, sample)s drawn at a time
 _SURE = 6.0
 _NONE = np.int64(2**63 - 1)

@@ -24,9 +24,11 @@ _LOW_32 = np.uint64(0xFFFFFFFF)
 _GOLDEN_32 = np.int32(0x9E3779B9 - 2**32)
 _MIX_32_A = np.int32(0x7FEB352D)
 _MIX_32_B = np.int32(0x846CA68B - 2**32)
-_DRAW_R = np.int32(0x05EBCA6B)
-_DRAW_C = np.int32(0x42B2AE35)
-_DRAW_BETA = np.int32(0x165667B1)
+# What tells the words of a (slot, sample) apart: w ^ (w >> 16) of three numbers w, because
+# (x ^ w) ^ ((x ^ w) >> 16) is what x gives ^ what w gives.
+_DRAW_R, _DRAW_C, _DRAW_BETA = (
+    np.int32(w ^ (w >> 16)) for w in (0x05EBCA6B, 0x42B2AE35, 0x165667B1)
+)
 _9 = np.int32(9)
 _15 = np.int32(15)
 _16 = np.int32(16)
@@ -60,9 +62,8 @@ def slot_words(seed: np.uint64, slot: np.uint32) -> tuple[np.int32, np.int32]:
 
 
 @njit(cache=True, nogil=True)
-def _draw(x, low, high, which):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
-    y = (x + high) ^ splat(which)
-    y = (y ^ (y >> splat(_16))) * splat(_MIX_32_A)
+def _draw(x, low, which):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    y = (x ^ splat(which)) * splat(_MIX_32_A)
     y = ((y ^ (y >> splat(_15))) + low) * splat(_MIX_32_B)
     return y ^ (y >> splat(_16))
 
@@ -82,11 +83,12 @@ def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lan
 
 
 @njit(cache=True, nogil=True)
-def _mixed(low, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+def _mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     """Return what the three words of a (slot, sample) have in common."""
     x = samples * splat(_GOLDEN_32) + low
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    x = (x ^ (x >> splat(_16))) + high
     return x ^ (x >> splat(_16))
 
 
@@ -101,10 +103,10 @@ def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa
     samples : int32 lanes
         Sample numbers.
     """
-    x = _mixed(low, samples)
-    r = _gamma(_draw(x, low, high, _DRAW_R))
-    c = _gamma(_draw(x, low, high, _DRAW_C))
-    beta = _uniform(_draw(x, low, high, _DRAW_BETA))
+    x = _mixed(low, high, samples)
+    r = _gamma(_draw(x, low, _DRAW_R))
+    c = _gamma(_draw(x, low, _DRAW_C))
+    beta = _uniform(_draw(x, low, _DRAW_BETA))
     return r, splat(_ONE) / r, beta, fused(r, beta - splat(_ONE), log_quick(c))
 
 
@@ -115,9 +117,9 @@ def least_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN
     e^(−r) = U₁U₂, and c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
     The midpoints U are rounded down to 16 bits. Parameters are those of `hash_parameters`.
     """
-    x = _mixed(low, samples)
-    u = _draw(x, low, high, _DRAW_R)
-    v = _draw(x, low, high, _DRAW_C)
+    x = _mixed(low, high, samples)
+    u = _draw(x, low, _DRAW_R)
+    v = _draw(x, low, _DRAW_C)
     s = to_floats(splat(_MOST_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
     product = to_floats(u >> splat(_16)) * to_floats(u & splat(_MASK_16))
     return product * (s * fused(s, splat(_QUARTER), splat(_ONE)))
