@@ -1,5 +1,6 @@
 """An index in memory, without store or service: what the benchmarks of the library search."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -14,7 +15,6 @@ from index.batches import VectorBatch
 from index.hits import LiveSample
 from index.params import BackendParams, CollectionConfig, SearchParams
 from index.vectors import VectorSpace
-
 
 COMPILING_ROWS: Final = 2100
 """Enough for every kernel to be used."""
@@ -77,7 +77,7 @@ def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
     alive = np.ones(len(rows), np.uint8)
     if backend.is_overdue(state, len(rows), len(rows)):
-        state = backend.adopted(state, rows, backend.improved(state, rows, alive))
+        state = backend.improved(state, rows, alive, threading.Event())
     build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
     return Engine(space, backend, state, view, build_seconds)

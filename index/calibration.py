@@ -9,7 +9,7 @@ width of the beam.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log
 from typing import Any, Final
@@ -20,13 +20,12 @@ from index.arrays import Float64s, Int64s
 from index.batches import VectorBatch
 from index.hits import BatchHits, RowView
 
-LIMITS: Final = (1, 10, 100)
-"""Limits for which recall is measured; others lie between, or beyond in proportion."""
-_QUERIES: Final = {1: 512, 10: 1024, 100: 256}
+_QUERIES: Final = {(1, 10): 512, (100,): 128}
+"""How many queries measure which limits."""
 _LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
-_GROWTH: Final = 1.25
-_ENOUGH: Final = 0.9990
-_MOST_EFFORT: Final = 2000
+_GROWTH: Final = 1.3
+_ENOUGH: Final = 0.9965
+_MOST_EFFORT: Final = 1000
 _MOST_SHARE: Final = 0.25
 """Of the rows: a walk that scores more is not worth measuring."""
 _ROUNDING: Final = 1e-9
@@ -191,29 +190,22 @@ Scan = Callable[[VectorBatch, Int64s, int], BatchHits]
 
 
 def calibrate(view: RowView, search: Search, scan: Scan, *, scan_nanoseconds: float) -> Calibration:
-    """Measure recall by effort for each of `LIMITS`."""
-    rows = sampled(view, max(_QUERIES.values()))
-    most = min(max(LIMITS), max(1, view.permitted_count - 1))
-    few = rows[:: max(1, len(rows) // _QUERIES[100])]
-    true_few = _last_scores(scan(view.vectors[few], few, most), [1, 10, most])
+    """Measure recall by effort for the limits 1, 10 and 100; others lie between, or beyond in proportion."""
+    most = max(1, view.permitted_count - 1)
     curves = []
-    for limit in LIMITS:
-        wanted = min(limit, most)
-        if limit == 100:
-            chosen, least = few, true_few[:, 2]
-        else:
-            chosen = rows[:: max(1, len(rows) // _QUERIES[limit])]
-            found = scan(view.vectors[chosen], chosen, wanted)
-            least = _last_scores(found, [wanted])[:, 0]
-        curves.append(_curve(view, chosen, least, limit, search))
+    for limits, queries in _QUERIES.items():
+        chosen = sampled(view, queries)
+        found = scan(view.vectors[chosen], chosen, min(max(limits), most))
+        for limit in limits:
+            least = _last_scores(found, min(limit, most))
+            curves.append(_curve(view, chosen, least, limit, search))
     return Calibration(view.permitted_count, tuple(curves), scan_nanoseconds)
 
 
-def _last_scores(found: BatchHits, places: Sequence[int]) -> Float64s:
-    """Return the scores of the hits at some places, counted from 1."""
-    columns = [np.minimum(place, np.maximum(found.sizes, 1)) - 1 for place in places]
-    lines = np.arange(len(found))
-    return np.stack([found.scores[lines, column] for column in columns], axis=1)
+def _last_scores(found: BatchHits, place: int) -> Float64s:
+    """Return the score of each query's hit at a place, counted from 1."""
+    column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
+    return found.scores[np.arange(len(found)), column]
 
 
 def _curve(view: RowView, chosen: Int64s, least: Float64s, limit: int, search: Search) -> Curve:

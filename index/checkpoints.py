@@ -19,11 +19,11 @@ from typing import Any, Final, Protocol, TypeVar
 import orjson
 
 from index.arrays import Int32s, Int64s
-from index.backends.protocol import UNKNOWN, Saved
 from index.collection import Collection
 from index.errors import StoreError
 from index.items import View
 from index.links import Part, joined, packed, parts_of, rows_of_part, unpacked
+from index.saved import UNKNOWN, Saved
 from index.store import Store
 from index.writes import Writer
 

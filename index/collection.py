@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, with_room
-from index.backends import Saved, make_backend
+from index.backends import make_backend
 from index.columns import Columns
 from index.hits import LiveSample, Pairs, RowView
 from index.items import Encoded, QueryResults, View
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
+from index.saved import Saved
 from index.vectors import RawBatch, VectorBatch, VectorSpace
 
 if TYPE_CHECKING:
@@ -62,11 +63,13 @@ class Collection:
         self._names = threading.Lock()
         self._row_of: dict[str, int] = {}
         self._text_bytes = 0
+        self._numbering = 0  # rises when rows are renumbered
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._reset(GrowingRows(config.form, config.dim), [], [])
         self.view = self._view(self.backend.empty(), 0, 0)
 
     def _reset(self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None]) -> None:
+        self._numbering += 1
         self._rows = rows
         self._ids = ids
         self._payloads = payloads
@@ -216,6 +219,48 @@ class Collection:
         with self._names:
             self._row_of = row_of
             self.view = view
+
+    # Improving: one thread at a time, beside those that read and write.
+
+    @property
+    def is_improvable(self) -> bool:
+        """Whether `improve` is worth its time."""
+        view = self.view
+        return self.backend.is_overdue(view.state, len(view), view.count)
+
+    def improve(
+        self, publish: Callable[[Callable[[], bool]], bool | None], stop: threading.Event
+    ) -> bool:
+        """Make searches quicker; long work, but for the moment in which it is published.
+
+        Parameters
+        ----------
+        publish : callable
+            Calls what it is given while no change is being made, and returns what that returns.
+        stop : threading.Event
+            Once it is set the work ends soon.
+
+        Returns
+        -------
+        bool
+            False when it has to be done again, for too much has changed meanwhile.
+        """
+        view, numbering = self.view, self._numbering
+        improved = self.backend.improved(view.state, view.vectors, view.alive, stop)
+        if improved is None:
+            return False
+
+        def adopt() -> bool:
+            now = self.view
+            if self._numbering != numbering:
+                return False
+            state = self.backend.adopted(now.state, now.vectors, improved)
+            if state is None:
+                return False
+            self.view = replace(now, state=state, version=now.version + 1)
+            return True
+
+        return bool(publish(adopt))
 
     # Reading: any thread.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -9,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
-from index.backends.protocol import UNKNOWN, Saved
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort, calibrate
 from index.coarse import Rounding
@@ -21,6 +21,7 @@ from index.kernels.walk import NONE
 from index.neighbours import LEAST_ROWS, TABLES, WIDTH, Neighbours, build, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
+from index.saved import UNKNOWN, Saved
 from index.scan import scan
 from index.tables import Tables
 
@@ -43,10 +44,12 @@ def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
 
 def made(
     rows: VectorBatch, alive: UInt8s, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf,
-    workers: Workers,
-) -> Hop:  # fmt: skip
-    """Return lists of all rows, linked in random order, and calibrated."""
-    neighbours = build(rows, tables, alive, workers, seed=0)
+    workers: Workers, stop: threading.Event,
+) -> Hop | None:  # fmt: skip
+    """Return lists of all rows, linked in random order, and calibrated; None when stopped."""
+    neighbours = build(rows, tables, alive, workers, seed=0, stop=stop)
+    if stop.is_set():
+        return None
     lists = neighbours.cover(rows)
     walks = HopSearch(neighbours, lists, tables, keys_of, workers)
     view = RowView(rows, alive, int(np.count_nonzero(alive)))
@@ -130,15 +133,18 @@ def restored(
     rows: VectorBatch, keys: UInt64s, tables: Tables, kept: Saved, workers: Workers
 ) -> Hop | None:
     """Return lists as they were kept, rows without one linked anew; None where none were."""
-    notes = kept.notes
-    if not notes or len(rows) < LEAST_ROWS:
-        return None
     unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
-    if len(unknown) > len(rows) / 2:
+    if len(rows) < LEAST_ROWS or len(unknown) > len(rows) / 2:
         return None
-    kind, step, origin = notes["rounding"]
-    used = min(int(notes["tables"]), TABLES, tables.bands)
-    neighbours = Neighbours(Rounding(int(kind), float(step), int(origin)), rows, used, workers)
+    try:
+        kind, step, origin = kept.notes["rounding"]
+        rounding = Rounding(int(kind), float(step), int(origin))
+        used = min(int(kept.notes["tables"]), TABLES, tables.bands)
+        calibration = Calibration.from_dict(kept.notes["calibration"])
+        built = int(kept.notes["built"])
+    except (KeyError, TypeError, ValueError):  # not notes of this version
+        return None
+    neighbours = Neighbours(rounding, rows, used, workers)
     lists = neighbours.cover(rows)
     width = min(WIDTH, kept.links.shape[1])
     lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
@@ -147,5 +153,4 @@ def restored(
         neighbours.link(
             unknown, keys[unknown, :used], tables, lists, alive, len(rows) - len(unknown)
         )
-    calibration = Calibration.from_dict(notes["calibration"])
-    return Hop(neighbours, lists, calibration, int(notes["built"]))
+    return Hop(neighbours, lists, calibration, built)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import AnyArray, Int32s, Int64s, UInt8s
-from index.backends.protocol import NO_ROW, UNKNOWN
+from index.saved import NO_ROW, UNKNOWN
 
 PART_KEYS: Final = 1024
 """Part p holds the rows whose keys are from p × PART_KEYS on, below (p + 1) × PART_KEYS."""

@@ -12,19 +12,24 @@ yet are passed over.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from index.arrays import Int32s, Int64s, UInt8s, UInt64s, with_room
+from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt64s, with_room
 from index.batches import VectorBatch
 from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding
+from index.hits import RowView
+from index.inverted import InvertedIndex
 from index.kernels.coarse import SPARSE
 from index.kernels.linking import choose_neighbours, join_lists, list_joins
 from index.kernels.radix import sort_keys
 from index.kernels.walk import NONE
 from index.parallel import Workers
+from index.params import SearchParams
+from index.scan import scan
 from index.spaces import Sizes, Spaces
 from index.tables import Tables
 
@@ -47,7 +52,6 @@ _LEAST_ROUND: Final = 64
 _MOST_ROUND: Final = 8192
 _SAMPLED: Final = 64
 _NEAR: Final = 64
-_AROUND: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Neighbours:
 
     def link(
         self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
-        linked: int,
+        linked: int, stop: threading.Event | None = None,
     ) -> None:  # fmt: skip
         """Give rows their lists, round by round, and let them join those of others.
 
@@ -150,9 +154,11 @@ class Neighbours:
             Rows that may be chosen as neighbours.
         linked : int
             How many rows have lists already.
+        stop : threading.Event or None
+            Once set, the rest is left.
         """
         done = 0
-        while done < len(chosen):
+        while done < len(chosen) and not (stop is not None and stop.is_set()):
             size = max(_LEAST_ROUND, min(_MOST_ROUND, (linked + done) // _ROUND_SHARE))
             part = slice(done, done + size)
             self._link_round(chosen[part], keys[part], tables, lists, alive)
@@ -204,34 +210,23 @@ class Neighbours:
         return taken
 
 
-def near_groups(
-    rows: VectorBatch, tables: Tables
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], ...]:
-    """Return rows that are near to each other by the tables, to judge roundings by.
+def near_groups(rows: VectorBatch, alive: UInt8s, workers: Workers) -> tuple[Float32s, Float32s]:
+    """Return the rows nearest to some rows, to judge roundings by.
 
     Returns
     -------
     groups : (g, near, width) float32
     centres : (g, width) float32
     """
-    segment = max(tables.segments, key=len)
-    centres = segment.rows[0][:: max(1, len(segment) // _SAMPLED)][:_SAMPLED]
-    around = np.arange(-_AROUND, _AROUND + 1)
-    found = []
-    for table_rows in segment.rows[:TABLES]:
-        place = np.empty(len(rows), np.int64)
-        place[table_rows] = np.arange(len(segment))
-        beside = np.clip(place[centres][:, None] + around, 0, len(segment) - 1)
-        found.append(table_rows[beside])
-    near = np.concatenate(found, axis=1)
-    groups = np.empty((len(centres), _NEAR, rows.dense.shape[1]), np.float32)
-    for i, centre in enumerate(centres.tolist()):
-        others = np.setdiff1d(near[i], [centre])
-        vectors = rows.dense[others]
-        apart = np.abs(vectors - rows.dense[centre]).sum(1)
-        best = np.argsort(apart / (rows.norms[others] + rows.norms[centre]), kind="stable")
-        groups[i] = vectors[best[np.arange(_NEAR) % len(best)]]
-    return groups, rows.dense[centres]
+    live = np.flatnonzero(alive)
+    centres = live[:: max(1, len(live) // _SAMPLED)][:_SAMPLED]
+    view = RowView(rows, alive, len(live))
+    near = min(_NEAR, len(live) - 1)
+    found = scan(
+        view, rows[centres], SearchParams(limit=near, recall=1.0), skip=centres,
+        inverted=InvertedIndex(), workers=workers,
+    )  # fmt: skip
+    return rows.dense[found.rows[:, :near]], rows.dense[centres]
 
 
 def keys_by_row(tables: Tables, count: int) -> UInt64s:
@@ -244,9 +239,10 @@ def keys_by_row(tables: Tables, count: int) -> UInt64s:
 
 
 def build(
-    rows: VectorBatch, tables: Tables, alive: UInt8s, workers: Workers, *, seed: int
-) -> Neighbours:
-    """Return lists of all rows, linked in random order.
+    rows: VectorBatch, tables: Tables, alive: UInt8s, workers: Workers, *, seed: int,
+    stop: threading.Event | None = None,
+) -> Neighbours:  # fmt: skip
+    """Return lists of all rows, linked in random order; of some of them when stopped.
 
     Parameters
     ----------
@@ -261,9 +257,9 @@ def build(
     if rows.form == "sparse":
         rounding = Rounding(SPARSE)
     else:
-        rounding = choose_rounding(*near_groups(rows, tables))
+        rounding = choose_rounding(*near_groups(rows, alive, workers))
     neighbours = Neighbours(rounding, rows, used, workers)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(alive))
     keys = keys_by_row(tables, used)[order]
-    neighbours.link(order, keys, tables, neighbours.cover(rows), alive, 0)
+    neighbours.link(order, keys, tables, neighbours.cover(rows), alive, 0, stop)
     return neighbours

@@ -22,6 +22,7 @@ from index.errors import (
     ItemNotFound,
 )
 from index.hashing import ALGORITHM_VERSION, Signatures
+from index.improver import Improver
 from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
 from index.params import CollectionConfig, Encoding, SearchParams
 from index.schema import FORMAT_VERSION
@@ -117,6 +118,7 @@ class StoredCollection:
         self._memory = Collection(config, threads=threads)
         self._writer = Writer(store, self._memory)
         self._checkpoints = Checkpoints(store, self._memory, self._writer)
+        self._improver = Improver(self._memory, self._writer, self._checkpoints.start_if_due)
         self.space = self._memory.space
 
     def __len__(self) -> int:
@@ -139,6 +141,7 @@ class StoredCollection:
         """
         self._memory.load(self._loaded(progress), len(self._store), self._checkpoints.read)
         self._checkpoints.loaded()
+        self._improver.start_if_due()
 
     def _loaded(self, progress: Callable[[int], None] | None) -> Iterator[Loaded]:
         for chunk in self._store.chunks():
@@ -177,12 +180,14 @@ class StoredCollection:
         write = Put.of(items, mode, self._memory)
         self._writer.make(write)
         self._checkpoints.start_if_due()
+        self._improver.start_if_due()
         return write.result
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""
         write = Delete(list(dict.fromkeys(ids)))
         self._writer.make(write)
+        self._improver.start_if_due()
         return write.deleted
 
     def delete_where(self, where: Filter) -> int:
@@ -193,6 +198,10 @@ class StoredCollection:
         self._writer.make(write)
         return write.deleted
 
+    def settle(self) -> None:
+        """Return when nothing more is being done to make searches quicker."""
+        self._improver.wait()
+
     def close(self, *, dropped: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.
 
@@ -201,6 +210,7 @@ class StoredCollection:
         dropped : bool
             Whether the file is about to be removed, and nothing more need be written.
         """
+        self._improver.stop()
         self._checkpoints.stop()
         self._writer.close(None if dropped else self._checkpoints.finish)
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from index.arrays import Int32s, Int64s, UInt64s, with_room
 from index.backends import ExactBackend
-from index.backends.protocol import NO_ROW, UNKNOWN, Pairs, Saved
+from index.hits import Pairs
+from index.saved import NO_ROW, UNKNOWN, Saved
 from index.batches import VectorBatch
 from index.items import View
 from index.parallel import Workers

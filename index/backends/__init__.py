@@ -6,9 +6,10 @@ from typing import Any
 
 from index.backends.exact import ExactBackend
 from index.backends.gcws import GcwsBackend
-from index.backends.protocol import Backend, Saved
+from index.backends.protocol import Backend
 from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams
+from index.saved import Saved
 
 __all__ = ["ExactBackend", "GcwsBackend", "Saved", "make_backend"]
 

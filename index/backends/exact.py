@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
-from index.backends.protocol import Saved
 from index.batches import VectorBatch
 from index.hits import BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
+from index.saved import Saved
 from index.scan import scan
 
 
@@ -57,14 +57,18 @@ class ExactBackend:
         del state, rows, live
         return False
 
-    def improved(self, state: InvertedIndex, rows: VectorBatch, alive: UInt8s) -> None:
-        """Do nothing."""
+    def improved(
+        self, state: InvertedIndex, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+    ) -> InvertedIndex | None:
+        """Return the state as it is."""
+        del rows, alive, stop
+        return state
 
     def adopted(
-        self, state: InvertedIndex, rows: VectorBatch, improvement: None
-    ) -> InvertedIndex:
+        self, state: InvertedIndex, rows: VectorBatch, improved: InvertedIndex
+    ) -> InvertedIndex | None:
         """Return the state as it is."""
-        del rows, improvement
+        del rows, improved
         return state
 
     def saved(self, state: InvertedIndex) -> Saved | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from index import growth
 from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
-from index.backends.protocol import Saved
 from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
@@ -21,6 +20,7 @@ from index.inverted import InvertedIndex
 from index.pairs import PairSink, joined_pairs, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
+from index.saved import Saved
 from index.scan import scan
 from index.search import TableSearch
 from index.tables import Tables
@@ -113,16 +113,21 @@ class GcwsBackend:
         """Return whether neighbour lists should be made, or made anew."""
         return self.plan.prefix and growth.is_overdue(state.hop, rows, live)
 
-    def improved(self, state: GcwsState, rows: VectorBatch, alive: UInt8s) -> Hop:
-        """Return neighbour lists of all rows, made in random order and calibrated."""
-        return growth.made(
-            rows, alive, state.tables, state.inverted, self._keys, self._workers
+    def improved(
+        self, state: GcwsState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+    ) -> GcwsState | None:
+        """Return ``state`` with neighbour lists made in random order and calibrated."""
+        hop = growth.made(
+            rows, alive, state.tables, state.inverted, self._keys, self._workers, stop
         )
+        return None if hop is None else replace(state, hop=hop)
 
-    def adopted(self, state: GcwsState, rows: VectorBatch, improvement: Hop) -> GcwsState | None:
+    def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
         """Return ``state`` with lists that were made for the first of its rows."""
-        hop = growth.adopted(improvement, rows, state.tables)
-        return None if hop is None else GcwsState(state.tables, state.inverted, hop)
+        if improved.hop is None:
+            return None
+        hop = growth.adopted(improved.hop, rows, state.tables)
+        return None if hop is None else replace(state, hop=hop)
 
     def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
         return inverted.cover(rows) if self._form == "sparse" else inverted

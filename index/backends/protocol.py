@@ -5,44 +5,17 @@ state beside the rows it was made for, into one view, and replaces the view by a
 """
 
 import threading
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from index.arrays import Int32s, Int64s, UInt8s, UInt64s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.hits import BatchHits, Explanation, Pairs, RowHits, RowView
 from index.params import SearchParams
+from index.saved import Saved
 
-__all__ = [
-    "NO_ROW", "UNKNOWN", "Backend", "Explanation", "Pairs", "RowHits", "RowView", "Saved",
-]  # fmt: skip
+__all__ = ["Backend", "Explanation", "Pairs", "RowHits", "RowView", "Saved"]
 
 State = TypeVar("State")
-
-NO_ROW: Final = -1
-"""An entry of `Saved.links` that names no row."""
-UNKNOWN: Final = -2
-"""The first entry of a row whose links are not known and must be found anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What of a state is worth keeping beside the codes, for it is slow to make from them.
-
-    Attributes
-    ----------
-    links : (n, R) int32
-        Row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order. R may be
-        any number from 1 on. As handed to a backend, the entries of a list have no gaps, and a row
-        whose list is unknown has `UNKNOWN` as its first entry.
-    notes : dict
-        JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
-        what the backend has measured of its rows. Lists that change while no rows are added or
-        removed are only written if the notes change, too.
-    """
-
-    links: Int32s
-    notes: dict[str, Any]
 
 
 class Backend(Protocol[State]):
@@ -97,8 +70,10 @@ class Backend(Protocol[State]):
             How many rows there are, and how many of them are alive.
         """
 
-    def improved(self, state: State, rows: VectorBatch, alive: UInt8s) -> Any:
-        """Return what makes searches over ``state`` quicker: long work, for any thread.
+    def improved(
+        self, state: State, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+    ) -> State | None:
+        """Return ``state`` with what makes searches quicker: long work, for any thread.
 
         Parameters
         ----------
@@ -107,19 +82,20 @@ class Backend(Protocol[State]):
             All its rows.
         alive : (n,) uint8
             1 for the rows that are alive.
+        stop : threading.Event
+            Once it is set the work ends soon, and None is returned.
         """
 
-    def adopted(self, state: State, rows: VectorBatch, improvement: Any) -> State | None:
+    def adopted(self, state: State, rows: VectorBatch, improved: State) -> State | None:
         """Return ``state`` improved; quick.
 
         Parameters
         ----------
         state : State
-            The state improved, or one extended since.
+            The state that was improved, or one extended since.
         rows : VectorBatch
             All its rows.
-        improvement : Any
-            What `improved` returned.
+        improved : State
 
         Returns
         -------

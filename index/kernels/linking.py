@@ -143,11 +143,19 @@ def choose_neighbours(
         query = hold(rows, row, space.table)
         marked = mark(marks, row, 0)
         find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
-        size, marked = enter(
-            rows, query, entries, space.places, n, pool, beam, marks, marked
-        )
+        size, marked = enter(rows, query, entries, space.places, n, pool, beam, marks, marked)
         size, marked, _ = walk(
-            rows, query, pointer(links), width, n, pool, size, beam, 2 * beam, marks, marked,
+            rows,
+            query,
+            pointer(links),
+            width,
+            n,
+            pool,
+            size,
+            beam,
+            2 * beam,
+            marks,
+            marked,
             space.room,
         )
         release(rows, row, query)

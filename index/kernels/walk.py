@@ -297,7 +297,9 @@ def walk(
             best = at(pool, here)
             put(pool, here, best | _READ)
             read += 1
-            marked = _mark_list(rows, offset(links, row_of(best) * width), width, count, marks, marked)
+            marked = _mark_list(
+                rows, offset(links, row_of(best) * width), width, count, marks, marked
+            )
         elif scored == marked:
             break
         for i in range(scored, end):
@@ -347,7 +349,9 @@ def walk_permitted(
             best = at(pool, here)
             put(pool, here, best | _READ)
             read += 1
-            marked = _mark_list(rows, offset(links, row_of(best) * width), width, count, marks, marked)
+            marked = _mark_list(
+                rows, offset(links, row_of(best) * width), width, count, marks, marked
+            )
         elif scored == marked:
             break
         for i in range(scored, end):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.arrays import Int32s, Int64s, UInt8s
-from index.backends.protocol import NO_ROW, UNKNOWN
+from index.saved import NO_ROW, UNKNOWN
 from index.links import PART_KEYS, joined, packed, parts_of, rows_of_part, unpacked
 
 Lists = dict[int, list[int]]

@@ -1,0 +1,33 @@
+"""What of an index is worth keeping in a file, besides the codes of its items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from index.arrays import Int32s
+
+NO_ROW: Final = -1
+"""An entry of `Saved.links` that names no row."""
+UNKNOWN: Final = -2
+"""The first entry of a row whose links are not known and must be found anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What of a state is worth keeping beside the codes, for it is slow to make from them.
+
+    Attributes
+    ----------
+    links : (n, R) int32
+        Row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order. R may be
+        any number from 1 on. As handed to a backend, the entries of a list have no gaps, and a row
+        whose list is unknown has `UNKNOWN` as its first entry.
+    notes : dict
+        JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
+        what the backend has measured of its rows. Lists that change while no rows are added or
+        removed are only written if the notes change, too.
+    """
+
+    links: Int32s
+    notes: dict[str, Any]
