@@ -190,7 +190,10 @@ Scan = Callable[[VectorBatch, Int64s, int], BatchHits]
 
 
 def calibrate(view: RowView, search: Search, scan: Scan, *, scan_nanoseconds: float) -> Calibration:
-    """Measure recall by effort for the limits 1, 10 and 100; others lie between, or beyond in proportion."""
+    """Measure recall by effort for the limits 1, 10 and 100.
+
+    Other limits lie between, or beyond in proportion.
+    """
     most = max(1, view.permitted_count - 1)
     curves = []
     for limits, queries in _QUERIES.items():
@@ -205,7 +208,8 @@ def calibrate(view: RowView, search: Search, scan: Scan, *, scan_nanoseconds: fl
 def _last_scores(found: BatchHits, place: int) -> Float64s:
     """Return the score of each query's hit at a place, counted from 1."""
     column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
-    return found.scores[np.arange(len(found)), column]
+    last: Float64s = found.scores[np.arange(len(found)), column]
+    return last
 
 
 def _curve(view: RowView, chosen: Int64s, least: Float64s, limit: int, search: Search) -> Curve:
@@ -231,7 +235,7 @@ def _curve(view: RowView, chosen: Int64s, least: Float64s, limit: int, search: S
 def _ladder(limit: int) -> list[int]:
     efforts = [effort for effort in _LEAST_EFFORTS if effort < limit]
     if limit > _LEAST_EFFORTS[-1] + 1:
-        efforts += [limit * share // 8 for share in (2, 3, 4, 6) if limit * share // 8 > 9]
+        efforts += [limit * share // 8 for share in (2, 3, 4, 6)]
     effort = float(limit)
     while effort <= _MOST_EFFORT:
         efforts.append(ceil(effort))

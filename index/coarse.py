@@ -103,7 +103,8 @@ def _distances(groups: Float32s, centres: Float32s) -> Float64s:
     """Return (g, near): 1 − GMM of each centre and the rows near to it."""
     apart = np.abs(groups - centres[:, None]).sum(2, dtype=np.float64)
     both = np.abs(groups).sum(2, dtype=np.float64) + np.abs(centres).sum(1)[:, None]
-    return 1.0 - (both - apart) / np.maximum(both + apart, 1e-300)
+    distances: Float64s = 1.0 - (both - apart) / np.maximum(both + apart, 1e-300)
+    return distances
 
 
 def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:

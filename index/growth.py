@@ -44,7 +44,7 @@ def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
 
 def made(
     rows: VectorBatch, alive: UInt8s, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf,
-    workers: Workers, stop: threading.Event,
+    *, workers: Workers, stop: threading.Event,
 ) -> Hop | None:  # fmt: skip
     """Return lists of all rows, linked in random order, and calibrated; None when stopped."""
     neighbours = build(rows, tables, alive, workers, seed=0, stop=stop)
@@ -92,7 +92,7 @@ def extended(hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables) -> Hop 
     lists = hop.neighbours.cover(rows)
     new = np.arange(first, len(rows))
     alive = np.ones(len(rows), np.uint8)
-    hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, first)
+    hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, linked=first)
     return replace(hop, lists=lists)
 
 
@@ -150,7 +150,6 @@ def restored(
     lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
     alive = np.ones(len(rows), np.uint8)
     if len(unknown):
-        neighbours.link(
-            unknown, keys[unknown, :used], tables, lists, alive, len(rows) - len(unknown)
-        )
+        known = len(rows) - len(unknown)
+        neighbours.link(unknown, keys[unknown, :used], tables, lists, alive, linked=known)
     return Hop(neighbours, lists, calibration, built)

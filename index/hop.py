@@ -26,8 +26,9 @@ _BYTE: Final = 0.06
 _ENTRY: Final = 2.0
 """Nanoseconds that scoring a row of a list takes: in all, a byte of it, a non-zero of it."""
 _START: Final = 4000.0
-_SPARE: Final = {True: 10, False: 4}
-"""Rows scored exactly beyond the limit, for rows rounded to bytes and for others."""
+_SPARE: Final = 4
+_SPARE_BYTES: Final = 10
+"""Rows scored exactly beyond the limit, at least; of rows rounded to bytes half the limit, too."""
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
@@ -96,6 +97,7 @@ class HopSearch:
     def foreseen(self, view: RowView, effort: Effort) -> float:
         """Return the nanoseconds that one query takes."""
         vectors = view.vectors
+        row: float
         if vectors.form == "dense":
             row = _ROW + _BYTE * self.lists.coarse.codes.shape[1]
         else:
@@ -126,8 +128,8 @@ class HopSearch:
         vectors, lists = view.vectors, self.lists
         everything = view.permitted_count == n
         beam = effort.beam + 1  # the skipped row may take a place
-        spare = _SPARE[lists.coarse.rounding.kind == BYTES]
-        rescored = min(beam, limit + max(spare, limit // 2 if spare > 4 else 0))
+        rounded = lists.coarse.rounding.kind == BYTES
+        rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
         codes, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
         keys = self.keys_of(queries, lists.tables)
         longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0

@@ -137,7 +137,7 @@ class Neighbours:
 
     def link(
         self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
-        linked: int, stop: threading.Event | None = None,
+        *, linked: int, stop: threading.Event | None = None,
     ) -> None:  # fmt: skip
         """Give rows their lists, round by round, and let them join those of others.
 
@@ -261,5 +261,5 @@ def build(
     neighbours = Neighbours(rounding, rows, used, workers)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(alive))
     keys = keys_by_row(tables, used)[order]
-    neighbours.link(order, keys, tables, neighbours.cover(rows), alive, 0, stop)
+    neighbours.link(order, keys, tables, neighbours.cover(rows), alive, linked=0, stop=stop)
     return neighbours

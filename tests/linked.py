@@ -9,12 +9,12 @@ import numpy as np
 
 from index.arrays import Int32s, Int64s, UInt64s, with_room
 from index.backends import ExactBackend
-from index.hits import Pairs
-from index.saved import NO_ROW, UNKNOWN, Saved
 from index.batches import VectorBatch
+from index.hits import Pairs
 from index.items import View
 from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
+from index.saved import NO_ROW, UNKNOWN, Saved
 from index.stored import StoredCollection
 
 WIDTH = 3

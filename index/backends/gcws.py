@@ -118,7 +118,7 @@ class GcwsBackend:
     ) -> GcwsState | None:
         """Return ``state`` with neighbour lists made in random order and calibrated."""
         hop = growth.made(
-            rows, alive, state.tables, state.inverted, self._keys, self._workers, stop
+            rows, alive, state.tables, state.inverted, self._keys, workers=self._workers, stop=stop
         )
         return None if hop is None else replace(state, hop=hop)
 

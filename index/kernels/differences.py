@@ -7,7 +7,8 @@ the best of plain vector code. The sums are whole numbers, so all ways agree.
 
 # numba's extension interface is untyped, and its code generators take fixed arguments.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-any-return, no-untyped-call"
-# ruff: noqa: ANN001, ANN201, ANN202
+# mypy: disable-error-code="attr-defined"
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 from typing import Any
 

@@ -32,7 +32,7 @@ CANDIDATES = 0
 SCORED = 1
 LISTS = 2
 FOUND = 3
-"""Columns of the counters: rows scored quickly, rows scored exactly, lists read, hits in the beam."""
+"""Columns of the counters: rows scored quickly, rows scored exactly, lists read, hits found."""
 COUNTERS = 4
 
 

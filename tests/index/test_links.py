@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from index.arrays import Int32s, Int64s, UInt8s
-from index.saved import NO_ROW, UNKNOWN
 from index.links import PART_KEYS, joined, packed, parts_of, rows_of_part, unpacked
+from index.saved import NO_ROW, UNKNOWN
 
 Lists = dict[int, list[int]]
 """The keys that each key's list names."""
