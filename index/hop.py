@@ -126,7 +126,7 @@ class HopSearch:
         m, n = len(queries), len(view.vectors)
         limit = params.limit
         vectors, lists = view.vectors, self.lists
-        everything = view.permitted_count == n
+        filtered = view.permitted_count < n
         beam = effort.beam + 1  # the skipped row may take a place
         rounded = lists.coarse.rounding.kind == BYTES
         rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
@@ -134,7 +134,7 @@ class HopSearch:
         keys = self.keys_of(queries, lists.tables)
         longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0
         room = max(_LEAST_ROOM, 64 * beam)
-        if not everything:
+        if filtered:
             room *= _MOST_FILTERED
         sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam), longest)
         scores, rows = np.empty((m, limit), np.float64), np.empty((m, limit), np.int64)
@@ -149,7 +149,7 @@ class HopSearch:
                     lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
                     codes[part], norms[part], some.dense, some.indptr, some.slots, some.values,
                     keys[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                    view.permitted, everything, skip[part], absent, beam, effort.lists, rescored,
+                    view.permitted, filtered, skip[part], absent, beam, effort.lists, rescored,
                     float(params.min_score), scores[part], rows[part], found[part],
                     counters[part],
                 )  # fmt: skip
@@ -157,10 +157,10 @@ class HopSearch:
         self.workers.split(m, run, least=8)
         hits = BatchHits.found(
             HOP, rows, scores, found, expected_recall=effort.recall, bands=lists.tables,
-            candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED],
+            candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED_EXACTLY],
             beam=effort.beam,
         )  # fmt: skip
-        enough = counters[:, kernel.FOUND] >= min(effort.beam, view.permitted_count)
+        enough = counters[:, kernel.FOUND_ROWS] >= min(effort.beam, view.permitted_count)
         return hits, np.flatnonzero(enough)
 
 

@@ -6,11 +6,18 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from index.arrays import AnyArray, Int64s
 from index.kernels.coarse import places
+from index.kernels.walk import STATES
+
+WALKS: Final = 6
+"""Walks over dense rows that take their steps in turn."""
+SPARSE_WALKS: Final = 2
+"""Walks over sparse rows: each has a table of its query, which should stay in cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +54,27 @@ class Sizes:
 
 
 class _Space:
-    """Arrays of one walk at a time, and their addresses for the kernels."""
+    """Arrays of a few walks that take their steps in turn, and their addresses for the kernels."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         table = places(sizes.longest) if sizes.longest else 1
-        self._arrays: tuple[AnyArray, ...] = (
-            np.zeros(sizes.rows // 64 + 1, np.uint64),
-            np.empty(sizes.room + 1, np.int32),
-            np.empty(sizes.room + 1, np.uint64),
-            np.empty(sizes.beam + 1, np.uint64),
-            np.zeros(table, np.float32),
-            np.zeros(table, np.float32),
-            np.empty(sizes.keys, np.int64),
-        )
-        words, seen, pool, hits, one, other, found = (array.ctypes.data for array in self._arrays)
-        self.addresses: Int64s = np.array(
-            [words, seen, sizes.room, pool, hits, one, other, found], np.int64
-        )
+        other = np.zeros(table, np.float32)
+        self._arrays: list[AnyArray] = [other]
+        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 9), np.int64)
+        for walk in self.addresses:
+            arrays = (
+                np.zeros(sizes.rows // 64 + 1, np.uint64),
+                np.empty(sizes.room + 1, np.int32),
+                np.empty(sizes.room + 1, np.uint64),
+                np.empty(sizes.beam + 1, np.uint64),
+                np.zeros(table, np.float32),
+                np.empty(sizes.keys, np.int64),
+                np.zeros(STATES, np.int64),
+            )
+            self._arrays += arrays
+            words, seen, pool, hits, own, found, state = (array.ctypes.data for array in arrays)
+            walk[:] = words, seen, sizes.room, pool, hits, own, other.ctypes.data, found, state
 
 
 class Spaces:
@@ -75,7 +85,7 @@ class Spaces:
 
     @contextmanager
     def taken(self, sizes: Sizes) -> Iterator[Int64s]:
-        """Lend a space, by the addresses that `kernels.walk.space_at` takes."""
+        """Lend room for a few walks: a line of addresses each, as `kernels.walk.space_at` takes."""
         try:
             space = self._free.pop()
         except IndexError:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Int32s, Int64s, UInt64s
+from index.arrays import Int32s, Int64s, UInt64s, large
 from index.kernels.tables import build_tables, merge_tables, renumber_tables
 from index.parallel import Workers
 
@@ -107,8 +107,8 @@ class Tables:
             count = int(np.count_nonzero(new_rows[segment.rows[0]] >= 0))
             if count == 0:
                 continue
-            keys = np.empty((self.bands, count), np.uint64)
-            rows = np.empty((self.bands, count), np.int32)
+            keys = large((self.bands, count), np.uint64)
+            rows = large((self.bands, count), np.int32)
             renumber_tables(segment.keys, segment.rows, new_rows, keys, rows)
             kept.append(Segment(keys, rows))
         return Tables.of(self.bands, tuple(kept))
@@ -128,8 +128,8 @@ def _should_merge(before: int, last: int) -> bool:
 
 def _build(codes: UInt64s, first_row: int, workers: Workers) -> Segment:
     n, bands = codes.shape
-    keys = np.empty((bands, n), np.uint64)
-    rows = np.empty((bands, n), np.int32)
+    keys = large((bands, n), np.uint64)
+    rows = large((bands, n), np.int32)
 
     def build(first: int, last: int) -> None:
         build_tables(codes, first_row, first, last, keys, rows)
@@ -140,8 +140,8 @@ def _build(codes: UInt64s, first_row: int, workers: Workers) -> Segment:
 
 def _merge(a: Segment, b: Segment, workers: Workers) -> Segment:
     n, bands = len(a) + len(b), len(a.keys)
-    keys = np.empty((bands, n), np.uint64)
-    rows = np.empty((bands, n), np.int32)
+    keys = large((bands, n), np.uint64)
+    rows = large((bands, n), np.int32)
 
     def merge(first: int, last: int) -> None:
         merge_tables(a.keys, a.rows, b.keys, b.rows, first, last, keys, rows)

@@ -188,16 +188,23 @@ def _shared(table: Any, shift: Any, slots: Any, values: Any, first: int, last: i
 
 
 @njit(cache=True, nogil=True)
+def held_before(rows: Any, row: Any, table: Any) -> Any:
+    """Return what `hold` returned for a row that is still held."""
+    shift = np.uint32(0)
+    if rows.kind == SPARSE:
+        shift = place_shift(at(rows.indptr, row + 1) - at(rows.indptr, row))
+    code = rows.codes if rows.kind == SPARSE else offset(rows.codes, row * rows.stride)
+    return Query(code, at(rows.norms, row), table, shift)
+
+
+@njit(cache=True, nogil=True)
 def hold(rows: Any, row: Any, table: Any) -> Any:
     """Return a row as a query; `release` must follow before the table is used again."""
-    norm = at(rows.norms, row)
     if rows.kind == SPARSE:
         first = at(rows.indptr, row)
         last = at(rows.indptr, row + 1)
-        shift = place_shift(last - first)
-        spread_over(table, shift, rows.slots, rows.values, first, last)
-        return Query(rows.codes, norm, table, shift)
-    return Query(offset(rows.codes, row * rows.stride), norm, table, np.uint32(0))
+        spread_over(table, place_shift(last - first), rows.slots, rows.values, first, last)
+    return held_before(rows, row, table)
 
 
 @njit(cache=True, nogil=True)

@@ -12,34 +12,46 @@ from index.kernels.coarse import (
     rows_at,
     spread_over,
 )
+from index.kernels.differences import prefetch, put
 from index.kernels.gmm_dense import exact_dense
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.probe import rank
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
+    DONE,
+    FOUND,
+    MARKED,
+    READ,
+    SCORED,
+    SIZE,
     Entries,
+    begin,
     enter,
     find_entries,
     mark,
     row_of,
     space_at,
+    step,
     unmark,
-    walk,
-    walk_permitted,
 )
 
 CANDIDATES = 0
-SCORED = 1
+SCORED_EXACTLY = 1
 LISTS = 2
-FOUND = 3
-"""Columns of the counters: rows scored quickly, rows scored exactly, lists read, hits found."""
+FOUND_ROWS = 3
+"""Columns of the counters: rows scored quickly, rows scored exactly, lists read, rows in the
+beam."""
 COUNTERS = 4
+
+_LINE_FLOATS = 16
+_AHEAD = 256
+"""Floats of a row that are asked for ahead."""
 
 
 @njit(cache=True, nogil=True)
 def hop(
     row_addresses: Int64s,
-    space_addresses: Int64s,
+    spaces: Int64s,
     segments: Int64s,
     beside: int,
     links: Int32s,
@@ -56,7 +68,7 @@ def hop(
     slots: UInt32s,
     values: Float32s,
     permitted: UInt8s,
-    everything: bool,
+    filtered: bool,
     skip: Int64s,
     absent: bool,
     beam: int,
@@ -72,7 +84,9 @@ def hop(
 
     Parameters
     ----------
-    row_addresses, space_addresses : see `coarse.rows_at`, `walk.space_at`
+    row_addresses : see `coarse.rows_at`
+    spaces : (walks, 9) int64
+        See `walk.space_at`; so many queries are searched for in turn.
     segments, beside : see `walk.Entries`
     links : (n, width) int32
     count : int
@@ -84,8 +98,8 @@ def hop(
         In the first t tables.
     rows, indptr, slots, values : the rows, dense or compressed
     permitted : (count,) uint8
-    everything : bool
-        Whether all rows are permitted.
+    filtered : bool
+        Whether only some rows are permitted.
     skip : (m,) int64
         A row that a query must not return, or -1.
     absent : bool
@@ -102,73 +116,86 @@ def hop(
     out_counters : (m, COUNTERS) int64, written in place
     """
     view = rows_at(row_addresses)
-    space = space_at(space_addresses)
     entries = Entries(segments, keys.shape[1], beside)
-    marks, pool = space.marks, space.pool
     tables = keys.shape[1]
     limit = out_scores.shape[1]
     width = links.shape[1]
+    lists = pointer(links)
+    allowed = pointer(permitted)
     chosen = np.empty(rescored, np.int64)
     exact = np.empty(rescored, np.float64)
     ranked = np.empty(rescored, np.float64)
     sparse = view.kind == SPARSE
-    shift = np.uint32(0)
-    for m in range(keys.shape[0]):
-        first = np.int64(0)
-        last = np.int64(0)
-        if sparse:
-            first = query_indptr[m]
-            last = query_indptr[m + 1]
-            shift = place_shift(last - first)
-            spread_over(
-                space.table, shift, pointer(query_slots), pointer(query_values), first, last
-            )
-        code = offset(pointer(codes), m * codes.shape[1])
-        query = Query(code, code_norms[m], space.table, shift)
-        marked = 0
-        if absent and skip[m] >= 0:
-            marked = mark(marks, skip[m], marked)
-        find_entries(entries, offset(pointer(keys), m * tables), space.places)
-        if everything:
-            size, marked = enter(
-                view, query, entries, space.places, count, pool, beam, marks, marked
-            )
-            size, marked, read = walk(
-                view, query, pointer(links), width, count, pool, size, beam, most, marks, marked,
-                space.room,
-            )  # fmt: skip
-            best = pool
-        else:
-            size, marked = enter(
-                view, query, entries, space.places, count, pool, space.room, marks, marked
-            )
-            size, marked, read = walk_permitted(
-                view, query, pointer(links), width, count, pool, size, space.room,
-                pointer(permitted), space.hits, beam, most, marks, marked,
-            )  # fmt: skip
-            best = space.hits
-        unmark(marks, marked)
-        kept = 0
-        for i in range(size):
-            row = row_of(at(best, i))
-            if kept < rescored and row != skip[m]:
-                chosen[kept] = row
-                kept += 1
-        if sparse:
-            clear(space.table, shift, pointer(query_slots), first, last)
-            exact_sparse(
-                query_slots[first:last], query_values[first:last], indptr, slots, values,
-                chosen[:kept], exact,
-            )  # fmt: skip
-        else:
-            exact_dense(queries[m], rows, chosen[:kept], exact)
-        found = rank(exact, chosen, kept, least, ranked)
-        found = min(found, limit)
-        for i in range(found):
-            out_scores[m, i] = ranked[i]
-            out_rows[m, i] = chosen[i]
-        out_sizes[m] = found
-        out_counters[m, CANDIDATES] = marked
-        out_counters[m, SCORED] = kept
-        out_counters[m, LISTS] = read
-        out_counters[m, FOUND] = size
+    walks = spaces.shape[0]
+    for start in range(0, keys.shape[0], walks):
+        end = min(start + walks, keys.shape[0])
+        for m in range(start, end):
+            space = space_at(spaces[m - start])
+            begin(space)
+            if sparse:
+                spread_over(
+                    space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
+                    pointer(query_slots), pointer(query_values), query_indptr[m],
+                    query_indptr[m + 1],
+                )  # fmt: skip
+            if absent and skip[m] >= 0:
+                put(space.state, MARKED, mark(space.marks, skip[m], 0))
+                put(space.state, SCORED, 1)
+            find_entries(entries, offset(pointer(keys), m * tables), space.places)
+        for m in range(start, end):
+            enter(view, space_at(spaces[m - start]), entries, count)
+        active = end - start
+        while active > 0:
+            active = 0
+            for m in range(start, end):
+                space = space_at(spaces[m - start])
+                if at(space.state, DONE) != 0:
+                    continue
+                shift = np.uint32(0)
+                if sparse:
+                    shift = place_shift(query_indptr[m + 1] - query_indptr[m])
+                code = offset(pointer(codes), m * codes.shape[1])
+                query = Query(code, code_norms[m], space.table, shift)
+                if step(view, query, lists, width, count, space, beam, most, allowed, filtered):
+                    active += 1
+                else:
+                    put(space.state, DONE, 1)
+                    unmark(space.marks, at(space.state, MARKED))
+                    if not sparse:  # their float32 rows, scored after all walks have ended
+                        best = space.hits if filtered else space.pool
+                        size = at(space.state, FOUND) if filtered else at(space.state, SIZE)
+                        for i in range(min(rescored, size)):
+                            address = offset(pointer(rows), row_of(at(best, i)) * rows.shape[1])
+                            for line in range(0, min(rows.shape[1], _AHEAD), _LINE_FLOATS):
+                                prefetch(offset(address, line))
+        for m in range(start, end):
+            space = space_at(spaces[m - start])
+            best = space.hits if filtered else space.pool
+            size = at(space.state, FOUND) if filtered else at(space.state, SIZE)
+            kept = 0
+            for i in range(size):
+                row = row_of(at(best, i))
+                if kept < rescored and row != skip[m]:
+                    chosen[kept] = row
+                    kept += 1
+            if sparse:
+                part = slice(query_indptr[m], query_indptr[m + 1])
+                clear(
+                    space.table, place_shift(part.stop - part.start), pointer(query_slots),
+                    part.start, part.stop,
+                )  # fmt: skip
+                exact_sparse(
+                    query_slots[part], query_values[part], indptr, slots, values, chosen[:kept],
+                    exact,
+                )  # fmt: skip
+            else:
+                exact_dense(queries[m], rows, chosen[:kept], exact)
+            found = min(rank(exact, chosen, kept, least, ranked), limit)
+            for i in range(found):
+                out_scores[m, i] = ranked[i]
+                out_rows[m, i] = chosen[i]
+            out_sizes[m] = found
+            out_counters[m, CANDIDATES] = at(space.state, MARKED)
+            out_counters[m, SCORED_EXACTLY] = kept
+            out_counters[m, LISTS] = at(space.state, READ)
+            out_counters[m, FOUND_ROWS] = size

@@ -13,12 +13,17 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int32s, Int64s, UInt8s, UInt64s
-from index.kernels.coarse import hold, release, rows_at, score
+from index.kernels.coarse import held_before, hold, release, rows_at, score
 from index.kernels.differences import put
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
+    DONE,
+    MARKED,
     NONE,
+    SCORED,
+    SIZE,
     Entries,
+    begin,
     enter,
     entry,
     find_entries,
@@ -27,8 +32,8 @@ from index.kernels.walk import (
     row_of,
     score_of,
     space_at,
+    step,
     unmark,
-    walk,
 )
 
 _ONE = np.float32(1.0)
@@ -92,7 +97,7 @@ def prune(
 @njit(cache=True, nogil=True)
 def choose_neighbours(
     row_addresses: Int64s,
-    space_addresses: Int64s,
+    spaces: Int64s,
     chosen: Int64s,
     keys: UInt64s,
     segments: Int64s,
@@ -108,7 +113,7 @@ def choose_neighbours(
 
     Parameters
     ----------
-    row_addresses, space_addresses : see `coarse.rows_at`, `walk.space_at`
+    row_addresses, spaces : see `coarse.rows_at`, `walk.space_at`
     chosen : (c,) int64
         The rows.
     keys : (c, t) uint64
@@ -133,43 +138,50 @@ def choose_neighbours(
         Rows scored.
     """
     rows = rows_at(row_addresses)
-    space = space_at(space_addresses)
     n, width = links.shape
     entries = Entries(segments, keys.shape[1], beside)
-    marks, pool = space.marks, space.pool
     evaluated = 0
-    for i in range(chosen.shape[0]):
-        row = chosen[i]
-        query = hold(rows, row, space.table)
-        marked = mark(marks, row, 0)
-        find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
-        size, marked = enter(rows, query, entries, space.places, n, pool, beam, marks, marked)
-        size, marked, _ = walk(
-            rows,
-            query,
-            pointer(links),
-            width,
-            n,
-            pool,
-            size,
-            beam,
-            2 * beam,
-            marks,
-            marked,
-            space.room,
-        )
-        release(rows, row, query)
-        unmark(marks, marked)
-        evaluated += marked
-        kept = 0
-        for j in range(size):
-            if alive[row_of(at(pool, j))] != 0:
-                put(pool, kept, at(pool, j))
-                kept += 1
-        prune(
-            rows, row, pool, kept, most, diversity, space.other_table,
-            offset(pointer(out), i * width), width,
-        )  # fmt: skip
+    walks = spaces.shape[0]
+    for start in range(0, chosen.shape[0], walks):
+        end = min(start + walks, chosen.shape[0])
+        for i in range(start, end):
+            space = space_at(spaces[i - start])
+            begin(space)
+            hold(rows, chosen[i], space.table)
+            put(space.state, MARKED, mark(space.marks, chosen[i], 0))
+            put(space.state, SCORED, 1)
+            find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
+        for i in range(start, end):
+            enter(rows, space_at(spaces[i - start]), entries, n)
+        active = end - start
+        while active > 0:
+            active = 0
+            for i in range(start, end):
+                space = space_at(spaces[i - start])
+                if at(space.state, DONE) != 0:
+                    continue
+                query = held_before(rows, chosen[i], space.table)
+                if step(
+                    rows, query, pointer(links), width, n, space, beam, 2 * beam, pointer(alive),
+                    False,
+                ):  # fmt: skip
+                    active += 1
+                else:
+                    put(space.state, DONE, 1)
+                    unmark(space.marks, at(space.state, MARKED))
+                    release(rows, chosen[i], query)
+        for i in range(start, end):
+            space = space_at(spaces[i - start])
+            evaluated += at(space.state, MARKED)
+            kept = 0
+            for j in range(at(space.state, SIZE)):
+                if at(pointer(alive), row_of(at(space.pool, j))) != 0:
+                    put(space.pool, kept, at(space.pool, j))
+                    kept += 1
+            prune(
+                rows, chosen[i], space.pool, kept, most, diversity, space.other_table,
+                offset(pointer(out), i * width), width,
+            )  # fmt: skip
     return evaluated
 
 
@@ -197,7 +209,7 @@ def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources:
 @njit(cache=True, nogil=True)
 def join_lists(
     row_addresses: Int64s,
-    space_addresses: Int64s,
+    spaces: Int64s,
     targets: UInt64s,
     sources: Int32s,
     first: int,
@@ -209,7 +221,7 @@ def join_lists(
 
     Parameters
     ----------
-    row_addresses, space_addresses : see `coarse.rows_at`, `walk.space_at`
+    row_addresses, spaces : see `coarse.rows_at`, `walk.space_at`
     targets : (p,) uint64
         Rising.
     sources : (p,) int32
@@ -221,7 +233,7 @@ def join_lists(
         All lists.
     """
     rows = rows_at(row_addresses)
-    space = space_at(space_addresses)
+    space = space_at(spaces[0])
     pool = space.pool
     width = out.shape[1]
     capacity = min(space.room, width + _MOST_JOINING)

@@ -35,6 +35,11 @@ _LINE_INTS = 16
 NONE = -1
 """Marks the end of a list that is not full."""
 
+SIZE, HERE, MARKED, SCORED, READ, FOUND, DONE = range(7)
+"""State of a walk: entries of the pool, place of the best one whose list has not been read, rows
+marked, rows scored, lists read, permitted rows found, whether it has ended."""
+STATES = 7
+
 
 class Marks(NamedTuple):
     """Which rows a walk has seen.
@@ -64,6 +69,8 @@ class Space(NamedTuple):
         All 0 between uses; see `coarse.hold`.
     places : address of int64
         Of keys in tables.
+    state : address of int64
+        Where the walk is; see `STATES`.
     """
 
     marks: Any
@@ -73,6 +80,7 @@ class Space(NamedTuple):
     table: Any
     other_table: Any
     places: Any
+    state: Any
 
 
 class Entries(NamedTuple):
@@ -95,7 +103,7 @@ class Entries(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def space_at(addresses: Int64s) -> Any:
-    """Return a space given by (words, seen, room, pool, hits, table, other_table, places)."""
+    """Return a space given by (words, seen, room, pool, hits, table, other_table, places, state)."""
     return Space(
         Marks(pointer_to_uint64(addresses[0]), pointer_to_int32(addresses[1])),
         addresses[2],
@@ -104,6 +112,7 @@ def space_at(addresses: Int64s) -> Any:
         pointer_to_float32(addresses[5]),
         pointer_to_float32(addresses[6]),
         pointer_to_int64(addresses[7]),
+        pointer_to_int64(addresses[8]),
     )
 
 
@@ -165,29 +174,19 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def enter(
-    rows: Any, query: Any, entries: Any, places: Any, count: Any, pool: Any, capacity: Any,
-    marks: Any, marked: Any,
-) -> Any:  # fmt: skip
-    """Put the rows around a query's places into an empty pool.
+def enter(rows: Any, space: Any, entries: Any, count: Any) -> None:
+    """Mark the rows around a query's places, and ask for them.
 
     Parameters
     ----------
     rows : coarse.Rows
-    query : coarse.Query
+    space : Space
+        With the places that `find_entries` wrote.
     entries : Entries
-    places : address of (segments, tables) int64
-        Where the query's keys would be in each table.
     count : int
         Rows from this number on are left out.
-    pool, capacity : address of uint64, and its room
-    marks, marked : Marks, and how many rows are marked
-
-    Returns
-    -------
-    size, marked : int
     """
-    first = marked
+    marked = at(space.state, MARKED)
     segments = entries.segments
     for s in range(segments.shape[0]):
         length = segments[s, 2]
@@ -195,17 +194,13 @@ def enter(
         beside = entries.beside if 4 * length >= count else 1
         for table in range(entries.tables):
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
-            place = at(places, s * entries.tables + table)
+            place = at(space.places, s * entries.tables + table)
             for i in range(max(0, place - beside), min(length, place + beside)):
                 row = np.int64(at(table_rows, i))
                 if row < count:
-                    marked = mark(marks, row, marked)
+                    marked = mark(space.marks, row, marked)
                     fetch_ahead(rows, row)
-    size = 0
-    for i in range(first, marked):
-        row = np.int64(at(marks.seen, i))
-        size, _ = insert(pool, size, capacity, entry(score(rows, query, row), row))
-    return size, marked
+    put(space.state, MARKED, marked)
 
 
 @njit(cache=True, nogil=True)
@@ -237,6 +232,13 @@ def find_entries(entries: Any, keys: Any, places: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
+def begin(space: Any) -> None:
+    """Make a space ready for a walk."""
+    for i in range(STATES):
+        put(space.state, i, 0)
+
+
+@njit(cache=True, nogil=True)
 def _fetch_list(links: Any, row: Any, width: Any) -> None:
     """Ask for a row's list."""
     address = offset(links, row * width)
@@ -258,11 +260,13 @@ def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: 
 
 
 @njit(cache=True, nogil=True)
-def walk(
-    rows: Any, query: Any, links: Any, width: Any, count: Any, pool: Any, size: Any, beam: Any,
-    most: Any, marks: Any, marked: Any, room: Any,
+def step(
+    rows: Any, query: Any, links: Any, width: Any, count: Any, space: Any, beam: Any, most: Any,
+    permitted: Any, filtered: Any,
 ) -> Any:  # fmt: skip
-    """Improve a pool until every list in it has been read.
+    """Score the rows asked for by the step before, then read the best list not read yet.
+
+    Several walks take their steps in turn, so that memory has time to answer.
 
     Parameters
     ----------
@@ -271,97 +275,60 @@ def walk(
         Neighbours of each row, best first; `NONE` ends a list.
     count : int
         Rows from this number on are left out: they are newer than what this search sees.
-    pool : address of uint64
-    size : int
-        Of the pool.
+    space : Space
     beam : int
-        Capacity of the pool.
+        Capacity of the pool, or of the hits when rows are filtered.
     most : int
         Lists read at most.
-    marks, marked, room : Marks, how many rows are marked, and how many can be
-
-    Returns
-    -------
-    size, marked, read : int
-    """
-    read = 0
-    here = 0
-    scored = marked
-    while True:
-        # The rows of a list are asked for before those of the list read before it are scored, so
-        # that memory has time to answer.
-        while here < size and at(pool, here) & _READ != 0:
-            here += 1
-        end = marked
-        if here < size and read < most and marked + width <= room:
-            best = at(pool, here)
-            put(pool, here, best | _READ)
-            read += 1
-            marked = _mark_list(
-                rows, offset(links, row_of(best) * width), width, count, marks, marked
-            )
-        elif scored == marked:
-            break
-        for i in range(scored, end):
-            row = np.int64(at(marks.seen, i))
-            new = entry(score(rows, query, row), row)
-            size, place = insert(pool, size, beam, new)
-            if place <= here:
-                here = place
-                _fetch_list(links, row, width)
-        scored = end
-    return size, marked, read
-
-
-@njit(cache=True, nogil=True)
-def walk_permitted(
-    rows: Any, query: Any, links: Any, width: Any, count: Any, pool: Any, size: Any, room: Any,
-    permitted: Any, hits: Any, beam: Any, most: Any, marks: Any, marked: Any,
-) -> Any:  # fmt: skip
-    """Walk as `walk` does, but keep permitted rows apart, as many as the beam is wide.
-
-    Parameters
-    ----------
     permitted : address of uint8
-    hits, beam : address of uint64, and its room
-        The best permitted rows, written in place.
-    room : int
-        How many rows the pool, and the marks, can hold.
+    filtered : bool
+        Whether only some rows are permitted.
 
     Returns
     -------
-    found, marked, read : int
-        ``found`` is the number of hits.
+    bool
+        Whether there is a further step to take.
     """
-    found = 0
-    for i in range(size):
-        if at(permitted, row_of(at(pool, i))) != 0:
-            found, _ = insert(hits, found, beam, at(pool, i))
-    read = 0
-    here = 0
-    scored = marked
-    while True:
-        while here < size and at(pool, here) & _READ != 0:
-            here += 1
-        hopeful = here < size and (found < beam or at(pool, here) >= at(hits, beam - 1))
-        end = marked
-        if hopeful and read < most and marked + width <= room:
-            best = at(pool, here)
-            put(pool, here, best | _READ)
-            read += 1
-            marked = _mark_list(
-                rows, offset(links, row_of(best) * width), width, count, marks, marked
-            )
-        elif scored == marked:
-            break
-        for i in range(scored, end):
-            row = np.int64(at(marks.seen, i))
-            new = entry(score(rows, query, row), row)
-            if found == beam and new < at(hits, beam - 1):
+    pool = space.pool
+    state = space.state
+    size = at(state, SIZE)
+    here = at(state, HERE)
+    marked = at(state, MARKED)
+    found = at(state, FOUND)
+    for i in range(at(state, SCORED), marked):
+        row = np.int64(at(space.marks.seen, i))
+        new = entry(score(rows, query, row), row)
+        if filtered:
+            if found == beam and new < at(space.hits, beam - 1):
                 continue
-            size, place = insert(pool, size, room, new)
-            here = min(here, place)
+            size, place = insert(pool, size, space.room, new)
             if at(permitted, row) != 0:
-                found, _ = insert(hits, found, beam, new)
-        scored = end
-    return found, marked, read
+                found, _ = insert(space.hits, found, beam, new)
+        else:
+            size, place = insert(pool, size, beam, new)
+        if place <= here:
+            here = place
+            _fetch_list(links, row, width)
+    put(state, SCORED, marked)
+    while here < size and at(pool, here) & _READ != 0:
+        here += 1
+    hopeful = here < size
+    if filtered and hopeful and found == beam:
+        hopeful = at(pool, here) >= at(space.hits, beam - 1)
+    if hopeful and at(state, READ) < most and marked + width <= space.room:
+        best = at(pool, here)
+        put(pool, here, best | _READ)
+        put(state, READ, at(state, READ) + 1)
+        own = offset(links, row_of(best) * width)
+        put(state, MARKED, _mark_list(rows, own, width, count, space.marks, marked))
+        following = here + 1
+        while following < size and at(pool, following) & _READ != 0:
+            following += 1
+        if following < size:
+            _fetch_list(links, row_of(at(pool, following)), width)
+    else:
+        hopeful = False
+    put(state, SIZE, size)
+    put(state, HERE, here)
+    put(state, FOUND, found)
+    return hopeful
