@@ -63,13 +63,11 @@ class Collection:
         self._names = threading.Lock()
         self._row_of: dict[str, int] = {}
         self._text_bytes = 0
-        self._numbering = 0  # rises when rows are renumbered
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._reset(GrowingRows(config.form, config.dim), [], [])
         self.view = self._view(self.backend.empty(), 0, 0)
 
     def _reset(self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None]) -> None:
-        self._numbering += 1
         self._rows = rows
         self._ids = ids
         self._payloads = payloads
@@ -230,29 +228,31 @@ class Collection:
 
     def improve(
         self, publish: Callable[[Callable[[], bool]], bool | None], stop: threading.Event
-    ) -> bool:
+    ) -> bool | None:
         """Make searches quicker; long work, but for the moment in which it is published.
 
         Parameters
         ----------
         publish : callable
-            Calls what it is given while no change is being made, and returns what that returns.
+            Calls what it is given while no change is being made, and returns what that returns;
+            None when it can be called no more.
         stop : threading.Event
             Once it is set the work ends soon.
 
         Returns
         -------
-        bool
-            False when it has to be done again, for too much has changed meanwhile.
+        bool or None
+            False when it has to be done again, for too much has changed meanwhile; None when
+            ``publish`` or ``stop`` has said that it is of no use.
         """
-        view, numbering = self.view, self._numbering
+        view = self.view
         improved = self.backend.improved(view.state, view.vectors, view.alive, stop)
         if improved is None:
-            return False
+            return None
 
         def adopt() -> bool:
             now = self.view
-            if self._numbering != numbering:
+            if now.ids is not view.ids:  # rows have been renumbered
                 return False
             state = self.backend.adopted(now.state, now.vectors, improved)
             if state is None:
@@ -260,7 +260,7 @@ class Collection:
             self.view = replace(now, state=state, version=now.version + 1)
             return True
 
-        return bool(publish(adopt))
+        return publish(adopt)
 
     # Reading: any thread.
 

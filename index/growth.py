@@ -28,7 +28,7 @@ from index.tables import Tables
 _GROWTH: Final = 1.5
 """Lists are made anew when the collection has grown by this factor since."""
 _LEAST_LIVE: Final = 0.75
-"""They are made anew, too, when fewer of the rows than this are still alive."""
+"""They are made anew, too, when fewer of the rows linked than this are still alive."""
 _MOST_ADDED: Final = 1.0
 """Lists are given up when more rows than this share of those linked are put at once."""
 
@@ -39,7 +39,11 @@ def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
     """Return whether lists should be made, or made anew."""
     if live < LEAST_ROWS:
         return False
-    return hop is None or rows > _GROWTH * hop.built or live < _LEAST_LIVE * rows
+    if hop is None or rows > _GROWTH * hop.built:
+        return True
+    # Rows that were dead when the lists were made are in none: they do not count.
+    linked = hop.calibration.rows + max(0, rows - hop.built)
+    return live < _LEAST_LIVE * linked
 
 
 def made(

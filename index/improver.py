@@ -37,45 +37,64 @@ class Improver:
         self._improved = improved
         self._starting = threading.Lock()
         self._stopping = threading.Event()
+        self._hurry = threading.Event()  # set to end a pause
+        self._busy = False
         self._thread: threading.Thread | None = None
 
     def start_if_due(self) -> None:
         """Begin when there is something to do; any thread."""
-        if self._is_busy() or not self._collection.is_improvable:
+        if not self._collection.is_improvable:
             return
         with self._starting:
-            if not self._is_busy() and not self._stopping.is_set():
+            if not self._busy and not self._stopping.is_set():
+                self._busy = True
                 self._thread = threading.Thread(target=self._run, name="improver", daemon=True)
                 self._thread.start()
 
-    def _is_busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def wait(self) -> None:
-        """Return when what has begun is done."""
-        if self._thread is not None:
-            self._thread.join()
+    def settle(self) -> None:
+        """Do at once what there is to do, and return when it is done."""
+        self.start_if_due()
+        self._hurry.set()
+        self._wait()
+        self._hurry.clear()
 
     def stop(self) -> None:
         """End soon, and begin nothing more."""
         with self._starting:
             self._stopping.set()
-        self.wait()
+        self._hurry.set()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
-            while self._collection.is_improvable and self._wait_for_quiet():
-                if self._collection.improve(self._writer.between, self._stopping):
+            while self._goes_on():
+                self._wait_for_quiet()
+                published = self._collection.improve(self._writer.between, self._stopping)
+                if published is None:
+                    self._stopping.set()  # nothing can be published any more
+                elif published:
                     self._improved()
         except Exception:
             # Searches go on without; the next change tries again.
             _log.exception("an index could not be improved")
+            with self._starting:
+                self._busy = False
 
-    def _wait_for_quiet(self) -> bool:
-        """Return once rows come in slowly, False when it is time to stop."""
+    def _goes_on(self) -> bool:
+        """Return whether there is more to do; who asks to begin after a False is not too late."""
+        with self._starting:
+            self._busy = self._collection.is_improvable and not self._stopping.is_set()
+            return self._busy
+
+    def _wait_for_quiet(self) -> None:
+        """Return once rows come in slowly, or there is no time to wait for that."""
         while True:
             before = len(self._collection.view)
-            if self._stopping.wait(_PAUSE_SECONDS):
-                return False
+            if self._hurry.wait(_PAUSE_SECONDS):
+                return
             if len(self._collection.view) <= _QUIET_GROWTH * before:
-                return True
+                return

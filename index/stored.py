@@ -196,11 +196,12 @@ class StoredCollection:
         where.mask(view.columns, len(view))  # builds the columns while others may still write
         write = Delete((), where)
         self._writer.make(write)
+        self._improver.start_if_due()
         return write.deleted
 
     def settle(self) -> None:
-        """Return when nothing more is being done to make searches quicker."""
-        self._improver.wait()
+        """Do what is due to make searches quicker, and return when it is done."""
+        self._improver.settle()
 
     def close(self, *, dropped: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.

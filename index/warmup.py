@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from index.backends import make_backend
+from index.coarse import Rounding
+from index.hashing import compressed
 from index.hits import RowView
 from index.kernels import CACHE_FOLDER
+from index.kernels.coarse import BYTES, SHORTS
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
 from index.rows import GrowingRows
 from index.similarity import gmm, gmm_matrix
@@ -22,6 +26,7 @@ Progress = Callable[[int, int, str], None]
 
 _ROWS = 1100  # enough for postings and for a second segment of tables
 _EQUAL = 20  # enough to tie at a limit of 3
+_ROUNDINGS = (Rounding(BYTES, 0.03, 128), Rounding(SHORTS, 1e-4))
 
 
 def kernels_are_cached() -> bool:
@@ -72,6 +77,7 @@ class _Exercise:
             (f"{form} tables", self._build),
             (f"{form} scan", lambda: self._search(1.0, 0.0)),
             (f"{form} search", lambda: self._search(0.5, 0.99)),
+            (f"{form} neighbour lists", self._link),
             (f"{form} pairs", self._pairs),
             (f"{form} similarity", self._similarity),
         ]
@@ -79,6 +85,7 @@ class _Exercise:
     def _hash(self) -> None:
         space = VectorSpace.of(self._config)
         batch = space.prepare(space.from_items(_vectors(self._config.dim)))
+        compressed(batch)  # as rows are hashed that are too wide for a table
         self._rows.append(batch)
         self._codes = self._backend.encode(batch)
 
@@ -96,6 +103,13 @@ class _Exercise:
         for count in (1, 2):
             queries = self._rows.view()[:count]
             self._backend.search(self._state, self._view(), queries, params)
+
+    def _link(self) -> None:
+        rows = self._rows.view()
+        if rows.form == "dense":  # which of them a collection takes depends on its rows
+            for rounding in _ROUNDINGS:
+                rounding.round(rows.dense, rows.norms)
+        self._backend.improved(self._state, rows, np.ones(_ROWS, np.uint8), threading.Event())
 
     def _pairs(self) -> None:
         for recall in (0.5, 1.0):

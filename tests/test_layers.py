@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "columns": set(),
     "ids": set(),
     "payloads": set(),
-    "warmup": {"backends", "kernels", "rows", "similarity", "vectors"},
+    "warmup": {"backends", "coarse", "hashing", "kernels", "rows", "similarity", "vectors"},
     "backends": {
         "bands", "growth", "hashing", "hop", "inverted", "pairs", "parallel", "saved", "scan",
         "search", "tables",
