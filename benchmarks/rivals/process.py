@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.datasets import DataSet, Vectors, load
-from benchmarks.rivals.methods import METHODS, WARM_QUERIES, WARM_ROWS, Method, Rows
+from benchmarks.rivals.methods import METHODS, WARM_QUERIES, Method, Rows
 
 QUERIES: Final = 1000
 
@@ -111,7 +111,7 @@ def _serve(pipe: "Connection[Any, Any]", label: str, name: str, folder: Path, th
     method = next(method for method in METHODS if label == method.NAME)
     stored, queries = normalised(name, folder)
     began = time.perf_counter()
-    method.compile(stored[:WARM_ROWS], queries[:WARM_QUERIES])
+    method.compile(stored[: method.WARM_ROWS], queries[:WARM_QUERIES])
     compiled = time.perf_counter() - began
     before = _resident_bytes()
     began, cpu_began = time.perf_counter(), time.process_time()
