@@ -1,9 +1,9 @@
 """What effort a walk needs for the recall asked for, as measured on the collection's own items.
 
 Some stored items are searched for as queries that are not stored: their own rows are treated as if
-they were not there. The exact scan says what should have been found. An effort below the limit is
-the number of lists that are read, with a beam as wide as the limit; from the limit on it is the
-width of the beam.
+they were not there. The exact scan says what should have been found. An effort below the limit,
+and below `LEAST_BEAM`, is the number of lists that are read, with a beam as wide; from there on it
+is the width of the beam.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from index.arrays import Float64s, Int64s
 from index.batches import VectorBatch
 from index.hits import BatchHits, RowView
 
-_QUERIES: Final = {(1, 10): 512, (100,): 128}
-"""How many queries measure which limits."""
+_MEASURED: Final = ((10, (1, 10), 512), (100, (100,), 128))
+"""Limit searched with, limits judged, queries."""
+LEAST_BEAM: Final = 10
 _LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 _GROWTH: Final = 1.3
+_FASTER: Final = 1.5
+_FASTER_FROM: Final = 4
 _ENOUGH: Final = 0.9965
-_MOST_EFFORT: Final = 1000
+_MOST_EFFORT: Final = 600
 _MOST_SHARE: Final = 0.25
 """Of the rows: a walk that scores more is not worth measuring."""
 _ROUNDING: Final = 1e-9
@@ -94,8 +97,8 @@ class Effort:
     @classmethod
     def of(cls, effort: int, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
         """Return the effort of a number; see the module."""
-        beam = max(effort, limit)
-        return cls(beam, effort if effort < limit else 4 * beam + 64, recall, candidates)
+        beam = max(effort, limit, LEAST_BEAM)
+        return cls(beam, effort if effort < beam else 4 * beam + 64, recall, candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +199,11 @@ def calibrate(view: RowView, search: Search, scan: Scan, *, scan_nanoseconds: fl
     """
     most = max(1, view.permitted_count - 1)
     curves = []
-    for limits, queries in _QUERIES.items():
+    for searched, limits, queries in _MEASURED:
         chosen = sampled(view, queries)
-        found = scan(view.vectors[chosen], chosen, min(max(limits), most))
-        for limit in limits:
-            least = _last_scores(found, min(limit, most))
-            curves.append(_curve(view, chosen, least, limit, search))
+        found = scan(view.vectors[chosen], chosen, min(searched, most))
+        least = {limit: _last_scores(found, min(limit, most)) for limit in limits}
+        curves += _curves(view, chosen, least, searched, search)
     return Calibration(view.permitted_count, tuple(curves), scan_nanoseconds)
 
 
@@ -212,24 +214,42 @@ def _last_scores(found: BatchHits, place: int) -> Float64s:
     return last
 
 
-def _curve(view: RowView, chosen: Int64s, least: Float64s, limit: int, search: Search) -> Curve:
-    """Return the recall of ever greater efforts, until it is high enough."""
-    queries = view.vectors[chosen]
+def _curves(
+    view: RowView, chosen: Int64s, least: dict[int, Float64s], searched: int, search: Search
+) -> list[Curve]:
+    """Return recall by effort for some limits, until that of the greatest is high enough.
+
+    Parameters
+    ----------
+    view : RowView
+    chosen : (m,) int64
+        The rows that are queries.
+    least : dict
+        For each limit the (m,) scores of the last true hits.
+    searched : int
+        The limit searched with.
+    search : Search
+    """
+    others = max(1, view.permitted_count - 1)
     efforts: list[int] = []
-    recalls: list[float] = []
+    recalls: dict[int, list[float]] = {limit: [] for limit in least}
     candidates: list[float] = []
-    wanted = min(limit, max(1, view.permitted_count - 1))
-    for effort in _ladder(limit):
-        found = search(queries, chosen, limit, Effort.of(effort, limit))
+    for effort in _ladder(searched):
+        found = search(view.vectors[chosen], chosen, searched, Effort.of(effort, searched))
         inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-        good = (found.scores >= least[:, None] - _ROUNDING) & inside
-        recall = float(np.minimum(good.sum(1), wanted).mean() / wanted)
+        for limit, scores in least.items():
+            wanted = min(limit, others)
+            good = ((found.scores >= scores[:, None] - _ROUNDING) & inside).sum(1)
+            recall = float(np.minimum(good, wanted).mean() / wanted)
+            recalls[limit].append(max([recall, *recalls[limit][-1:]]))
         efforts.append(effort)
-        recalls.append(max(recall, recalls[-1] if recalls else 0.0))
         candidates.append(float(found.work[:, 3].mean()))
-        if recall >= _ENOUGH or candidates[-1] > _MOST_SHARE * len(view.vectors):
+        enough = recalls[searched][-1] >= _ENOUGH
+        if enough or candidates[-1] > _MOST_SHARE * len(view.vectors):
             break
-    return Curve(limit, tuple(efforts), tuple(recalls), tuple(candidates))
+    return [
+        Curve(limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates)) for limit in least
+    ]
 
 
 def _ladder(limit: int) -> list[int]:
@@ -239,5 +259,5 @@ def _ladder(limit: int) -> list[int]:
     effort = float(limit)
     while effort <= _MOST_EFFORT:
         efforts.append(ceil(effort))
-        effort = max(effort * _GROWTH, effort + 1)
+        effort *= _GROWTH if effort < _FASTER_FROM * limit else _FASTER
     return efforts

@@ -44,6 +44,8 @@ LEAST_ROWS: Final = 2048
 
 _OWN: Final = 24
 """Neighbours that a row chooses; the rest of its list is for those that choose it."""
+_AFTER_OVERFLOW: Final = 26
+"""Neighbours left when a list overflows: pruning is dear, and shall not follow each that joins."""
 _BEAM: Final = 64
 _DIVERSITY: Final = np.float32(1.2)
 _ROUND_SHARE: Final = 25
@@ -190,7 +192,7 @@ class Neighbours:
         def join(first: int, last: int) -> None:
             with self._spaces.taken(sizes) as space:
                 join_lists(
-                    lists.coarse.addresses, space, targets, sources, first, last, _DIVERSITY,
+                    lists.coarse.addresses, space, targets, sources, first, last, _AFTER_OVERFLOW, _DIVERSITY,
                     lists.links,
                 )  # fmt: skip
 

@@ -214,6 +214,7 @@ def join_lists(
     sources: Int32s,
     first: int,
     last: int,
+    most: int,
     diversity: np.float32,
     out: Int32s,
 ) -> None:
@@ -227,6 +228,8 @@ def join_lists(
     sources : (p,) int32
     first, last : int
         The targets whose first pair is in this range are dealt with here.
+    most : int
+        To how many neighbours a list that overflows is pruned; the room left is for those to come.
     diversity : float32
         See `prune`.
     out : (n, width) int32, written in place
@@ -271,7 +274,7 @@ def join_lists(
                 row = np.int64(at(own, j))
                 size, _ = insert(pool, size, capacity, entry(score(rows, query, row), row))
             release(rows, target, query)
-            prune(rows, target, pool, size, width, diversity, space.other_table, own, width)
+            prune(rows, target, pool, size, most, diversity, space.other_table, own, width)
         else:
             release(rows, target, query)
         place = end

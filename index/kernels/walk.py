@@ -103,7 +103,7 @@ class Entries(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def space_at(addresses: Int64s) -> Any:
-    """Return a space given by (words, seen, room, pool, hits, table, other_table, places, state)."""
+    """Return a space by its parts, from the words of its marks on: see `Space`."""
     return Space(
         Marks(pointer_to_uint64(addresses[0]), pointer_to_int32(addresses[1])),
         addresses[2],
