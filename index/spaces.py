@@ -61,20 +61,25 @@ class _Space:
         table = places(sizes.longest) if sizes.longest else 1
         other = np.zeros(table, np.float32)
         self._arrays: list[AnyArray] = [other]
-        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 9), np.int64)
+        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 10), np.int64)
         for walk in self.addresses:
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
                 np.empty(sizes.room + 1, np.uint64),
                 np.empty(sizes.beam + 1, np.uint64),
+                np.empty(sizes.room + 1, np.uint64),
                 np.zeros(table, np.float32),
                 np.empty(sizes.keys, np.int64),
                 np.zeros(STATES, np.int64),
             )
             self._arrays += arrays
-            words, seen, pool, hits, own, found, state = (array.ctypes.data for array in arrays)
-            walk[:] = words, seen, sizes.room, pool, hits, own, other.ctypes.data, found, state
+            words, seen, pool, hits, fresh, own, found, state = (
+                array.ctypes.data for array in arrays
+            )
+            walk[:] = (
+                words, seen, sizes.room, pool, hits, fresh, own, other.ctypes.data, found, state
+            )  # fmt: skip
 
 
 class Spaces:

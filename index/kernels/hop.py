@@ -85,7 +85,7 @@ def hop(
     Parameters
     ----------
     row_addresses : see `coarse.rows_at`
-    spaces : (walks, 9) int64
+    spaces : (walks, 10) int64
         See `walk.space_at`; so many queries are searched for in turn.
     segments, beside : see `walk.Entries`
     links : (n, width) int32

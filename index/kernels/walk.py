@@ -64,7 +64,7 @@ class Space(NamedTuple):
     marks : Marks
     room : int
         Rows that can be marked, and entries of ``pool``.
-    pool, hits : addresses of uint64
+    pool, hits, fresh : addresses of uint64
     table, other_table : addresses of float32
         All 0 between uses; see `coarse.hold`.
     places : address of int64
@@ -77,6 +77,7 @@ class Space(NamedTuple):
     room: Any
     pool: Any
     hits: Any
+    fresh: Any
     table: Any
     other_table: Any
     places: Any
@@ -109,10 +110,11 @@ def space_at(addresses: Int64s) -> Any:
         addresses[2],
         pointer_to_uint64(addresses[3]),
         pointer_to_uint64(addresses[4]),
-        pointer_to_float32(addresses[5]),
+        pointer_to_uint64(addresses[5]),
         pointer_to_float32(addresses[6]),
-        pointer_to_int64(addresses[7]),
+        pointer_to_float32(addresses[7]),
         pointer_to_int64(addresses[8]),
+        pointer_to_int64(addresses[9]),
     )
 
 
@@ -295,20 +297,27 @@ def step(
     here = at(state, HERE)
     marked = at(state, MARKED)
     found = at(state, FOUND)
-    for i in range(at(state, SCORED), marked):
+    # First all scores, then the branches that nothing can foresee: a wrong guess of the processor
+    # then costs no score that was on its way.
+    first = at(state, SCORED)
+    for i in range(first, marked):
         row = np.int64(at(space.marks.seen, i))
-        new = entry(score(rows, query, row), row)
+        put(space.fresh, i - first, entry(score(rows, query, row), row))
+    for i in range(marked - first):
+        new = at(space.fresh, i)
         if filtered:
             if found == beam and new < at(space.hits, beam - 1):
                 continue
             size, place = insert(pool, size, space.room, new)
-            if at(permitted, row) != 0:
+            if at(permitted, row_of(new)) != 0:
                 found, _ = insert(space.hits, found, beam, new)
         else:
+            if size == beam and new <= at(pool, size - 1):
+                continue
             size, place = insert(pool, size, beam, new)
         if place <= here:
             here = place
-            _fetch_list(links, row, width)
+            _fetch_list(links, row_of(new), width)
     put(state, SCORED, marked)
     while here < size and at(pool, here) & _READ != 0:
         here += 1
