@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,8 @@ _SPARE_BYTES: Final = 10
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
+_MOST_LOST: Final = 0.25
+"""Share of a query's norm that rounding may add or lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,19 @@ class Hop:
     lists: Lists
     calibration: Calibration
     built: int
+
+    def effort(self, view: RowView, params: SearchParams) -> Effort | None:
+        """Return the effort of a walk, None where no effort that was measured is enough.
+
+        The best k of a share p of the rows are among the best k / p of all: as far as these the
+        walk must go, but only for the share p of them there are hits.
+        """
+        measured = self.calibration.rows / max(1, self.built)
+        share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
+        effort = self.calibration.effort(ceil(params.limit / share), params.recall)
+        if effort is None or share == 1:
+            return effort
+        return replace(effort, beam=max(params.limit, ceil(effort.beam * share)))
 
     def scan_nanoseconds(self, view: RowView) -> float:
         """Return what the exact scan takes for one query."""
@@ -102,14 +118,13 @@ class HopSearch:
             row = _ROW + _BYTE * self.lists.coarse.codes.shape[1]
         else:
             row = _ROW + _ENTRY * len(vectors.values) / max(1, len(vectors))
-        detour = len(vectors) / max(1, view.permitted_count)
-        return _START + effort.candidates * detour * row
+        return _START + effort.candidates * row
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
         effort: Effort, *, absent: bool = False,
     ) -> tuple[BatchHits, Int64s]:  # fmt: skip
-        """Return hits, and the numbers of the queries whose walk found enough permitted rows.
+        """Return hits, and the numbers of the queries that they answer.
 
         Parameters
         ----------
@@ -160,8 +175,12 @@ class HopSearch:
             candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED_EXACTLY],
             beam=effort.beam,
         )  # fmt: skip
-        enough = counters[:, kernel.FOUND_ROWS] >= min(effort.beam, view.permitted_count)
-        return hits, np.flatnonzero(enough)
+        skipped = 0 if absent else skip >= 0  # for they are found, too
+        wanted = np.minimum(effort.beam + skipped, view.permitted_count)
+        enough = counters[:, kernel.FOUND_ROWS] >= wanted
+        # Far larger or smaller than the rows, a query is not itself any more when rounded.
+        lost = np.abs(norms * lists.coarse.rounding.step - queries.norms)
+        return hits, np.flatnonzero(enough & (lost <= _MOST_LOST * queries.norms))
 
 
 def is_worth_walking(view: RowView, params: SearchParams) -> bool:

@@ -171,7 +171,7 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits | None:
         """Return the hits found by walks, None where another way is foreseen to be quicker."""
-        effort = hop.calibration.effort(params.limit, params.recall)
+        effort = hop.effort(view, params)
         walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keys, self._workers)
         if effort is None or walks.foreseen(view, effort) > hop.scan_nanoseconds(view):
             return None

@@ -44,6 +44,8 @@ SPARSE = 3
 """Kinds of rows."""
 
 _ZERO = np.float32(0.0)
+_LEAST_SUM = np.float32(1e-30)
+"""Stands for the sum of two rows that are rounded to nothing; they score 0."""
 _MULTIPLIER = np.uint32(0x9E3779B1)
 _PLACES_A_SLOT = 512
 _LEAST_BITS = 10
@@ -225,7 +227,7 @@ def score(rows: Any, query: Any, row: Any) -> Any:
         )  # fmt: skip
         return min(shared / (both - shared), np.float32(1.0))
     apart = distance(rows.kind, query.code, offset(rows.codes, row * rows.stride), rows.stride)
-    return max((both - apart) / (both + apart), _ZERO)
+    return max((both - apart) / max(both + apart, _LEAST_SUM), _ZERO)
 
 
 @njit(cache=True, nogil=True)
