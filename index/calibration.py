@@ -23,6 +23,9 @@ from index.hits import BatchHits, RowView
 _MEASURED: Final = ((10, (1, 10), 512), (100, (100,), 128))
 """Limit searched with, limits judged, queries."""
 LEAST_BEAM: Final = 10
+FEW_TABLES: Final = 4
+MANY_TABLES: Final = 8
+_WIDE_BEAM: Final = 24
 _LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 _GROWTH: Final = 1.3
 _FASTER: Final = 1.5
@@ -93,6 +96,11 @@ class Effort:
     lists: int
     recall: float
     candidates: float
+
+    @property
+    def tables(self) -> int:
+        """Through how many tables the walk enters: few when it is to be short."""
+        return FEW_TABLES if self.beam < _WIDE_BEAM else MANY_TABLES
 
     @classmethod
     def of(cls, effort: int, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:

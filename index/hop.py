@@ -146,7 +146,8 @@ class HopSearch:
         rounded = lists.coarse.rounding.kind == BYTES
         rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
         codes, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
-        keys = self.keys_of(queries, lists.tables)
+        tables = min(effort.tables, lists.tables)
+        keys = self.keys_of(queries, tables)
         longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0
         room = max(_LEAST_ROOM, 64 * beam)
         if filtered:
@@ -171,7 +172,7 @@ class HopSearch:
 
         self.workers.split(m, run, least=8)
         hits = BatchHits.found(
-            HOP, rows, scores, found, expected_recall=effort.recall, bands=lists.tables,
+            HOP, rows, scores, found, expected_recall=effort.recall, bands=tables,
             candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED_EXACTLY],
             beam=effort.beam,
         )  # fmt: skip
