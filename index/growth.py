@@ -117,6 +117,8 @@ def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
     """Return the lists after a compaction; None where too little of them is left."""
     if len(rows) < LEAST_ROWS:
         return None
+    if is_overdue(hop, len(new_rows), len(rows)):  # what is left would not keep its promises
+        return None
     neighbours = hop.neighbours.renumber(new_rows, rows)
     return Hop(neighbours, neighbours.cover(rows), hop.calibration, min(hop.built, len(rows)))
 

@@ -61,14 +61,23 @@ class Hop:
         """Return the effort of a walk, None where no effort that was measured is enough.
 
         The best k of a share p of the rows are among the best k / p of all: as far as these the
-        walk must go, but only for the share p of them there are hits.
+        walk must go, but only for the share p of them there are hits. A filter may have to do with
+        where rows are, so the effort is never less than without one.
         """
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
+        least = self.calibration.effort(params.limit, params.recall)
+        if least is None or share == 1:
+            return least
         effort = self.calibration.effort(ceil(params.limit / share), params.recall)
-        if effort is None or share == 1:
-            return effort
-        return replace(effort, beam=max(params.limit, ceil(effort.beam * share)))
+        if effort is None:
+            return None
+        return replace(
+            effort,
+            beam=max(least.beam, ceil(effort.beam * share)),
+            lists=max(least.lists, effort.lists),
+            candidates=max(least.candidates, effort.candidates),
+        )
 
     def scan_nanoseconds(self, view: RowView) -> float:
         """Return what the exact scan takes for one query."""
