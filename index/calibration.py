@@ -1,7 +1,7 @@
 """What effort a walk needs for the recall asked for, as measured on the collection's own items.
 
-Some stored items are searched for as queries that are not stored: their own rows are treated as if
-they were not there. The exact scan says what should have been found. An effort below the limit,
+Some items are searched for before they are linked, when nothing leads to them yet, so that they are
+queries like any other. The exact scan says what should have been found. An effort below the limit,
 and below `LEAST_BEAM`, is the number of lists that are read, with a beam as wide; from there on it
 is the width of the beam.
 """
@@ -16,11 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s
+from index.arrays import Float64s
 from index.batches import VectorBatch
-from index.hits import BatchHits, RowView
+from index.hits import BatchHits
 
-_MEASURED: Final = ((10, (1, 10), 512), (100, (100,), 128))
+QUERIES: Final = 1024
+_MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 """Limit searched with, limits judged, queries."""
 LEAST_BEAM: Final = 10
 FEW_TABLES: Final = 4
@@ -84,8 +85,8 @@ class Effort:
     Attributes
     ----------
     beam : int
-    lists : int
-        Lists read at most.
+    lists : float
+        Lists read at most; a fraction is the share of the queries that read one more.
     recall : float
         Expected.
     candidates : float
@@ -93,7 +94,7 @@ class Effort:
     """
 
     beam: int
-    lists: int
+    lists: float
     recall: float
     candidates: float
 
@@ -103,10 +104,10 @@ class Effort:
         return FEW_TABLES if self.beam < _WIDE_BEAM else MANY_TABLES
 
     @classmethod
-    def of(cls, effort: int, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
+    def of(cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
         """Return the effort of a number; see the module."""
-        beam = max(effort, limit, LEAST_BEAM)
-        return cls(beam, effort if effort < beam else 4 * beam + 64, recall, candidates)
+        beam = max(ceil(effort), limit, LEAST_BEAM)
+        return cls(beam, effort if effort <= beam - 1 else 4 * beam + 64, recall, candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class Calibration:
             number = lesser ** (1 - share) * greater**share
         expected, candidates = curve.at(number if curve.limit == limit else reached_at(curve, aim))
         scale = limit / curve.limit if limit > curve.limit else 1.0
-        return Effort.of(ceil(number), limit, expected, candidates * scale)
+        return Effort.of(number, limit, expected, candidates * scale)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form."""
@@ -186,33 +187,37 @@ def reached_at(curve: Curve, aim: float) -> float:
     return float(curve.efforts[-1]) if effort is None else effort
 
 
-def sampled(view: RowView, count: int) -> Int64s:
-    """Return some permitted rows, at random but always the same."""
-    rows = np.flatnonzero(view.permitted)
-    if len(rows) > count:
-        rows = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
-    return rows
+Search = Callable[[VectorBatch, int, Effort], BatchHits]
+"""Of queries, a limit, and an effort."""
+Scan = Callable[[VectorBatch, int], BatchHits]
+"""The true hits of queries, and a limit."""
 
 
-Search = Callable[[VectorBatch, Int64s, int, Effort], BatchHits]
-"""Queries, the rows to be treated as absent, limit, effort."""
-Scan = Callable[[VectorBatch, Int64s, int], BatchHits]
-"""Queries, the rows to be left out, limit."""
-
-
-def calibrate(view: RowView, search: Search, scan: Scan, *, scan_nanoseconds: float) -> Calibration:
+def calibrate(
+    queries: VectorBatch, rows: int, search: Search, scan: Scan, *, scan_nanoseconds: float
+) -> Calibration:
     """Measure recall by effort for the limits 1, 10 and 100.
 
     Other limits lie between, or beyond in proportion.
+
+    Parameters
+    ----------
+    queries : VectorBatch
+        At most `QUERIES` vectors like the items, none of them among the rows searched.
+    rows : int
+        How many rows are searched.
+    search : Search
+    scan : Scan
+    scan_nanoseconds : float
+        What scanning one row takes.
     """
-    most = max(1, view.permitted_count - 1)
     curves = []
-    for searched, limits, queries in _MEASURED:
-        chosen = sampled(view, queries)
-        found = scan(view.vectors[chosen], chosen, min(searched, most))
-        least = {limit: _last_scores(found, min(limit, most)) for limit in limits}
-        curves += _curves(view, chosen, least, searched, search)
-    return Calibration(view.permitted_count, tuple(curves), scan_nanoseconds)
+    for searched, limits, count in _MEASURED:
+        some = queries[:count]
+        found = scan(some, min(searched, rows))
+        least = {limit: _last_scores(found, min(limit, rows)) for limit in limits}
+        curves += _curves(some, rows, least, searched, search)
+    return Calibration(rows, tuple(curves), scan_nanoseconds)
 
 
 def _last_scores(found: BatchHits, place: int) -> Float64s:
@@ -223,37 +228,35 @@ def _last_scores(found: BatchHits, place: int) -> Float64s:
 
 
 def _curves(
-    view: RowView, chosen: Int64s, least: dict[int, Float64s], searched: int, search: Search
+    queries: VectorBatch, rows: int, least: dict[int, Float64s], searched: int, search: Search
 ) -> list[Curve]:
     """Return recall by effort for some limits, until that of the greatest is high enough.
 
     Parameters
     ----------
-    view : RowView
-    chosen : (m,) int64
-        The rows that are queries.
+    queries : VectorBatch
+    rows : int
     least : dict
         For each limit the (m,) scores of the last true hits.
     searched : int
         The limit searched with.
     search : Search
     """
-    others = max(1, view.permitted_count - 1)
     efforts: list[int] = []
     recalls: dict[int, list[float]] = {limit: [] for limit in least}
     candidates: list[float] = []
     for effort in _ladder(searched):
-        found = search(view.vectors[chosen], chosen, searched, Effort.of(effort, searched))
+        found = search(queries, searched, Effort.of(effort, searched))
         inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
         for limit, scores in least.items():
-            wanted = min(limit, others)
+            wanted = min(limit, rows)
             good = ((found.scores >= scores[:, None] - _ROUNDING) & inside).sum(1)
             recall = float(np.minimum(good, wanted).mean() / wanted)
             recalls[limit].append(max([recall, *recalls[limit][-1:]]))
         efforts.append(effort)
         candidates.append(float(found.work[:, 3].mean()))
         enough = recalls[searched][-1] >= _ENOUGH
-        if enough or candidates[-1] > _MOST_SHARE * len(view.vectors):
+        if enough or candidates[-1] > _MOST_SHARE * rows:
             break
     return [
         Curve(limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates)) for limit in least

@@ -11,14 +11,14 @@ import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
-from index.calibration import Calibration, Effort, calibrate
+from index.calibration import QUERIES, Calibration, Effort, calibrate
 from index.coarse import Rounding
 from index.costs import scan_nanoseconds
 from index.hits import BatchHits, RowView
 from index.hop import Hop, HopSearch
 from index.inverted import InvertedIndex
 from index.kernels.walk import NONE
-from index.neighbours import LEAST_ROWS, TABLES, WIDTH, Neighbours, build, keys_by_row
+from index.neighbours import LEAST_ROWS, TABLES, WIDTH, Neighbours, begun, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
 from index.saved import UNKNOWN, Saved
@@ -31,6 +31,11 @@ _LEAST_LIVE: Final = 0.75
 """They are made anew, too, when fewer of the rows linked than this are still alive."""
 _MOST_ADDED: Final = 1.0
 """Lists are given up when more rows than this share of those linked are put at once."""
+
+_WIDE: Final = 128
+"""Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
+_MOST_HELD_OUT: Final = 32
+"""At most one row in so many is held out of the lists at first, to measure them."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
 
@@ -51,30 +56,44 @@ def made(
     *, workers: Workers, stop: threading.Event,
 ) -> Hop | None:  # fmt: skip
     """Return lists of all rows, linked in random order, and calibrated; None when stopped."""
-    neighbours = build(rows, tables, alive, workers, seed=0, stop=stop)
+    order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
+    wide = rows.dense.shape[1] > _WIDE or rows.form == "sparse"
+    held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MOST_HELD_OUT)]
+    neighbours = begun(rows, alive, tables, workers)
+    lists = neighbours.cover(rows)
+    keys = keys_by_row(tables, lists.tables)
+    linked = order[len(held_out) :]
+    neighbours.link(linked, keys[linked], tables, lists, alive, linked=0, stop=stop)
     if stop.is_set():
         return None
-    lists = neighbours.cover(rows)
+    view = RowView(rows, alive, len(order))
     walks = HopSearch(neighbours, lists, tables, keys_of, workers)
-    view = RowView(rows, alive, int(np.count_nonzero(alive)))
-    calibration = _calibrated(walks, view, inverted, workers)
+    calibration = _calibrated(walks, view, held_out, inverted, workers)
+    neighbours.link(held_out, keys[held_out], tables, lists, alive, linked=len(linked), stop=stop)
     return Hop(neighbours, lists, calibration, len(rows))
 
 
 def _calibrated(
-    walks: HopSearch, view: RowView, inverted: InvertedIndex, workers: Workers
+    walks: HopSearch, view: RowView, held_out: Int64s, inverted: InvertedIndex, workers: Workers
 ) -> Calibration:
-    def search(queries: VectorBatch, absent: Int64s, limit: int, effort: Effort) -> BatchHits:
+    """Measure walks by rows that are not linked yet."""
+    others = view.permitted.copy()
+    others[held_out] = 0
+    linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
+
+    def search(queries: VectorBatch, limit: int, effort: Effort) -> BatchHits:
+        none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
-        return walks.search(view, queries, params, absent, effort, absent=True)[0]
+        return walks.search(view, queries, params, none, effort, hidden=held_out)[0]
 
-    def true(queries: VectorBatch, skip: Int64s, limit: int) -> BatchHits:
+    def true(queries: VectorBatch, limit: int) -> BatchHits:
+        none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit, recall=1.0)
-        return scan(view, queries, params, skip=skip, inverted=inverted, workers=workers)
+        return scan(linked, queries, params, skip=none, inverted=inverted, workers=workers)
 
-    sample = view.vectors[np.flatnonzero(view.permitted)[:: max(1, view.permitted_count // 64)]]
-    a_row = float(scan_nanoseconds(view, sample).mean()) / max(1, view.permitted_count)
-    return calibrate(view, search, true, scan_nanoseconds=a_row)
+    queries = view.vectors[held_out]
+    a_row = float(scan_nanoseconds(linked, queries[:64]).mean()) / linked.permitted_count
+    return calibrate(queries, linked.permitted_count, search, true, scan_nanoseconds=a_row)
 
 
 def extended(hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables) -> Hop | None:

@@ -36,6 +36,8 @@ _LEAST_ROOM: Final = 4096
 _MOST_LOST: Final = 0.25
 """Share of a query's norm that rounding may add or lose."""
 
+_NONE: Final = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -131,7 +133,7 @@ class HopSearch:
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
-        effort: Effort, *, absent: bool = False,
+        effort: Effort, *, hidden: Int64s = _NONE,
     ) -> tuple[BatchHits, Int64s]:  # fmt: skip
         """Return hits, and the numbers of the queries that they answer.
 
@@ -144,8 +146,8 @@ class HopSearch:
         skip : (m,) int64
             A row that a query must not return, or -1.
         effort : Effort
-        absent : bool
-            Whether the skipped rows are to be treated as if they were not there.
+        hidden : (h,) int64
+            Distinct rows that are treated as if they were not there.
         """
         m, n = len(queries), len(view.vectors)
         limit = params.limit
@@ -161,7 +163,7 @@ class HopSearch:
         room = max(_LEAST_ROOM, 64 * beam)
         if filtered:
             room *= _MOST_FILTERED
-        sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam), longest)
+        sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam) + len(hidden), longest)
         scores, rows = np.empty((m, limit), np.float64), np.empty((m, limit), np.int64)
         found = np.empty(m, np.int64)
         counters = np.empty((m, kernel.COUNTERS), np.int64)
@@ -174,7 +176,7 @@ class HopSearch:
                     lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
                     codes[part], norms[part], some.dense, some.indptr, some.slots, some.values,
                     keys[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                    view.permitted, filtered, skip[part], absent, beam, effort.lists, rescored,
+                    view.permitted, filtered, skip[part], hidden, beam, float(effort.lists), rescored,
                     float(params.min_score), scores[part], rows[part], found[part],
                     counters[part],
                 )  # fmt: skip
@@ -185,7 +187,7 @@ class HopSearch:
             candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED_EXACTLY],
             beam=effort.beam,
         )  # fmt: skip
-        skipped = 0 if absent else skip >= 0  # for they are found, too
+        skipped = skip >= 0  # for they are found, too
         wanted = np.minimum(effort.beam + skipped, view.permitted_count)
         enough = counters[:, kernel.FOUND_ROWS] >= wanted
         # Far larger or smaller than the rows, a query is not itself any more when rounded.

@@ -240,28 +240,10 @@ def keys_by_row(tables: Tables, count: int) -> UInt64s:
     return keys
 
 
-def build(
-    rows: VectorBatch, tables: Tables, alive: UInt8s, workers: Workers, *, seed: int,
-    stop: threading.Event | None = None,
-) -> Neighbours:  # fmt: skip
-    """Return lists of all rows, linked in random order; of some of them when stopped.
-
-    Parameters
-    ----------
-    rows : VectorBatch
-    tables : Tables
-        Of the same rows.
-    alive : (n,) uint8
-    workers : Workers
-    seed : int
-    """
-    used = min(TABLES, tables.bands)
+def begun(rows: VectorBatch, alive: UInt8s, tables: Tables, workers: Workers) -> Neighbours:
+    """Return empty lists of all rows, rounded as far as near rows stay apart."""
     if rows.form == "sparse":
         rounding = Rounding(SPARSE)
     else:
         rounding = choose_rounding(*near_groups(rows, alive, workers))
-    neighbours = Neighbours(rounding, rows, used, workers)
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(alive))
-    keys = keys_by_row(tables, used)[order]
-    neighbours.link(order, keys, tables, neighbours.cover(rows), alive, linked=0, stop=stop)
-    return neighbours
+    return Neighbours(rounding, rows, min(TABLES, tables.bands), workers)

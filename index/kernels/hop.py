@@ -43,9 +43,19 @@ FOUND_ROWS = 3
 beam."""
 COUNTERS = 4
 
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SCALE = 2.0**-24
 _LINE_FLOATS = 16
 _AHEAD = 256
 """Floats of a row that are asked for ahead."""
+
+
+@njit(cache=True, nogil=True)
+def _whole(most: float, key: np.uint64) -> int:
+    """Return a number or the one above it, in such shares that the mean is ``most``."""
+    below = np.int64(most)
+    drawn = np.float64((key * _GOLDEN) >> np.uint64(40)) * _SCALE
+    return below + 1 if drawn < most - below else below
 
 
 @njit(cache=True, nogil=True)
@@ -70,9 +80,9 @@ def hop(
     permitted: UInt8s,
     filtered: bool,
     skip: Int64s,
-    absent: bool,
+    hidden: Int64s,
     beam: int,
-    most: int,
+    most: float,
     rescored: int,
     least: float,
     out_scores: Float64s,
@@ -102,10 +112,12 @@ def hop(
         Whether only some rows are permitted.
     skip : (m,) int64
         A row that a query must not return, or -1.
-    absent : bool
-        Whether the skipped rows are to be treated as if they were not there at all.
-    beam, most : int
-        Width of the beam, and lists read at most.
+    hidden : (h,) int64
+        Rows that are treated as if they were not there at all.
+    beam : int
+    most : float
+        Lists read at most; a fraction is the share of the queries that read one more, chosen by
+        their keys.
     rescored : int
         The best rows of the beam that are scored exactly, at least the limit.
     least : float
@@ -138,9 +150,10 @@ def hop(
                     pointer(query_slots), pointer(query_values), query_indptr[m],
                     query_indptr[m + 1],
                 )  # fmt: skip
-            if absent and skip[m] >= 0:
-                put(space.state, MARKED, mark(space.marks, skip[m], 0))
-                put(space.state, SCORED, 1)
+            for i in range(hidden.shape[0]):
+                mark(space.marks, hidden[i], i)
+            put(space.state, MARKED, hidden.shape[0])
+            put(space.state, SCORED, hidden.shape[0])
             find_entries(entries, offset(pointer(keys), m * tables), space.places)
         for m in range(start, end):
             enter(view, space_at(spaces[m - start]), entries, count)
@@ -156,7 +169,10 @@ def hop(
                     shift = place_shift(query_indptr[m + 1] - query_indptr[m])
                 code = offset(pointer(codes), m * codes.shape[1])
                 query = Query(code, code_norms[m], space.table, shift)
-                if step(view, query, lists, width, count, space, beam, most, allowed, filtered):
+                if step(
+                    view, query, lists, width, count, space, beam, _whole(most, keys[m, 0]),
+                    allowed, filtered,
+                ):  # fmt: skip
                     active += 1
                 else:
                     put(space.state, DONE, 1)
@@ -195,7 +211,7 @@ def hop(
                 out_scores[m, i] = ranked[i]
                 out_rows[m, i] = chosen[i]
             out_sizes[m] = found
-            out_counters[m, CANDIDATES] = at(space.state, MARKED)
+            out_counters[m, CANDIDATES] = at(space.state, MARKED) - hidden.shape[0]
             out_counters[m, SCORED_EXACTLY] = kept
             out_counters[m, LISTS] = at(space.state, READ)
             out_counters[m, FOUND_ROWS] = size
