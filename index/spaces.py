@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,9 @@ WALKS: Final = 6
 """Walks over dense rows that take their steps in turn."""
 SPARSE_WALKS: Final = 2
 """Walks over sparse rows: each has a table of its query, which should stay in cache."""
+_ROWS_TO_GROW: Final = 4096
+_SHARE_TO_GROW: Final = 8
+"""Spaces are made for so many rows more, and this part of them, lest each insert makes new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ class Sizes:
             and self.longest >= other.longest
             and self.keys >= other.keys
         )
+
+    def with_room(self) -> Sizes:
+        """Return what is still large enough once some rows and segments have been added."""
+        rows = self.rows + self.rows // _SHARE_TO_GROW + _ROWS_TO_GROW
+        return replace(self, rows=rows, keys=2 * self.keys)
 
 
 class _Space:
@@ -94,8 +102,8 @@ class Spaces:
         try:
             space = self._free.pop()
         except IndexError:
-            space = _Space(sizes)
+            space = _Space(sizes.with_room())
         if not space.sizes.covers(sizes):
-            space = _Space(sizes)
+            space = _Space(sizes.with_room())
         yield space.addresses
         self._free.append(space)  # not after an error, for its marks may still be set
