@@ -9,7 +9,7 @@ one) to a positive value. Missing means zero.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -247,3 +247,67 @@ def recall_by_score(
 def is_falling(scores: Iterable[float]) -> bool:
     """Return whether no score is above the one before it."""
     return all(a >= b for a, b in pairwise(scores))
+
+
+def rounded(row: Iterable[float], *, step: float, low: int, high: int) -> list[int]:
+    """Return a row in whole units, values out of range cut off."""
+    return [min(max(round(x / step), low), high) for x in row]
+
+
+def pruned(
+    row: int,
+    candidates: Iterable[int],
+    distance: Callable[[int, int], float],
+    *,
+    most: int,
+    diversity: float,
+) -> list[int]:
+    """Return those that no neighbour chosen before is much nearer to than the row is."""
+    chosen: list[int] = []
+    for candidate in candidates:
+        if len(chosen) == most:
+            break
+        near = distance(row, candidate) / diversity
+        if candidate != row and all(distance(candidate, other) >= near for other in chosen):
+            chosen.append(candidate)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What a walk over neighbour lists found: its beam, best first, and all it has seen."""
+
+    beam: list[int]
+    seen: set[int]
+
+
+def best_first(
+    entries: Iterable[int],
+    lists: Sequence[Sequence[int]],
+    score: Callable[[int], float],
+    *,
+    beam: int,
+    most: int,
+    permitted: Container[int] | None = None,
+) -> Walked:
+    """Read the list of the best row again and again, until the beam cannot get better.
+
+    With ``permitted``, only such rows are in the beam; any row may lead the way. Of equal scores
+    the higher row comes first.
+    """
+    seen = set(entries)
+    read: set[int] = set()
+
+    def ranked(rows: Iterable[int]) -> list[int]:
+        return sorted(rows, key=lambda row: (score(row), row), reverse=True)
+
+    while True:
+        best = ranked(row for row in seen if permitted is None or row in permitted)[:beam]
+        unread = ranked(seen - read)
+        if not unread or len(read) == most:
+            return Walked(best, seen)
+        row = unread[0]
+        if len(best) == beam and (score(row), row) < (score(best[-1]), best[-1]):
+            return Walked(best, seen)
+        read.add(row)
+        seen.update(lists[row])

@@ -1,0 +1,173 @@
+"""Quick scores by small copies of rows, and by spread sparse queries."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from index.batches import VectorBatch
+from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding
+from index.kernels.coarse import (
+    BYTES,
+    FLOATS,
+    SHORTS,
+    SPARSE,
+    hold,
+    places,
+    release,
+    rows_at,
+    score,
+)
+from index.kernels.simd import pointer
+from index.params import CollectionConfig
+from index.vectors import VectorSpace
+from tests import reference
+from tests.adapters import from_csr
+from tests.made_data import Csr, Floats
+
+SIGNED_BYTES = Rounding(BYTES, 0.25, 128)
+POSITIVE_BYTES = Rounding(BYTES, 0.25, 0)
+WHOLE_SHORTS = Rounding(SHORTS, 0.25)
+RANGES = {SIGNED_BYTES: (-128, 127), POSITIVE_BYTES: (0, 255), WHOLE_SHORTS: (-16383, 16383)}
+ROUNDING_ERROR = 1e-6
+"""Sums of a few hundred float32 in 16 lanes, at most 2⁻²⁴ relative each step."""
+
+
+@njit(nogil=True)
+def _scores(addresses, table, row, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    rows = rows_at(addresses)
+    held = hold(rows, row, pointer(table))
+    for i in range(out.shape[0]):
+        out[i] = score(rows, held, i)
+    release(rows, row, held)
+
+
+def scores_of(view: CoarseView, row: int) -> list[float]:
+    """Return the quick scores of a row and every row."""
+    longest = int(np.diff(view.rows.indptr).max(initial=1))
+    table = np.zeros(places(longest), np.float32)
+    out = np.empty(len(view.rows), np.float32)
+    _scores(view.addresses, table, row, out)
+    assert not table.any()
+    scores: list[float] = out.tolist()
+    return scores
+
+
+def dense(rows: Floats) -> VectorBatch:
+    space = VectorSpace.of(CollectionConfig(dim=rows.shape[1]))
+    return space.prepare(space.from_dense(rows))
+
+
+def sparse(rows: Csr) -> VectorBatch:
+    space = VectorSpace.of(CollectionConfig(dim=None))
+    return space.prepare(from_csr(space, rows))
+
+
+@pytest.mark.parametrize("dim", [1, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 784])
+@pytest.mark.parametrize("rounding", RANGES, ids=["signed bytes", "bytes", "shorts"])
+def test_a_quick_score_is_that_of_the_rounded_rows(
+    rounding: Rounding, dim: int, rng: np.random.Generator
+) -> None:
+    low, high = RANGES[rounding]
+    rows = (rng.standard_t(2.0, (12, dim)) * high / 12).astype(np.float32)
+    rows[:3] *= 30  # cut off
+    rows[3] = 1e-3 * rng.random(dim)  # rounded to nothing
+    rows = np.abs(rows) + np.float32(1e-6) if low == 0 else rows
+    batch = dense(rows)
+    copies = CoarseRows(rounding, batch.dense.shape[1])
+    copies.cover(batch[:5])
+    view = copies.cover(batch)  # the later rows take their place behind the first
+    units = [
+        reference.from_dense(reference.rounded(row, step=rounding.step, low=low, high=high))
+        for row in rows.astype(float)
+    ]
+    assert not units[3]
+    for i in (0, 4, 3, 11):
+        expected = [reference.gmm(units[i], other) if units[i] or other else 0.0 for other in units]
+        assert scores_of(view, i) == pytest.approx(expected, abs=ROUNDING_ERROR)
+
+
+@pytest.mark.parametrize("dim", [1, 16, 33, 100])
+def test_floats_are_scored_as_they_are(dim: int, rng: np.random.Generator) -> None:
+    rows = rng.standard_t(2.0, (10, dim)).astype(np.float32)
+    batch = dense(rows)
+    view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
+    vectors = [reference.from_dense(row) for row in rows]
+    expected = [reference.gmm(vectors[4], other) for other in vectors]
+    assert scores_of(view, 4) == pytest.approx(expected, abs=ROUNDING_ERROR)
+
+
+def random_sparse(rng: np.random.Generator, lengths: list[int], width: int) -> Csr:
+    indices = [np.sort(rng.choice(width, length, replace=False)) for length in lengths]
+    values = rng.standard_t(2.0, sum(lengths)).astype(np.float32)
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Csr(indptr, np.concatenate(indices).astype(np.int64), values)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 7, 60, 3000])
+def test_a_sparse_quick_score_is_never_below_the_exact_one(
+    length: int, rng: np.random.Generator
+) -> None:
+    # 3000 slots meet in the largest table; of most pairs some slots share a place.
+    rows = random_sparse(rng, [length, *rng.integers(1, 2 * length + 1, 12).tolist()], 4 * length)
+    batch = sparse(rows)
+    view = CoarseRows(Rounding(SPARSE), 0).cover(batch)
+    vectors = [reference.from_pairs(*rows.row(i)) for i in range(len(rows))]
+    for i in (0, 5):
+        exact = [reference.gmm(vectors[i], other) for other in vectors]
+        quick = scores_of(view, i)
+        assert all(a >= b - ROUNDING_ERROR for a, b in zip(quick, exact, strict=True))
+        assert max(a - b for a, b in zip(quick, exact, strict=True)) < 0.02
+        assert quick[i] == pytest.approx(1.0)
+
+
+def test_a_sparse_quick_score_is_exact_where_no_slots_share_a_place(
+    rng: np.random.Generator,
+) -> None:
+    rows = random_sparse(rng, [3, 2, 3, 1, 3], 6)
+    slots = np.unique(sparse(rows).slots)
+    table = np.uint32(slots * np.uint32(0x9E3779B1)) >> np.uint32(32 - 11)
+    assert len(np.unique(table)) == len(slots)  # also in the larger tables
+    vectors = [reference.from_pairs(*rows.row(i)) for i in range(len(rows))]
+    view = CoarseRows(Rounding(SPARSE), 0).cover(sparse(rows))
+    for i in range(len(rows)):
+        exact = [reference.gmm(vectors[i], other) for other in vectors]
+        assert scores_of(view, i) == pytest.approx(exact, abs=ROUNDING_ERROR)
+
+
+def near_groups(rows: Floats, centres: Floats) -> Floats:
+    far = np.abs(centres[:, None] - rows[None]).sum(2)
+    groups: Floats = rows[np.argsort(far, axis=1)[:, 1:65]]
+    return groups
+
+
+def test_bytes_are_chosen_where_they_tell_near_rows_apart(rng: np.random.Generator) -> None:
+    signed = rng.standard_normal((2000, 64)).astype(np.float32)
+    rounding = choose_rounding(near_groups(signed, signed[:40]), signed[:40])
+    assert (rounding.kind, rounding.origin) == (BYTES, 128)
+    positive = np.abs(signed)
+    rounding = choose_rounding(near_groups(positive, positive[:40]), positive[:40])
+    assert (rounding.kind, rounding.origin) == (BYTES, 0)
+
+
+def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Generator) -> None:
+    kinds = []
+    for spread in (1.0, 1e-2, 1e-5):
+        centres = rng.standard_normal((40, 64))
+        groups = centres[:, None] + spread * rng.standard_normal((40, 64, 64))
+        chosen = choose_rounding(groups.astype(np.float32), centres.astype(np.float32))
+        kinds.append(chosen.kind)
+    assert kinds == [BYTES, SHORTS, FLOATS]
+
+
+def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:
+    nothing = np.zeros((2, 5, 16), np.float32)
+    assert choose_rounding(nothing, nothing[:, 0]).kind == FLOATS
+
+
+def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> None:
+    batch = dense(rng.standard_normal((9, 20)).astype(np.float32))
+    copies = CoarseRows(SIGNED_BYTES, batch.dense.shape[1])
+    copies.cover(batch)
+    kept = np.array([1, 4, 8])
+    view = copies.take(kept).cover(batch[kept])
+    assert scores_of(view, 1) == [scores_of(copies.cover(batch), 4)[row] for row in kept]

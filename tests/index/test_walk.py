@@ -1,0 +1,214 @@
+"""Walks over neighbour lists, and pruning, against plain Python."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numba import njit
+
+from index import hop
+from index.arrays import Int32s
+from index.backends import GcwsBackend
+from index.calibration import Effort
+from index.coarse import CoarseRows, Rounding
+from index.hits import RowView
+from index.hop import HopSearch
+from index.kernels.coarse import BYTES, FLOATS, rows_at
+from index.kernels.linking import prune
+from index.kernels.simd import pointer
+from index.kernels.walk import NONE
+from index.neighbours import BESIDE, WIDTH, Neighbours
+from index.parallel import Workers
+from index.params import CollectionConfig, GcwsParams, SearchParams
+from tests import reference
+from tests.searching import SmallIndex
+
+ROWS = 300
+UNITS = Rounding(BYTES, 1.0, 128)
+TABLES = 3
+
+
+@njit(nogil=True)
+def _prune(addresses, row, pool, most, diversity, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    table = np.zeros(1, np.float32)
+    return prune(
+        rows_at(addresses), row, pointer(pool), pool.shape[0], most, diversity, pointer(table),
+        pointer(out), out.shape[0],
+    )  # fmt: skip
+
+
+class Graph:
+    """Rows of whole numbers, which bytes hold exactly, with lists of random rows."""
+
+    def __init__(self, rng: np.random.Generator, *, linked: float = 0.05) -> None:
+        self.data = rng.integers(-9, 10, (ROWS, 20)).astype(np.float32)
+        self.queries = rng.integers(-9, 10, (20, 20)).astype(np.float32)
+        self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
+        self.index.add(self.data)
+        self.rows = self.index.rows.view()
+        self.neighbours = Neighbours(UNITS, self.rows, TABLES, Workers(1))
+        self.lists = self.neighbours.cover(self.rows)
+        self.links: list[list[int]] = []
+        for row in range(ROWS):
+            count = min(WIDTH, rng.binomial(ROWS, linked))
+            self.links.append(rng.choice(ROWS, count, replace=False).tolist())
+            self.lists.links[row, :count] = self.links[row]
+            assert (self.lists.links[row, count:] == NONE).all()
+
+    def search(
+        self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
+        queries: slice = slice(None),
+    ) -> list[tuple[list[int], int]]:  # fmt: skip
+        """Return for each query the rows found, best first, and how many have been seen."""
+        backend = self.index.backend
+        assert isinstance(backend, GcwsBackend)
+        search = HopSearch(
+            self.neighbours, self.lists, self.index.state.tables, backend._keys, Workers(1)
+        )
+        mask = np.ones(ROWS, np.uint8)
+        if permitted is not None:
+            mask[[row for row in range(ROWS) if row not in permitted]] = 0
+        batch = self.index.prepare(self.queries[queries])
+        hits, _ = search.search(
+            RowView(self.rows, mask, int(mask.sum())), batch, SearchParams(limit=limit),
+            np.full(len(batch), -1, np.int64), effort,
+        )  # fmt: skip
+        return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
+
+    def score(self, query: int, row: int) -> float:
+        """Return the score as float32, whose ties are those of the kernel."""
+        u = reference.from_dense(self.queries[query])
+        v = reference.from_dense(self.data[row])
+        both, apart = reference.l1_norm(u) + reference.l1_norm(v), 0.0
+        for i in set(u) | set(v):
+            apart += abs(u.get(i, 0.0) - v.get(i, 0.0))
+        return float(np.float32(both - apart) / np.float32(both + apart))
+
+    def entries(self, query: int, most: int) -> set[int]:
+        """Return the rows around the query's places in the first tables."""
+        keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
+        (segment,) = self.index.state.tables.segments
+        found: set[int] = set()
+        for table in range(min(most, TABLES)):
+            place = int((segment.keys[table] < keys[table]).sum())
+            found.update(segment.rows[table][max(0, place - BESIDE) : place + BESIDE].tolist())
+        return found
+
+    def walked(
+        self, query: int, effort: Effort, permitted: set[int] | None = None
+    ) -> reference.Walked:
+        scores = [self.score(query, row) for row in range(ROWS)]
+        return reference.best_first(
+            self.entries(query, effort.tables), self.links, scores.__getitem__, beam=effort.beam + 1,
+            most=int(effort.lists), permitted=permitted,
+        )  # fmt: skip
+
+    def expected(
+        self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
+    ) -> tuple[list[int], int]:
+        """Return what `search` should."""
+        walked = self.walked(query, effort, permitted)
+        best = sorted(walked.beam, key=lambda row: (-self.score(query, row), row))
+        return best[:limit], len(walked.seen)
+
+
+EFFORTS = [Effort(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
+
+
+@pytest.mark.parametrize("linked", [0.01, 0.05])
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_a_walk_finds_and_sees_what_a_plain_one_does(
+    effort: Effort, linked: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=linked)
+    found = graph.search(effort, limit=effort.beam - 2)
+    for query in range(len(graph.queries)):
+        assert found[query] == graph.expected(query, effort, effort.beam - 2)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.3, 0.1])
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
+    effort: Effort, share: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng)
+    permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
+    found = graph.search(effort, limit=effort.beam - 2, permitted=permitted)
+    for query in range(len(graph.queries)):
+        expected = graph.expected(query, effort, effort.beam - 2, permitted)
+        assert found[query] == expected
+        assert set(found[query][0]) <= permitted
+
+
+def test_one_query_alone_is_walked_for_like_many(rng: np.random.Generator) -> None:
+    graph = Graph(rng)
+    for permitted in (None, set(range(0, ROWS, 3))):
+        together = graph.search(EFFORTS[0], 3, permitted=permitted)
+        for query in range(len(graph.queries)):
+            alone = graph.search(
+                EFFORTS[0], 3, permitted=permitted, queries=slice(query, query + 1)
+            )
+            assert alone == [together[query]]
+
+
+def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph(rng)
+    everywhere = Effort(1, 1000, 0.9, 0.0)
+    few = {7, 150}
+    untouched = graph.search(EFFORTS[1], 10)
+    monkeypatch.setattr(hop, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(hop, "_MOST_FILTERED", 1)
+    graph.neighbours = Neighbours(UNITS, graph.rows, TABLES, Workers(1))  # with small spaces
+    graph.neighbours.cover(graph.rows)
+    filled = graph.search(everywhere, 2, permitted=few)
+    seen = [len(graph.walked(query, everywhere, few).seen) for query in range(len(filled))]
+    assert all(had < wanted for (_, had), wanted in zip(filled, seen, strict=True))
+    assert graph.search(everywhere, 2, permitted=few) == filled
+    monkeypatch.undo()
+    assert graph.search(EFFORTS[1], 10) == untouched
+    assert graph.search(EFFORTS[1], 10) == untouched
+
+
+def test_rows_newer_than_a_search_are_passed_over(rng: np.random.Generator) -> None:
+    graph = Graph(rng)
+    before = graph.search(EFFORTS[1], 5)
+    links: Int32s = graph.lists.links
+    for row in range(ROWS):
+        links[row, len(graph.links[row]) % WIDTH :] = ROWS + row
+    assert graph.search(EFFORTS[1], 5) == before
+
+
+def _distance(data: Sequence[dict[int, float]], a: int, b: int) -> float:
+    return 1.0 - reference.gmm(data[a], data[b])
+
+
+@pytest.mark.parametrize("most", [1, 5, WIDTH])
+@pytest.mark.parametrize("diversity", [1.0, 1.2, 2.0])
+def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
+    diversity: float, most: int, rng: np.random.Generator
+) -> None:
+    centres = 2 * rng.standard_normal((12, 20))
+    data = centres[rng.integers(0, 12, ROWS)] + rng.standard_normal((ROWS, 20))
+    batch = SmallIndex(CollectionConfig(dim=20)).prepare(data.astype(np.float32))
+    view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
+    vectors = [reference.from_dense(row) for row in data.astype(np.float32)]
+    counts = set()
+    for row in range(0, ROWS, 10):
+        scores = np.array([reference.gmm(vectors[row], other) for other in vectors], np.float32)
+        order = np.lexsort((-np.arange(ROWS), -scores))[:100]
+        pool = (scores[order].view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
+            order.astype(np.uint64) << np.uint64(1)
+        )
+        out = np.full(WIDTH, 5, np.int32)
+        count = _prune(view.addresses, row, pool, most, np.float32(diversity), out)
+        kept = reference.pruned(
+            row, order.tolist(), lambda a, b: _distance(vectors, a, b),
+            most=most, diversity=diversity,
+        )  # fmt: skip
+        assert out[:count].tolist() == kept
+        assert (out[count:] == NONE).all()
+        counts.add(count)
+    assert max(counts) <= most
+    assert most < WIDTH or len(counts) > 1
