@@ -36,7 +36,7 @@ _MOST_EFFORT: Final = 600
 _MOST_SHARE: Final = 0.25
 """Of the rows: a walk that scores more is not worth measuring."""
 _ROUNDING: Final = 1e-9
-_CAUTION: Final = 6
+_CAUTION: Final = 5
 """The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
 vary."""
 

@@ -57,7 +57,7 @@ def made(
 ) -> Hop | None:  # fmt: skip
     """Return lists of all rows, linked in random order, and calibrated; None when stopped."""
     order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
-    wide = rows.dense.shape[1] > _WIDE or rows.form == "sparse"
+    wide = rows.dense.shape[1] > _WIDE
     held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MOST_HELD_OUT)]
     neighbours = begun(rows, alive, tables, workers)
     lists = neighbours.cover(rows)

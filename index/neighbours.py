@@ -192,8 +192,8 @@ class Neighbours:
         def join(first: int, last: int) -> None:
             with self._spaces.taken(sizes) as space:
                 join_lists(
-                    lists.coarse.addresses, space, targets, sources, first, last, _AFTER_OVERFLOW, _DIVERSITY,
-                    lists.links,
+                    lists.coarse.addresses, space, targets, sources, first, last, _AFTER_OVERFLOW,
+                    _DIVERSITY, lists.links,
                 )  # fmt: skip
 
         self._workers.split(count, join, least=64)
