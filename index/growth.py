@@ -70,6 +70,8 @@ def made(
     walks = HopSearch(neighbours, lists, tables, keys_of, workers)
     calibration = _calibrated(walks, view, held_out, inverted, workers)
     neighbours.link(held_out, keys[held_out], tables, lists, alive, linked=len(linked), stop=stop)
+    if stop.is_set():  # some rows may have been left out
+        return None
     return Hop(neighbours, lists, calibration, len(rows))
 
 
