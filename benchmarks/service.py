@@ -8,6 +8,7 @@ import io
 import sqlite3
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +30,7 @@ DENSE: Final = "fashion"
 SETS: Final = {DENSE: "fashion_mnist", "made": "made, clustered", "news": "news20"}
 QUERIES: Final = 500
 INSERTS: Final = 300
+POLL_SECONDS: Final = 0.1
 CONSTANT: Final = ("-m", "benchmarks.constant")
 COLUMNS: Final = ("what", "measured", "beside", "ratio", "goal")
 
@@ -90,6 +92,19 @@ def load_seconds(server: Server, name: str, dim: int | None, body: bytes, type_:
     if answer["rejected"]:
         raise RuntimeError(answer["rejected"][:3])
     return took
+
+
+def lists_seconds(server: Server, name: str) -> float:
+    """Return the seconds until a collection's neighbour lists are made."""
+    connection = Connection(server.port)
+    began = perf_counter()
+    while True:
+        description = connection.ask("GET", collection(name))
+        if description["backends"][0]["stats"]["neighbour_lists"] is not None:
+            break
+        time.sleep(POLL_SECONDS)
+    connection.close()
+    return perf_counter() - began
 
 
 def insert_seconds(server: Server, vectors: Vectors) -> list[float]:
@@ -164,6 +179,8 @@ def loads(table: Table, server: Server, collections: Collections) -> None:
             "",
             "under 30 s" if name == DENSE else "",
         )
+        lists = f"{lists_seconds(server, name):.1f} s"
+        table.add(f"then, searchable, until the lists of {name} are made", lists, "", "", "")
     grown = resident_bytes(server.pid) - before
     table.add(f"memory for {', '.join(collections)}", f"{grown / 2**20:,.0f} MiB", "", "", "")
 
