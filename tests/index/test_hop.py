@@ -1,0 +1,205 @@
+"""Search by neighbour lists: the recall asked for is the mean recall, whatever has happened."""
+
+import numpy as np
+import pytest
+
+from index.hits import HOP, METHODS
+from index.hop import Hop
+from index.params import SearchParams
+from tests.hopping import far_apart, link, linked, recall
+from tests.made_data import Csr, Floats, clustered, counts
+from tests.searching import SmallIndex, all_scores, answers
+
+LIMITS = (1, 10, 50)
+WALKED = METHODS[HOP]
+Made = tuple[SmallIndex, Floats, Floats]
+
+
+@pytest.fixture(scope="module")
+def dense() -> Made:
+    """Return an index of 20,000 rows, these, and queries like them."""
+    rows, queries = clustered(np.random.default_rng(1), 20_000, 1000, dim=32)
+    return linked(rows), rows, queries
+
+
+@pytest.fixture(scope="module")
+def sparse() -> tuple[SmallIndex, Csr, Csr]:
+    rows, queries = counts(np.random.default_rng(2), 10_000, 1000, words=2000)
+    return linked(rows), rows, queries
+
+
+@pytest.mark.parametrize("asked", [0.5, 0.9, 0.98])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_recall_asked_for_is_the_mean_recall(limit: int, asked: float, dense: Made) -> None:
+    index, _, queries = dense
+    assert recall(index, queries, limit, asked).reaches(asked)
+
+
+@pytest.mark.parametrize("asked", [0.5, 0.9])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_so_it_is_for_sparse_rows(
+    limit: int,
+    asked: float,
+    sparse: tuple[SmallIndex, Csr, Csr],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, _, queries = sparse
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    measured = recall(index, queries, limit, asked)
+    assert measured.reaches(asked)
+    assert measured.methods[WALKED] > 0.9 * len(queries)
+
+
+def test_lists_are_what_answers_most_queries(dense: Made) -> None:
+    index, _, queries = dense
+    assert recall(index, queries, 10).methods[WALKED] > 0.9 * len(queries)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.05, 0.005])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_filter_does_not_lower_the_recall(
+    limit: int, share: float, dense: Made, rng: np.random.Generator
+) -> None:
+    index, rows, queries = dense
+    passes = (rng.random(len(rows)) < share).astype(np.uint8)
+    assert recall(index, queries, limit, permitted=passes).reaches(0.9)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.06])
+def test_a_filter_reaches_the_many_near_rows_it_does_not_let_pass(
+    share: float, rng: np.random.Generator
+) -> None:
+    # The best hits are far more rows away than the limit says.
+    made = far_apart(rng, 20_500, clusters=100, spread=0.05)
+    index = linked(made[:20_000])
+    passes = (rng.random(20_000) < share).astype(np.uint8)
+    for limit in LIMITS:
+        assert recall(index, made[20_000:], limit, permitted=passes).reaches(0.9)
+
+
+@pytest.mark.parametrize("min_score", [0.2, 0.5, 0.8])
+def test_a_least_score_does_not_lower_the_recall(min_score: float, dense: Made) -> None:
+    index, _, queries = dense
+    assert recall(index, queries, 10, min_score=min_score).reaches(0.9)
+
+
+def test_recall_1_is_exact(dense: Made) -> None:
+    index, rows, queries = dense
+    found = index.search(queries[:20], SearchParams(limit=10, recall=1.0))
+    true = -np.sort(-all_scores(queries[:20], rows, 32), axis=1)[:, :10]
+    assert np.array([hits.scores[:10] for hits in found]) == pytest.approx(true, abs=1e-6)
+    assert {hits.explanation.method for hits in found} == {"scan"}
+
+
+def test_a_proof_is_given_without_lists(dense: Made) -> None:
+    index, _, queries = dense
+    found = index.search(queries[:20], SearchParams(limit=10, recall=0.9, guarantee="proven"))
+    assert all(hits.explanation.method != WALKED for hits in found)
+
+
+def test_a_row_that_is_left_out_is_not_returned(dense: Made) -> None:
+    index, rows, _ = dense
+    chosen = range(0, 20_000, 40)
+    found = index.search(rows[::40], SearchParams(limit=10), skip=chosen)
+    assert all(row not in hits.rows for row, hits in zip(chosen, found, strict=True))
+    measured = recall(index, rows[::40], 10, skip=chosen)
+    assert measured.reaches(0.9)
+    assert measured.methods[WALKED] > 400
+
+
+def test_scores_are_exact_though_rows_are_rounded(dense: Made) -> None:
+    index, rows, queries = dense
+    true = all_scores(queries[:50], rows, 32)
+    for place, hits in enumerate(index.search(queries[:50], SearchParams(limit=10))):
+        assert hits.scores == pytest.approx(true[place, hits.rows], abs=1e-6)
+
+
+def test_a_batch_is_answered_as_its_queries_are_alone(dense: Made) -> None:
+    index, rows, queries = dense
+    for permitted in (None, (np.arange(len(rows)) % 3 == 0).astype(np.uint8)):
+        params = SearchParams(limit=5)
+        together = index.search(queries[:40], params, permitted=permitted)
+        alone = [
+            index.search(queries[i : i + 1], params, permitted=permitted)[0] for i in range(40)
+        ]
+        assert answers(alone) == answers(together)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_deleting_half_of_the_rows_does_not_lower_the_recall(
+    anew: bool, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 12_000, 1000, dim=32)
+    index = linked(rows)
+    alive = (rng.random(12_000) < 0.5).astype(np.uint8)
+    if anew:
+        link(index, alive)
+    for limit in LIMITS:
+        assert recall(index, queries, limit, permitted=alive).reaches(0.9)
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_rows_that_come_cluster_by_cluster_are_found(size: int, rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 14_000, 1000, dim=32)
+    centres = rows[rng.choice(14_000, 50)]
+    labels = np.argmin([np.abs(rows - centre).sum(1) for centre in centres], axis=0)
+    rows = rows[np.argsort(labels, kind="stable")]
+    first = 14_000 - 10 * size * (40 if size == 1 else 4)
+    index = linked(rows[:first])
+    index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1))
+    assert index.state.hop is not None
+    for limit in LIMITS:
+        assert recall(index, queries, limit).reaches(0.9)
+
+
+def test_clusters_that_are_new_are_found(dense: Made, rng: np.random.Generator) -> None:
+    _, rows, _ = dense
+    index = linked(rows[:10_000])
+    new, queries = clustered(rng, 1000, 1000, dim=32)
+    index.add(new, sizes=[10] * 99)
+    for limit in LIMITS:
+        assert recall(index, queries, limit).reaches(0.9)
+
+
+def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:
+    _, rows, _ = dense
+    index = linked(rows[:5000])
+    far = far_apart(rng, 60, clusters=30, spread=0.5)
+    for row in range(60):
+        index.add(far[row : row + 1])
+        (hits,) = index.search(far[row : row + 1], SearchParams(limit=1))
+        assert hits.rows.tolist() == [5000 + row]
+
+
+def test_copies_of_a_row_are_found(rng: np.random.Generator) -> None:
+    originals = rng.standard_normal((100, 32)).astype(np.float32)
+    index = linked(originals[rng.permutation(np.arange(20_000) % 100)])
+    for limit in (1, 10, 50, 150):
+        assert recall(index, originals, limit).reaches(0.9)
+
+
+def test_rows_may_all_be_equal(rng: np.random.Generator) -> None:
+    row = rng.standard_normal((1, 32)).astype(np.float32)
+    index = linked(np.repeat(row, 3000, axis=0))
+    (hits,) = index.search(row, SearchParams(limit=10), skip=[2999])
+    assert hits.scores.tolist() == [1.0] * 10
+    assert 2999 not in hits.rows
+
+
+def test_queries_and_rows_that_rounding_spoils_are_scanned(rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((4000, 32)).astype(np.float32)
+    rows[:100] *= 1e-5  # in units these are nothing
+    index = linked(rows)
+    params = SearchParams(limit=10)
+    for queries in (rows[:20] * np.float32(1.1), rows[200:220] * np.float32(50)):
+        found = index.search(queries, params)
+        assert {hits.explanation.method for hits in found} == {"scan"}
+        assert recall(index, queries, 10).mean == 1.0
+    assert recall(index, rows[100:200] * np.float32(1.1), 10).methods[WALKED]
+
+
+def test_queries_unlike_all_rows_get_hits(dense: Made, rng: np.random.Generator) -> None:
+    # No recall can be promised: nothing like them was measured.
+    index, _, _ = dense
+    noise = rng.uniform(-3, 3, (200, 32)).astype(np.float32)
+    assert recall(index, noise, 10).mean > 0.2
