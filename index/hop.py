@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from index.coarse import NAMES
 from index.costs import scan_nanoseconds
 from index.hits import HOP, BatchHits, RowView
 from index.kernels import hop as kernel
-from index.kernels.coarse import BYTES
+from index.kernels.coarse import BYTES, SHORTS
 from index.neighbours import BESIDE, Lists, Neighbours
 from index.parallel import Workers
 from index.params import SearchParams
@@ -58,6 +58,7 @@ class Hop:
     lists: Lists
     calibration: Calibration
     built: int
+    _efforts: dict[tuple[int, float, int], Effort | None] = field(default_factory=dict)
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
         """Return the effort of a walk, None where no effort that was measured is enough.
@@ -68,15 +69,22 @@ class Hop:
         """
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
-        least = self.calibration.effort(params.limit, params.recall)
-        if least is None or share == 1:
+        asked = params.limit, params.recall, ceil(params.limit / share)
+        if asked not in self._efforts:
+            self._efforts[asked] = self._effort(*asked)
+        return self._efforts[asked]
+
+    def _effort(self, limit: int, recall: float, among: int) -> Effort | None:
+        """Return the effort for the best ``limit`` that lie among the best ``among`` of all."""
+        least = self.calibration.effort(limit, recall)
+        if least is None or among == limit:
             return least
-        effort = self.calibration.effort(ceil(params.limit / share), params.recall)
+        effort = self.calibration.effort(among, recall)
         if effort is None:
             return None
         return replace(
             effort,
-            beam=max(least.beam, ceil(effort.beam * share)),
+            beam=max(least.beam, ceil(effort.beam * limit / among)),
             lists=max(least.lists, effort.lists),
             candidates=max(least.candidates, effort.candidates),
         )
@@ -156,6 +164,7 @@ class HopSearch:
         beam = effort.beam + 1  # the skipped row may take a place
         rounded = lists.coarse.rounding.kind == BYTES
         rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
+        rounds = lists.coarse.rounding.kind in (BYTES, SHORTS)
         codes, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
         tables = min(effort.tables, lists.tables)
         keys = self.keys_of(queries, tables)
@@ -166,7 +175,8 @@ class HopSearch:
         sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam) + len(hidden), longest)
         scores, rows = np.empty((m, limit), np.float64), np.empty((m, limit), np.int64)
         found = np.empty(m, np.int64)
-        counters = np.empty((m, kernel.COUNTERS), np.int64)
+        work = np.empty((m, kernel.COUNTERS), np.int64)
+        work[:] = HOP, tables, 0, 0, 0, effort.beam, 0, 0
 
         def run(first: int, last: int) -> None:
             part = slice(first, last)
@@ -176,23 +186,21 @@ class HopSearch:
                     lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
                     codes[part], norms[part], some.dense, some.indptr, some.slots, some.values,
                     keys[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                    view.permitted, filtered, skip[part], hidden, beam, float(effort.lists), rescored,
-                    float(params.min_score), scores[part], rows[part], found[part],
-                    counters[part],
+                    view.permitted, filtered, skip[part], hidden, beam, float(effort.lists),
+                    rescored, float(params.min_score), scores[part], rows[part], found[part],
+                    work[part],
                 )  # fmt: skip
 
         self.workers.split(m, run, least=8)
-        hits = BatchHits.found(
-            HOP, rows, scores, found, expected_recall=effort.recall, bands=tables,
-            candidates=counters[:, kernel.CANDIDATES], scored=counters[:, kernel.SCORED_EXACTLY],
-            beam=effort.beam,
-        )  # fmt: skip
-        skipped = skip >= 0  # for they are found, too
-        wanted = np.minimum(effort.beam + skipped, view.permitted_count)
-        enough = counters[:, kernel.FOUND_ROWS] >= wanted
-        # Far larger or smaller than the rows, a query is not itself any more when rounded.
-        lost = np.abs(norms * lists.coarse.rounding.step - queries.norms)
-        return hits, np.flatnonzero(enough & (lost <= _MOST_LOST * queries.norms))
+        expected = np.empty(m, np.float64)
+        expected[:] = effort.recall
+        hits = BatchHits(rows, scores, found, work[:, : kernel.LISTS], expected)
+        wanted = np.minimum(effort.beam + (skip >= 0), view.permitted_count)  # they are found, too
+        enough = work[:, kernel.FOUND_ROWS] >= wanted
+        if rounds:  # far larger or smaller than the rows, a query is not itself any more
+            lost = np.abs(norms * lists.coarse.rounding.step - queries.norms)
+            enough &= lost <= _MOST_LOST * queries.norms
+        return hits, np.flatnonzero(enough)
 
 
 def is_worth_walking(view: RowView, params: SearchParams) -> bool:

@@ -35,13 +35,13 @@ from index.kernels.walk import (
     unmark,
 )
 
-CANDIDATES = 0
-SCORED_EXACTLY = 1
-LISTS = 2
-FOUND_ROWS = 3
-"""Columns of the counters: rows scored quickly, rows scored exactly, lists read, rows in the
-beam."""
-COUNTERS = 4
+CANDIDATES = 3
+SCORED_EXACTLY = 4
+LISTS = 6
+FOUND_ROWS = 7
+"""Columns of what a query cost that are written here: rows scored quickly, rows scored exactly
+(numbered as in `hits.BatchHits`), lists read, rows in the beam."""
+COUNTERS = 8
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
