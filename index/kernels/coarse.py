@@ -51,7 +51,7 @@ _PLACES_A_SLOT = 512
 _LEAST_BITS = 10
 _MOST_BITS = 20
 _LINE_FLOATS = 16
-_PREFETCHED_LINES = 4
+_PREFETCHED_LINES = 16
 """Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
 
 
