@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from index.collection import Collection
+from index.parallel import give_way
 from index.writes import Writer
 
 _PAUSE_SECONDS: Final = 0.2
@@ -70,6 +71,7 @@ class Improver:
             self._thread.join()
 
     def _run(self) -> None:
+        give_way()
         try:
             while self._goes_on():
                 self._wait_for_quiet()

@@ -89,12 +89,13 @@ class Neighbours:
     tables : int
         Tables through which walks enter.
     workers : Workers
+        Also an attribute; `link` works with them.
     """
 
     def __init__(
         self, rounding: Rounding, rows: VectorBatch, tables: int, workers: Workers
     ) -> None:
-        self._workers = workers
+        self.workers = workers
         self._spaces = Spaces()
         self._coarse = CoarseRows(rounding, rows.dense.shape[1])
         self._tables = tables
@@ -181,7 +182,7 @@ class Neighbours:
                     own[first:last],
                 )  # fmt: skip
 
-        self._workers.split(len(chosen), choose, least=4)
+        self.workers.split(len(chosen), choose, least=4)
         lists.links[chosen] = own
         targets = np.empty(own.size, np.uint64)
         sources = np.empty(own.size, np.int32)
@@ -196,7 +197,7 @@ class Neighbours:
                     _DIVERSITY, lists.links,
                 )  # fmt: skip
 
-        self._workers.split(count, join, least=64)
+        self.workers.split(count, join, least=64)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> Neighbours:
         """Return the lists after a compaction; entries for rows that are gone are left out."""
@@ -204,7 +205,7 @@ class Neighbours:
         links = self._links[kept]
         renamed = np.where(links >= 0, new_rows[links], -1)
         order = np.argsort(renamed < 0, axis=1, kind="stable")
-        taken = Neighbours(self.rounding, rows[:0], self._tables, self._workers)
+        taken = Neighbours(self.rounding, rows[:0], self._tables, self.workers)
         taken._coarse = self._coarse.take(kept)
         taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
         taken._count = len(kept)

@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
         "backends", "checkpoints", "collection", "filters", "hashing", "improver", "items",
         "schema", "store", "vectors", "writes",
     },
-    "improver": {"collection", "writes"},
+    "improver": {"collection", "parallel", "writes"},
     "checkpoints": {"collection", "items", "links", "saved", "store", "writes"},
     "links": {"saved"},
     "writes": {"collection", "filters", "ids", "items", "payloads", "store"},

@@ -63,6 +63,7 @@ class GcwsBackend:
         self._form = config.form
         self._params = params
         self._workers = workers
+        self._behind = Workers(workers.threads, behind=True)
         self.plan = BandPlan.of(params)
         width = padded_width(config.dim) if config.form == "dense" and config.dim else None
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
@@ -118,9 +119,12 @@ class GcwsBackend:
     ) -> GcwsState | None:
         """Return ``state`` with neighbour lists made in random order and calibrated."""
         hop = growth.made(
-            rows, alive, state.tables, state.inverted, self._keys, workers=self._workers, stop=stop
+            rows, alive, state.tables, state.inverted, self._keys, workers=self._behind, stop=stop
         )
-        return None if hop is None else replace(state, hop=hop)
+        if hop is None:
+            return None
+        hop.neighbours.workers = self._workers  # who puts rows is waited for
+        return replace(state, hop=hop)
 
     def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
         """Return ``state`` with lists that were made for the first of its rows."""

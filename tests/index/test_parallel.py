@@ -1,5 +1,7 @@
 """Work split over threads."""
 
+import os
+import sys
 import threading
 
 import pytest
@@ -48,3 +50,21 @@ def test_an_error_in_any_part_reaches_the_caller() -> None:
 
     with pytest.raises(KeyError):
         Workers(2).split(4, fail)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_threads_that_work_behind_others_give_way_and_the_caller_does_not() -> None:
+    together = threading.Barrier(2, timeout=60)
+    priorities: dict[int, int] = {}
+
+    def note(first: int, last: int) -> None:
+        del first, last
+        together.wait()  # so that each thread does one part
+        priorities[threading.get_ident()] = os.getpriority(
+            os.PRIO_PROCESS, threading.get_native_id()
+        )
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    Workers(2, behind=True).split(2, note)
+    assert priorities.pop(threading.get_ident()) == before
+    assert list(priorities.values()) == [before + 5]
