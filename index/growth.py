@@ -37,6 +37,9 @@ _WIDE: Final = 128
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
+_NOTES_VERSION: Final = 1
+"""Of what is kept: lists and notes of another version are made anew."""
+
 KeysOf = Callable[[VectorBatch, int], UInt64s]
 
 
@@ -148,6 +151,7 @@ def saved(hop: Hop) -> Saved:
     """Return what to keep of lists."""
     rounding = hop.neighbours.rounding
     notes: dict[str, Any] = {
+        "version": _NOTES_VERSION,
         "rounding": [rounding.kind, rounding.step, rounding.origin],
         "tables": hop.lists.tables,
         "built": hop.built,
@@ -163,13 +167,15 @@ def restored(
     unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
     if len(rows) < LEAST_ROWS or len(unknown) > len(rows) / 2:
         return None
+    if kept.notes.get("version") != _NOTES_VERSION:
+        return None
     try:
         kind, step, origin = kept.notes["rounding"]
         rounding = Rounding(int(kind), float(step), int(origin))
         used = min(int(kept.notes["tables"]), TABLES, tables.bands)
         calibration = Calibration.from_dict(kept.notes["calibration"])
         built = int(kept.notes["built"])
-    except (KeyError, TypeError, ValueError):  # not notes of this version
+    except (KeyError, TypeError, ValueError):  # damaged
         return None
     neighbours = Neighbours(rounding, rows, used, workers)
     lists = neighbours.cover(rows)

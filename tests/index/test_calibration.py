@@ -1,0 +1,96 @@
+"""From the recall asked for to the effort of a walk."""
+
+import json
+
+import numpy as np
+import pytest
+
+from index.backends import GcwsBackend
+from index.calibration import Calibration, Curve, Effort
+from index.hits import RowView
+from index.hop import HopSearch
+from index.parallel import Workers
+from index.params import SearchParams
+from tests.hopping import linked
+from tests.made_data import clustered
+
+ONE = Curve(10, (10, 20, 40), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0))
+FAR = Curve(100, (100, 200), (0.8, 1.0), (1000.0, 2000.0))
+BOTH = Calibration(5000, (ONE, FAR), 7.5)
+
+
+def aimed(calibration: Calibration, limit: int, recall: float) -> Effort:
+    effort = calibration.effort(limit, recall)
+    assert effort is not None
+    return effort
+
+
+def test_the_effort_between_two_measured_ones_is_in_proportion() -> None:
+    assert ONE.effort(0.9) == 20
+    assert ONE.effort(0.95) == pytest.approx(30)
+    assert ONE.effort(0.85) == pytest.approx(15)
+    assert ONE.effort(0.1) == 10
+    assert ONE.at(30) == pytest.approx((0.95, 300))
+
+
+def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
+    curve = Curve(10, (10, 20), (0.5, 0.9), (100.0, 200.0))
+    assert curve.effort(0.91) is None
+    calibration = Calibration(5000, (curve,), 1.0)
+    assert calibration.effort(10, 0.91) is None
+    assert calibration.effort(10, 0.5) is not None
+    assert Calibration(5000, (curve, FAR), 1.0).effort(50, 0.95) is not None  # by the other curve
+    assert Calibration(5000, (ONE, Curve(100, (100,), (0.5,), (1.0,))), 1.0).effort(50, 0.9) is None
+    assert BOTH.effort(1001, 0.5) is None
+    assert Calibration(5000, (), 1.0).effort(10, 0.5) is None
+
+
+def test_more_recall_takes_no_less_effort_and_promises_no_less_than_asked() -> None:
+    for limit in (1, 3, 10, 30, 100, 300):
+        efforts = [aimed(BOTH, limit, recall) for recall in (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)]
+        beams = [effort.beam for effort in efforts]
+        assert beams == sorted(beams)
+        assert beams[0] < beams[-1]
+        assert all(beam >= limit for beam in beams)
+        asked = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
+        assert all(effort.recall >= share for effort, share in zip(efforts, asked, strict=True))
+
+
+def test_limits_between_measured_ones_take_efforts_between() -> None:
+    beams = [aimed(BOTH, limit, 0.9).beam for limit in (1, 10, 20, 50, 100, 200, 1000)]
+    assert beams == sorted(beams)
+    assert beams[0] == beams[1] < beams[2] < beams[3] < beams[4]
+    assert beams[5] == pytest.approx(2 * beams[4], abs=2)
+    assert beams[6] == pytest.approx(10 * beams[4], abs=10)
+
+
+def test_an_effort_below_the_limit_is_a_number_of_lists() -> None:
+    few, many = Effort.of(3, 20), Effort.of(40, 20)
+    assert (few.beam, few.lists) == (20, 3)
+    assert many.beam == 40
+    assert many.lists > 40
+
+
+def test_a_calibration_comes_back_from_its_json() -> None:
+    text = json.dumps(BOTH.to_dict())
+    assert Calibration.from_dict(json.loads(text)) == BOTH
+
+
+def test_a_share_of_the_queries_reads_one_list_more(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 1000)
+    index = linked(rows)
+    backend, hop = index.backend, index.state.hop
+    assert isinstance(backend, GcwsBackend)
+    search = HopSearch(hop.neighbours, hop.lists, index.state.tables, backend._keys, Workers(1))
+    view = RowView(index.rows.view(), np.ones(3000, np.uint8), 3000)
+    batch = index.prepare(queries)
+    nothing = np.full(1000, -1, np.int64)
+    seen = []
+    for lists in (2, 2.25, 3):
+        effort = Effort(10, lists, 0.9, 0.0)
+        hits, _ = search.search(view, batch, SearchParams(limit=5), nothing, effort)
+        seen.append(np.array([each.explanation.candidates for each in hits]))
+    less, some, more = seen
+    assert ((some == less) | (some == more)).all()
+    share = np.mean(some[less < more] == more[less < more])
+    assert share == pytest.approx(0.25, abs=4 * (0.25 * 0.75 / 900) ** 0.5)
