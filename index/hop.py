@@ -33,7 +33,7 @@ _SPARE_BYTES: Final = 10
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
-_MOST_LOST: Final = 0.25
+_MOST_LOST: Final = 0.5
 """Share of a query's norm that rounding may add or lose."""
 
 _NONE: Final = np.empty(0, np.int64)
