@@ -2,15 +2,18 @@
 
 Of each change the time in SQLite is counted apart, for that is the disk's, and beside it stands a
 bare commit of as many bytes, in turn with the changes. A reader then searches in a loop, alone and
-while many items are put, segments merge and lists are made anew.
+while many items are put, segments merge and lists are made anew. What a thread waited for a
+processor, as Linux counts it, is told apart: it depends on what else the machine does.
 """
 
+import os
 import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, Final
@@ -27,6 +30,7 @@ from index.params import CollectionConfig, SearchParams
 from index.store import Change, Durability, Store
 from index.stored import StoredCollection
 from index.vectors import RawBatch
+from index.warmup import compile_kernels
 
 ROWS: Final = 100_000
 SINGLES: Final = 2000
@@ -38,44 +42,91 @@ _LOADED_AT_ONCE: Final = 4096
 _CODE_BYTES: Final = 256
 _PARAMS: Final = SearchParams(limit=10)
 
-COLUMNS: Final = ("durability", "what", "p50, ms", "p99, ms", "longest, ms", "goal")
+_LEAST_SECONDS: Final = 0.001
+"""Shorter pauses of a reader are not looked into."""
+
+COLUMNS: Final = (
+    "durability", "what", "p50, ms", "p99, ms", "longest, ms",
+    "p99 with a processor, ms", "longest with a processor, ms", "goal",
+)  # fmt: skip
 
 Vectors = NDArray[np.float32]
 
 
 @dataclass
-class Singles:
-    """Seconds of single changes.
+class Times:
+    """Seconds that things took.
 
     Attributes
     ----------
-    whole, apart, bare : list of float
-        Each change, less the time in SQLite, and a bare commit beside it.
+    whole, running : list of float
+        As the clock has it, and less what the thread waited for a processor.
     """
 
     whole: list[float] = field(default_factory=list)
-    apart: list[float] = field(default_factory=list)
-    bare: list[float] = field(default_factory=list)
+    running: list[float] = field(default_factory=list)
+
+    def add(self, whole: float, waited: float) -> None:
+        """Take note of one."""
+        self.whole.append(whole)
+        self.running.append(max(0.0, whole - waited))
+
+
+@dataclass
+class Singles:
+    """Single changes.
+
+    Attributes
+    ----------
+    whole, apart, bare : Times
+        Each change, less the time in SQLite, and a bare commit beside it.
+    """
+
+    whole: Times = field(default_factory=Times)
+    apart: Times = field(default_factory=Times)
+    bare: Times = field(default_factory=Times)
+
+
+class Waiting:
+    """Tells what this thread has waited for a processor, in seconds."""
+
+    def __init__(self) -> None:
+        self._file = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+
+    def __call__(self) -> float:
+        """Return the sum so far."""
+        return int(os.pread(self._file, 128, 0).split()[1]) / 1e9
+
+    def close(self) -> None:
+        """Ask no more."""
+        os.close(self._file)
 
 
 class Clock:
-    """Counts the seconds that stores take to write."""
+    """Counts the seconds that stores take to write, and those that they wait for a processor.
+
+    Attributes
+    ----------
+    seconds, waited : float
+    """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self.waited = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count while the context lasts."""
-        write = Store.write
+        """Count while the context lasts what this thread writes."""
+        write, waiting = Store.write, Waiting()
 
         def timed(store: Store, changes: Sequence[Change]) -> None:
-            began = perf_counter()
+            waited, began = waiting(), perf_counter()
             write(store, changes)
             self.seconds += perf_counter() - began
+            self.waited += waiting() - waited
 
         with patch.object(Store, "write", timed):
             yield
+        waiting.close()
 
 
 class Bare:
@@ -118,7 +169,7 @@ class Reader:
         self._stored = stored
         self._queries = queries
         self._stopping = threading.Event()
-        self._ended: list[float] = []
+        self._pauses: list[tuple[float, float, float]] = []  # when each ended, seconds, waited
         self._thread = threading.Thread(target=self._run, name="reader")
 
     def __enter__(self) -> "Reader":
@@ -132,19 +183,30 @@ class Reader:
         self._thread.join()
 
     def _run(self) -> None:
-        number = 0
+        waiting = Waiting()
+        number, waited, last = 0, waiting(), perf_counter()
         while not self._stopping.is_set():
             query = self._queries[number % len(self._queries)][None]
             self._stored.search(RawBatch("dense", dense=query), _PARAMS)
-            self._ended.append(perf_counter())
-            number += 1
+            now = perf_counter()
+            delay = 0.0
+            if now - last > _LEAST_SECONDS:  # what was waited in shorter ones since is little
+                before, waited = waited, waiting()
+                delay = waited - before
+            self._pauses.append((now, now - last, delay))
+            number, last = number + 1, now
+        waiting.close()
 
-    def during(self, work: Callable[[], object]) -> list[float]:
-        """Return the seconds between the ends of searches while some work is done."""
-        first = len(self._ended)
+    def during(self, work: Callable[[], object]) -> Times:
+        """Return the pauses between the ends of searches while some work is done."""
+        began, first = perf_counter(), len(self._pauses)
         work()
         sleep(0.05)  # the pause in which the work ended ends, too
-        return np.diff(self._ended[max(0, first - 1) :]).tolist()
+        times = Times()
+        for ended, seconds, waited in self._pauses[first:]:
+            if ended >= began:
+                times.add(seconds, waited)
+        return times
 
 
 def batch(prefix: str, first: int, vectors: Vectors) -> ItemBatch:
@@ -161,35 +223,46 @@ def put_all(stored: StoredCollection, prefix: str, vectors: Vectors, size: int) 
 
 def inserts(stored: StoredCollection, bare: Bare, vectors: Vectors, clock: Clock) -> Singles:
     """Insert vectors one by one; a search finds each as soon as it is in."""
-    times = Singles()
+    times, waiting = Singles(), Waiting()
     for number, vector in enumerate(vectors):
         items = batch("single", number, vector[None])
-        before, began = clock.seconds, perf_counter()
-        stored.put(items)
-        _note(times, perf_counter() - began, clock.seconds - before)
-        times.bare.append(bare.insert(items.ids[0], vector.tobytes()))
+        _note(times, partial(stored.put, items), clock, waiting)
+        _note_bare(times, partial(bare.insert, items.ids[0], vector.tobytes()), waiting)
         if items.ids[0] not in _found(stored, vector):
             raise RuntimeError(f"{items.ids[0]} was put and is not found")
+    waiting.close()
     return times
 
 
 def deletions(stored: StoredCollection, bare: Bare, vectors: Vectors, clock: Clock) -> Singles:
     """Delete the vectors inserted, one by one; no search finds one that has been deleted."""
-    times = Singles()
+    times, waiting = Singles(), Waiting()
     for number, vector in enumerate(vectors):
         name = f"single-{number}"
-        before, began = clock.seconds, perf_counter()
-        stored.delete([name])
-        _note(times, perf_counter() - began, clock.seconds - before)
-        times.bare.append(bare.delete(name))
+        _note(times, partial(stored.delete, [name]), clock, waiting)
+        _note_bare(times, partial(bare.delete, name), waiting)
         if name in _found(stored, vector):
             raise RuntimeError(f"{name} was deleted and is found")
+    waiting.close()
     return times
 
 
-def _note(times: Singles, whole: float, in_sqlite: float) -> None:
-    times.whole.append(whole)
-    times.apart.append(whole - in_sqlite)
+def _note(
+    times: Singles, change: Callable[[], object], clock: Clock, waiting: Callable[[], float]
+) -> None:
+    in_sqlite, waited_there = clock.seconds, clock.waited
+    waited, began = waiting(), perf_counter()
+    change()
+    took = perf_counter() - began
+    waited = waiting() - waited
+    times.whole.add(took, waited)
+    times.apart.add(took - (clock.seconds - in_sqlite), waited - (clock.waited - waited_there))
+
+
+def _note_bare(times: Singles, change: Callable[[], float], waiting: Callable[[], float]) -> None:
+    waited = waiting()
+    took = change()
+    times.bare.add(took, waiting() - waited)
 
 
 def _found(stored: StoredCollection, vector: Vectors) -> list[str]:
@@ -204,9 +277,10 @@ def measure(table: Table, folder: Path, durability: Durability, rows: int) -> No
         vectors[part] for part in np.split(order, np.cumsum([rows, SINGLES, PUT]))
     )
 
-    def add(what: str, times: Sequence[float], goal: str = "") -> None:
-        p50, p99 = np.quantile(times, (0.5, 0.99)) * 1e3
-        table.add(durability, what, float(p50), float(p99), max(times) * 1e3, goal)
+    def add(what: str, times: Times, goal: str = "") -> None:
+        whole = np.quantile(times.whole, (0.5, 0.99, 1)) * 1e3
+        running = np.quantile(times.running, (0.99, 1)) * 1e3
+        table.add(durability, what, *whole.tolist(), *running.tolist(), goal)
         print(table.rows[-1], flush=True)
 
     catalog = Catalog.open(folder / "data", durability=durability)
@@ -240,13 +314,15 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=ROWS, metavar="ITEMS")
     parser.add_argument("--durability", nargs="+", choices=DURABILITIES, default=DURABILITIES)
     options = parser.parse_args(given)
+    compile_kernels()
     table = Table("writes", COLUMNS)
     for durability in options.durability:
         with tempfile.TemporaryDirectory() as name:
             measure(table, Path(name), durability, options.rows)
     table.notes.append(
         f"Made, clustered, {options.rows:,} items of 128 dimensions before; {SINGLES:,} single "
-        f"changes, each seen by the next search; then {PUT:,} items put {BATCH:,} at a time."
+        f"changes, each seen by the next search; then {PUT:,} items put {BATCH:,} at a time. With "
+        "a processor: less the time that the thread was ready and had none."
     )
     table.publish(options, threads="kernels on all cores, 1 reader, 1 writer")
 

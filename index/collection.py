@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
 
+_FEW_ROWS: Final = 32
+_MOST_CATCHING_UP: Final = 8
+"""An index that was improved takes in the rows put meanwhile until few are left, or so many times;
+changes wait only while it takes in the last."""
+
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
@@ -252,15 +257,28 @@ class Collection:
 
         def adopt() -> bool:
             now = self.view
-            if now.ids is not view.ids:  # rows have been renumbered
-                return False
-            state = self.backend.adopted(now.state, now.vectors, improved)
+            state = self._adopted(view, improved, now)
             if state is None:
                 return False
             self.view = replace(now, state=state, version=now.version + 1)
             return True
 
+        # While rows are taken in that were put meanwhile, more are put.
+        for _ in range(_MOST_CATCHING_UP):
+            now = self.view
+            if len(now) - len(view) <= _FEW_ROWS or stop.is_set():
+                break
+            improved = self._adopted(view, improved, now)
+            if improved is None:
+                return False
+            view = now
         return publish(adopt)
+
+    def _adopted(self, view: View, improved: object, now: View) -> object | None:
+        """Return the state of a view as improved for an earlier one; None when that cannot be."""
+        if now.ids is not view.ids:  # rows have been renumbered
+            return None
+        return self.backend.adopted(now.state, now.vectors, improved)
 
     # Reading: any thread.
 

@@ -134,7 +134,7 @@ def adopted(hop: Hop, rows: VectorBatch, tables: Tables) -> Hop | None:
         return hop
     if len(rows) > _GROWTH * known:
         return None
-    return extended(hop, rows, keys_by_row(tables, hop.lists.tables)[known:], tables)
+    return extended(hop, rows, keys_by_row(tables, hop.lists.tables, known), tables)
 
 
 def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:

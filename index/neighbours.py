@@ -232,12 +232,18 @@ def near_groups(rows: VectorBatch, alive: UInt8s, workers: Workers) -> tuple[Flo
     return rows.dense[found.rows[:, :near]], rows.dense[centres]
 
 
-def keys_by_row(tables: Tables, count: int) -> UInt64s:
-    """Return (n, count): the keys of each row in the first tables."""
-    keys = np.empty((len(tables), count), np.uint64)
+def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
+    """Return (n - first, count): the keys of the rows from ``first`` on in the first tables."""
+    keys = np.empty((len(tables) - first, count), np.uint64)
+    end = 0
     for segment in tables.segments:
-        for table in range(count):
-            keys[segment.rows[table], table] = segment.keys[table]
+        start, end = end, end + len(segment)
+        for table in range(count if end > first else 0):
+            rows, held = segment.rows[table], segment.keys[table]
+            if start < first:
+                newer = rows >= first
+                rows, held = rows[newer], held[newer]
+            keys[rows - first, table] = held
     return keys
 
 
