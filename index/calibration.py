@@ -24,8 +24,7 @@ QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 """Limit searched with, limits judged, queries."""
 LEAST_BEAM: Final = 10
-FEW_TABLES: Final = 4
-MANY_TABLES: Final = 8
+_FEW_TABLES: Final = 4
 _WIDE_BEAM: Final = 24
 _LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 _GROWTH: Final = 1.3
@@ -78,6 +77,11 @@ class Curve:
         return float(recall), float(np.interp(effort, self.efforts, self.candidates))
 
 
+def most_lists(beam: int) -> int:
+    """Return how many lists a walk may read that ends by itself."""
+    return 4 * beam + 64
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a walk shall do.
@@ -98,16 +102,15 @@ class Effort:
     recall: float
     candidates: float
 
-    @property
-    def tables(self) -> int:
-        """Through how many tables the walk enters: few when it is to be short."""
-        return FEW_TABLES if self.beam < _WIDE_BEAM else MANY_TABLES
+    def tables(self, most: int) -> int:
+        """Return through how many tables the walk enters: half of ``most`` when it is short."""
+        return most if self.beam >= _WIDE_BEAM else min(most, max(_FEW_TABLES, most // 2))
 
     @classmethod
     def of(cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
         """Return the effort of a number; see the module."""
         beam = max(ceil(effort), limit, LEAST_BEAM)
-        return cls(beam, effort if effort <= beam - 1 else 4 * beam + 64, recall, candidates)
+        return cls(beam, effort if effort <= beam - 1 else most_lists(beam), recall, candidates)
 
 
 @dataclass(frozen=True, slots=True)

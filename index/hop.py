@@ -11,7 +11,7 @@ import numpy as np
 
 from index.arrays import Int64s, UInt64s
 from index.batches import VectorBatch
-from index.calibration import Calibration, Effort
+from index.calibration import Calibration, Effort, most_lists
 from index.coarse import NAMES
 from index.costs import scan_nanoseconds
 from index.hits import HOP, BatchHits, RowView
@@ -33,6 +33,11 @@ _SPARE_BYTES: Final = 10
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
+_ALL: Final = 100
+"""Per cent."""
+_MOST_EFFORTS: Final = 1024
+"""Efforts that are remembered."""
+_UNKNOWN: Final = Effort(0, 0, 0.0, 0.0)
 _MOST_LOST: Final = 0.5
 """Share of a query's norm that rounding may add or lose."""
 
@@ -65,28 +70,35 @@ class Hop:
 
         The best k of a share p of the rows are among the best k / p of all: as far as these the
         walk must go, but only for the share p of them there are hits. A filter may have to do with
-        where rows are, so the effort is never less than without one.
+        where rows are: a beam twice as wide makes up for that where p is a half or less.
         """
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
-        asked = params.limit, params.recall, ceil(params.limit / share)
-        if asked not in self._efforts:
-            self._efforts[asked] = self._effort(*asked)
-        return self._efforts[asked]
+        asked = params.limit, params.recall, ceil(100 * share)
+        found = self._efforts.get(asked, _UNKNOWN)
+        if found is _UNKNOWN:
+            if len(self._efforts) >= _MOST_EFFORTS:  # any recall may be asked for
+                self._efforts.clear()
+            found = self._efforts[asked] = self._effort(*asked)
+        return found
 
-    def _effort(self, limit: int, recall: float, among: int) -> Effort | None:
-        """Return the effort for the best ``limit`` that lie among the best ``among`` of all."""
+    def _effort(self, limit: int, recall: float, percent: int) -> Effort | None:
+        """Return the effort for the best ``limit`` of so many per cent of the rows."""
         least = self.calibration.effort(limit, recall)
-        if least is None or among == limit:
+        if least is None or percent == _ALL:
             return least
-        effort = self.calibration.effort(among, recall)
+        share = percent / _ALL
+        effort = self.calibration.effort(ceil(limit / share), recall)
         if effort is None:
             return None
+        caution = min(1.0, 2.0 * (1.0 - share))
+        beam = ceil((1.0 + caution) * max(least.beam, effort.beam * share))
+        lists = max(least.lists, effort.lists)
         return replace(
             effort,
-            beam=max(least.beam, ceil(effort.beam * limit / among)),
-            lists=max(least.lists, effort.lists),
-            candidates=max(least.candidates, effort.candidates),
+            beam=beam,
+            lists=lists + caution * max(0.0, most_lists(beam) - lists),
+            candidates=(1.0 + caution) * max(least.candidates, effort.candidates),
         )
 
     def scan_nanoseconds(self, view: RowView) -> float:
@@ -166,7 +178,7 @@ class HopSearch:
         rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
         rounds = lists.coarse.rounding.kind in (BYTES, SHORTS)
         codes, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
-        tables = min(effort.tables, lists.tables)
+        tables = effort.tables(lists.tables)
         keys = self.keys_of(queries, tables)
         longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0
         room = max(_LEAST_ROOM, 64 * beam)

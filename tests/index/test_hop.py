@@ -77,6 +77,23 @@ def test_a_filter_reaches_the_many_near_rows_it_does_not_let_pass(
         assert recall(index, made[20_000:], limit, permitted=passes).reaches(0.9)
 
 
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("which", ["one side", "a tenth", "small", "large"])
+def test_a_filter_may_have_to_do_with_where_rows_are(
+    which: str, limit: int, dense: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, rows, queries = dense
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    first, norms = rows[:, 0], np.abs(rows).sum(1)
+    passes = {
+        "one side": first > 0,
+        "a tenth": first > np.quantile(first, 0.9),
+        "small": norms < np.quantile(norms, 0.2),
+        "large": norms > np.quantile(norms, 0.9),
+    }[which]
+    assert recall(index, queries, limit, permitted=passes.astype(np.uint8)).reaches(0.9)
+
+
 @pytest.mark.parametrize("min_score", [0.2, 0.5, 0.8])
 def test_a_least_score_does_not_lower_the_recall(min_score: float, dense: Made) -> None:
     index, _, queries = dense
