@@ -18,7 +18,7 @@ from index.hits import BatchHits, RowView
 from index.hop import Hop, HopSearch
 from index.inverted import InvertedIndex
 from index.kernels.walk import NONE
-from index.neighbours import LEAST_ROWS, TABLES, WIDTH, Neighbours, begun, keys_by_row
+from index.neighbours import LEAST_ROWS, WIDTH, Neighbours, begun, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
 from index.saved import UNKNOWN, Saved
@@ -172,7 +172,7 @@ def restored(
     try:
         kind, step, origin = kept.notes["rounding"]
         rounding = Rounding(int(kind), float(step), int(origin))
-        used = min(int(kept.notes["tables"]), TABLES, tables.bands)
+        used = min(int(kept.notes["tables"]), tables.bands)
         calibration = Calibration.from_dict(kept.notes["calibration"])
         built = int(kept.notes["built"])
     except (KeyError, TypeError, ValueError):  # damaged

@@ -35,8 +35,13 @@ from index.tables import Tables
 
 WIDTH: Final = 32
 """R: entries of a list."""
-TABLES: Final = 8
-"""Tables through which walks enter, the first ones."""
+_TABLES: Final = 8
+_ROWS_OF_TABLES: Final = 150_000
+_ROWS_TO_DOUBLE: Final = 8
+"""Walks enter through the first so many tables, while there are no more rows than that; through
+twice as many up to this many times the rows. A key's neighbours are near rows less often the more
+rows there are: of 1,000,000 in 10,000 clusters no beam brought recall beyond 0.988 through 8
+tables, nor beyond 0.997 through 16."""
 BESIDE: Final = 2
 """Rows looked at on each side of a key's place."""
 LEAST_ROWS: Final = 2048
@@ -148,7 +153,7 @@ class Neighbours:
         ----------
         chosen : (c,) int64
             Rows, in the order in which they are linked.
-        keys : (c, TABLES) uint64
+        keys : (c, tables) uint64
             Their keys.
         tables : Tables
         lists : Lists
@@ -247,10 +252,19 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
     return keys
 
 
+def entered(rows: int, bands: int) -> int:
+    """Return through how many of ``bands`` tables walks over so many rows enter."""
+    tables = _TABLES
+    while rows > _ROWS_OF_TABLES and tables < bands:
+        rows //= _ROWS_TO_DOUBLE
+        tables *= 2
+    return min(tables, bands)
+
+
 def begun(rows: VectorBatch, alive: UInt8s, tables: Tables, workers: Workers) -> Neighbours:
     """Return empty lists of all rows, rounded as far as near rows stay apart."""
     if rows.form == "sparse":
         rounding = Rounding(SPARSE)
     else:
         rounding = choose_rounding(*near_groups(rows, alive, workers))
-    return Neighbours(rounding, rows, min(TABLES, tables.bands), workers)
+    return Neighbours(rounding, rows, entered(len(rows), tables.bands), workers)

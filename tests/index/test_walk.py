@@ -99,7 +99,7 @@ class Graph:
     ) -> reference.Walked:
         scores = [self.score(query, row) for row in range(ROWS)]
         return reference.best_first(
-            self.entries(query, effort.tables), self.links, scores.__getitem__,
+            self.entries(query, effort.tables(self.lists.tables)), self.links, scores.__getitem__,
             beam=effort.beam + 1, most=int(effort.lists), permitted=permitted,
         )  # fmt: skip
 
