@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.datasets import DataSet, made
-from benchmarks.report import Table, arguments
+from benchmarks.report import Table, arguments, markdown
 from index import calibration
 from index.backends import GcwsBackend, make_backend
 from index.hits import BatchHits, LiveSample, RowView
@@ -45,8 +45,8 @@ COSTS: Final = (
     *(f"recall at {target}" for target in TARGETS), "candidates at 0.9",
 )  # fmt: skip
 MEMORY: Final = (
-    "items", "vectors", "coarse copy", "lists", "tables", "all, bytes an item",
-    "resident, GiB", "peak, GiB",
+    "items", "vectors and norms", "coarse copy", "lists", "tables", "all",
+    "resident, GiB", "at most, GiB",
 )  # fmt: skip
 
 
@@ -218,20 +218,19 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = arguments("What a query costs as a collection grows.", data=False)
     parser.add_argument("--rows", nargs="+", type=int, default=SIZES, metavar="ITEMS")
     options = parser.parse_args(given)
-    costs, memory = Table("growth", COSTS), Table("growth-memory", MEMORY)
+    costs, memory = Table("growth", COSTS), Table("memory", MEMORY)
     for items in options.rows:
         with tempfile.TemporaryDirectory() as name:
             in_own_process(_save, Path(name), items)
             add_rows(costs, memory, in_own_process(measure, Path(name), items))
         print(costs.rows[-1], memory.rows[-1], flush=True)
     costs.notes.append(
-        f"Made, clustered, 128 dimensions, {QUERIES:,} held-out queries, top {LIMIT}; candidates "
-        "are means over the queries; vectors, their norms included, are read before building."
+        f"Made, clustered, 128 dimensions, {QUERIES:,} held-out queries, top {LIMIT}; processor "
+        "time of a query and its candidates are means over the queries. Bytes an item, and memory "
+        "of the process, the float32 rows included, at most while building and after it:"
     )
-    memory.notes.append("Bytes an item; peak while building, the resident float32 rows included.")
-    threads = f"{BUILDING_THREADS} threads build, 1 asks"
-    costs.publish(options, threads=threads)
-    memory.publish(options, threads=threads)
+    costs.notes.append(markdown(memory.columns, memory.rows))
+    costs.publish(options, threads=f"{BUILDING_THREADS} threads build, 1 asks")
 
 
 if __name__ == "__main__":
