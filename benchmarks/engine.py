@@ -1,7 +1,6 @@
 """An index in memory, without store or service: what the benchmarks of the library search."""
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
@@ -10,9 +9,9 @@ import numpy as np
 
 from benchmarks.datasets import Vectors
 from index.backends import make_backend
-from index.backends.protocol import Backend, RowHits, RowView
+from index.backends.protocol import Backend, RowView
 from index.batches import VectorBatch
-from index.hits import LiveSample
+from index.hits import BatchHits, LiveSample
 from index.params import BackendParams, CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.vectors import VectorSpace
@@ -48,7 +47,7 @@ class Engine:
         """Return vectors as this index's queries."""
         return prepare(self.space, vectors)
 
-    def search(self, queries: VectorBatch, params: SearchParams) -> Sequence[RowHits]:
+    def search(self, queries: VectorBatch, params: SearchParams) -> BatchHits:
         """Return the hits of each query."""
         return self.backend.search(self.state, self.view, queries, params)
 
