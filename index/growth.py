@@ -71,22 +71,32 @@ def made(
         return None
     view = RowView(rows, alive, len(order))
     walks = HopSearch(neighbours, lists, tables, keys_of, workers)
-    calibration = _calibrated(walks, view, held_out, inverted, workers)
+    try:
+        calibration = _calibrated(walks, view, held_out, inverted, workers, stop)
+    except _Stopped:
+        return None
     neighbours.link(held_out, keys[held_out], tables, lists, alive, linked=len(linked), stop=stop)
     if stop.is_set():  # some rows may have been left out
         return None
     return Hop(neighbours, lists, calibration, len(rows))
 
 
+class _Stopped(Exception):
+    """The way out of a calibration that is no longer wanted."""
+
+
 def _calibrated(
-    walks: HopSearch, view: RowView, held_out: Int64s, inverted: InvertedIndex, workers: Workers
-) -> Calibration:
+    walks: HopSearch, view: RowView, held_out: Int64s, inverted: InvertedIndex, workers: Workers,
+    stop: threading.Event,
+) -> Calibration:  # fmt: skip
     """Measure walks by rows that are not linked yet."""
     others = view.permitted.copy()
     others[held_out] = 0
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
 
     def search(queries: VectorBatch, limit: int, effort: Effort) -> BatchHits:
+        if stop.is_set():
+            raise _Stopped
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
         return walks.search(view, queries, params, none, effort, hidden=held_out)[0]

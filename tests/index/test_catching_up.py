@@ -12,6 +12,7 @@ from index.arrays import UInt8s
 from index.backends.gcws import GcwsState
 from index.batches import VectorBatch
 from index.collection import Collection
+from index.hop import HopSearch
 from index.neighbours import keys_by_row
 from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
@@ -114,3 +115,21 @@ def test_keys_of_later_rows_are_those_at_the_end_of_all(first: int) -> None:
         tables = tables.extend(codes[start:end], start, workers)
     assert len(tables.segments) > 1
     assert np.array_equal(keys_by_row(tables, 3, first), codes[first:, :3])
+
+
+def test_what_is_to_stop_while_it_is_measured_measures_no_further(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, searches = threading.Event(), 0
+    search = HopSearch.search
+
+    def once(*given: Any, **named: Any) -> Any:  # noqa: ANN401 (passed on)
+        nonlocal searches
+        searches += 1
+        stop.set()
+        return search(*given, **named)
+
+    monkeypatch.setattr(HopSearch, "search", once)
+    assert collection.improve(lambda work: work(), stop) is None
+    assert searches == 1
+    assert collection.view.state.hop is None
