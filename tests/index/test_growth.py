@@ -187,7 +187,7 @@ def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
     rows, _ = clustered(rng, 800, 0)
     index = SmallIndex(CollectionConfig(dim=24)).add(rows)
     outcomes = []
-    for times in range(40):
+    for times in range(0, 120, 3):
         made = index.backend.improved(
             index.state, index.rows.view(), np.ones(800, np.uint8), StopAfter(times)
         )
