@@ -33,11 +33,6 @@ class DataSet:
     name: str
     vectors: Vectors
 
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the vectors are compressed rows."""
-        return bool(sparse.issparse(self.vectors))
-
     def hold_out(self, count: int, *, seed: int = 0) -> tuple[Vectors, Vectors]:
         """Return (stored, queries): ``count`` rows drawn at random are queries and not stored."""
         order = np.random.default_rng(seed).permutation(self.vectors.shape[0])

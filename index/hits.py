@@ -37,15 +37,16 @@ class Explanation:
     method : str
         "scan", "probe" or "hop".
     bands, depth : int
-        Tables probed, and the least depth reached (0 where no table was probed).
+        Tables probed, or entered by a walk, and the least depth reached (0 where no table was
+        probed).
     candidates : int
-        Live, permitted rows found in tables, or scanned.
+        Live, permitted rows found in tables, or scanned; of a walk all rows met.
     scored : int
         Rows whose exact similarity was computed.
     beam : int
         Width of the beam of a walk over neighbour lists, 0 without one.
     expected_recall : float
-        The promise this answer was stopped at; 1 for a scan.
+        The promise a probe stopped at, the recall measured of such walks; 1 for a scan.
     """
 
     method: str

@@ -220,18 +220,26 @@ class HitAnswer(Answer):
 class ExplainAnswer(Answer):
     """What a query cost and what it can promise."""
 
-    method: str = Field(description="`probe` of hash tables, or `scan` of all permitted rows.")
-    bands: int = Field(description="Tables probed; 0 for a scan.")
-    depth: int = Field(
-        description="Least depth reached: samples of the shortest prefix probed; 0 for a scan.",
+    method: str = Field(
+        description="`hop`: a walk over neighbour lists; `probe` of hash tables; or `scan` of all "
+        "permitted rows.",
     )
-    candidates: int = Field(description="Live, permitted rows found in tables, or scanned.")
+    bands: int = Field(description="Tables probed, or entered by a walk; 0 for a scan.")
+    depth: int = Field(
+        description="Least depth reached: samples of the shortest prefix probed; 0 for a walk or a "
+        "scan.",
+    )
+    candidates: int = Field(
+        description="Live, permitted rows found in tables, or scanned; of a walk all rows met.",
+    )
     scored: int = Field(description="Rows whose exact similarity was computed.")
     beam: int = Field(
-        description="Width of the beam of a walk over neighbour lists; 0 without one, as `gcws` "
-        "and `exact` are.",
+        description="Width of the beam of a walk over neighbour lists; 0 without one.",
     )
-    expected_recall: float = Field(description="The promise the search stopped at; 1 for a scan.")
+    expected_recall: float = Field(
+        description="The promise a probe stopped at, the recall measured of such walks; 1 for a "
+        "scan.",
+    )
     seconds: float = Field(
         description="How long the search took; in a batch, the mean of one query.",
     )

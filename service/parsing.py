@@ -12,7 +12,6 @@ import numpy as np
 import orjson
 
 import index as ix
-from service import bodies
 from service.schemas import (
     BatchBody,
     BatchParams,
@@ -298,16 +297,6 @@ def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
         where=where, filter_text=text, backend=body.backend, rerank=body.rerank,
         with_payload=body.with_payload, with_vector=body.with_vector, explain=body.explain,
     )  # fmt: skip
-
-
-def parse_query(body: bytes, space: ix.VectorSpace, limits: Limits) -> Query:
-    """Return the query in a body: one compiled pass over the bytes, then the vector's array.
-
-    Raises
-    ------
-    MalformedBody, InvalidRequest, InvalidVector, InvalidParameter, InvalidFilter
-    """
-    return query(bodies.parse(QueryBody, body), space, limits)
 
 
 def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[Query]:

@@ -1,6 +1,6 @@
 """Bodies of requests, with examples that the tests send and check."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -106,9 +106,6 @@ class ExactBackendBody(Body):
 
     kind: Literal["exact"] = Field(description="The backend, and its name.")
     params: ExactParamsBody = Field(default_factory=ExactParamsBody, description="None.")
-
-
-BACKEND_KINDS: Final = ("gcws", "exact")
 
 
 def _backend_kind(value: object) -> object:
