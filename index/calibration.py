@@ -18,7 +18,7 @@ import numpy as np
 
 from index.arrays import Float64s
 from index.batches import VectorBatch
-from index.hits import BatchHits
+from index.hits import CANDIDATES, BatchHits
 
 QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
@@ -26,15 +26,27 @@ _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 LEAST_BEAM: Final = 10
 _FEW_TABLES: Final = 4
 _WIDE_BEAM: Final = 24
+"""Walks with a narrower beam enter through half of the tables, `_FEW_TABLES` at least."""
+_LISTS_A_PLACE: Final = 4
+_MORE_LISTS: Final = 64
+"""No walk reads more lists than so many for each place of its beam, and so many more."""
+_MOST_BEYOND: Final = 10
+"""Limits up to this many times the greatest one measured are foreseen in proportion."""
+
 _LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+_EIGHTHS: Final = (2, 3, 4, 6)
 _GROWTH: Final = 1.3
 _FASTER: Final = 1.5
 _FASTER_FROM: Final = 4
-_ENOUGH: Final = 0.9965
 _MOST_EFFORT: Final = 600
+"""Efforts measured: the least ones, some eighths of the limit, then the limit and each time so much
+more than the one before, from this many times the limit on faster; up to the most."""
+_ENOUGH: Final = 0.9965
+"""Nothing is measured beyond this recall."""
 _MOST_SHARE: Final = 0.25
 """Of the rows: a walk that scores more is not worth measuring."""
 _ROUNDING: Final = 1e-9
+"""Scores so near to each other tie."""
 _CAUTION: Final = 5
 """The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
 vary."""
@@ -79,7 +91,7 @@ class Curve:
 
 def most_lists(beam: int) -> int:
     """Return how many lists a walk may read that ends by itself."""
-    return 4 * beam + 64
+    return _LISTS_A_PLACE * beam + _MORE_LISTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +151,7 @@ class Calibration:
         aim = recall + (1.0 - recall) / _CAUTION
         known = [(curve, curve.effort(aim)) for curve in self.curves]
         reached = [(curve, effort) for curve, effort in known if effort is not None]
-        if not reached or limit > 10 * self.curves[-1].limit:
+        if not reached or limit > _MOST_BEYOND * self.curves[-1].limit:
             return None
         after = next((i for i, (curve, _) in enumerate(reached) if curve.limit >= limit), None)
         if after is None:
@@ -153,7 +165,7 @@ class Calibration:
             (low, lesser), (curve, greater) = reached[after - 1], reached[after]
             share = log(limit / low.limit) / log(curve.limit / low.limit)
             number = lesser ** (1 - share) * greater**share
-        expected, candidates = curve.at(number if curve.limit == limit else reached_at(curve, aim))
+        expected, candidates = curve.at(number if curve.limit == limit else _reached_at(curve, aim))
         scale = limit / curve.limit if limit > curve.limit else 1.0
         return Effort.of(number, limit, expected, candidates * scale)
 
@@ -184,7 +196,7 @@ class Calibration:
         return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]))
 
 
-def reached_at(curve: Curve, aim: float) -> float:
+def _reached_at(curve: Curve, aim: float) -> float:
     """Return the effort of a curve that is known to reach a recall."""
     effort = curve.effort(aim)
     return float(curve.efforts[-1]) if effort is None else effort
@@ -257,7 +269,7 @@ def _curves(
             recall = float(np.minimum(good, wanted).mean() / wanted)
             recalls[limit].append(max([recall, *recalls[limit][-1:]]))
         efforts.append(effort)
-        candidates.append(float(found.work[:, 3].mean()))
+        candidates.append(float(found.work[:, CANDIDATES].mean()))
         enough = recalls[searched][-1] >= _ENOUGH
         if enough or candidates[-1] > _MOST_SHARE * rows:
             break
@@ -267,9 +279,10 @@ def _curves(
 
 
 def _ladder(limit: int) -> list[int]:
+    """Return the efforts to be measured with a limit, rising."""
     efforts = [effort for effort in _LEAST_EFFORTS if effort < limit]
     if limit > _LEAST_EFFORTS[-1] + 1:
-        efforts += [limit * share // 8 for share in (2, 3, 4, 6)]
+        efforts += [limit * share // 8 for share in _EIGHTHS]
     effort = float(limit)
     while effort <= _MOST_EFFORT:
         efforts.append(ceil(effort))

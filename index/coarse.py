@@ -65,13 +65,13 @@ class Rounding:
         """
         if self.kind == FLOATS:
             return np.ascontiguousarray(dense).view(np.uint8), norms
-        codes = np.empty((len(dense), self.stride(dense.shape[1])), np.uint8)
+        copies = np.empty((len(dense), self.stride(dense.shape[1])), np.uint8)
         rounded = np.empty(len(dense), np.float32)
         if self.kind == BYTES:
-            round_to_bytes(dense, self.step, self.origin, codes, rounded)
+            round_to_bytes(dense, self.step, self.origin, copies, rounded)
         elif self.kind == SHORTS:
-            round_to_shorts(dense, self.step, codes.view(np.int16), rounded)
-        return codes, norms if self.kind == SPARSE else rounded
+            round_to_shorts(dense, self.step, copies.view(np.int16), rounded)
+        return copies, norms if self.kind == SPARSE else rounded
 
 
 def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
@@ -135,39 +135,41 @@ class CoarseRows:
 
     def __init__(self, rounding: Rounding, width: int) -> None:
         self.rounding = rounding
-        self._copies = rounding.kind in (BYTES, SHORTS)
-        stride = rounding.stride(width) if self._copies else 0
-        self._codes = np.empty((0, stride), np.uint8)
+        self._is_copied = rounding.kind in (BYTES, SHORTS)
+        stride = rounding.stride(width) if self._is_copied else 0
+        self._copies = np.empty((0, stride), np.uint8)
         self._norms = np.empty(0, np.float32)
         self._count = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return self._codes.nbytes + self._norms.nbytes
+        return self._copies.nbytes + self._norms.nbytes
 
     def cover(self, rows: VectorBatch) -> CoarseView:
         """Take in the rows that are new, and return all of them."""
         n = len(rows)
-        if self._copies and n > self._count:
-            codes, norms = self.rounding.round(rows.dense[self._count :], rows.norms[self._count :])
-            self._codes = with_room(self._codes, self._count, n)
+        if self._is_copied and n > self._count:
+            copies, norms = self.rounding.round(
+                rows.dense[self._count :], rows.norms[self._count :]
+            )
+            self._copies = with_room(self._copies, self._count, n)
             self._norms = with_room(self._norms, self._count, n)
-            self._codes[self._count : n] = codes
+            self._copies[self._count : n] = copies
             self._norms[self._count : n] = norms
             self._count = n
-        if self._copies:
-            return CoarseView.of(self.rounding, rows, self._codes[:n], self._norms[:n])
-        codes = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
-        return CoarseView.of(self.rounding, rows, codes, rows.norms)
+        if self._is_copied:
+            return CoarseView.of(self.rounding, rows, self._copies[:n], self._norms[:n])
+        copies = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
+        return CoarseView.of(self.rounding, rows, copies, rows.norms)
 
     def take(self, kept: Int64s) -> CoarseRows:
         """Return the copies of some rows, in that order."""
         taken = CoarseRows(self.rounding, 0)
-        taken._copies = self._copies
-        taken._codes = self._codes[kept] if self._copies else self._codes
-        taken._norms = self._norms[kept] if self._copies else self._norms
-        taken._count = len(kept) if self._copies else 0
+        taken._is_copied = self._is_copied
+        taken._copies = self._copies[kept] if self._is_copied else self._copies
+        taken._norms = self._norms[kept] if self._is_copied else self._norms
+        taken._count = len(kept) if self._is_copied else 0
         return taken
 
 
@@ -179,7 +181,7 @@ class CoarseView:
     ----------
     rounding : Rounding
     rows : VectorBatch
-    codes : (n, stride) uint8
+    copies : (n, stride) uint8
     norms : (n,) float32
     addresses : (7,) int64
         See `kernels.coarse.rows_at`; valid for as long as this object lives.
@@ -187,16 +189,16 @@ class CoarseView:
 
     rounding: Rounding
     rows: VectorBatch
-    codes: UInt8s
+    copies: UInt8s
     norms: Float32s
     addresses: Int64s
 
     @classmethod
     def of(
-        cls, rounding: Rounding, rows: VectorBatch, codes: UInt8s, norms: Float32s
+        cls, rounding: Rounding, rows: VectorBatch, copies: UInt8s, norms: Float32s
     ) -> CoarseView:
         """Return a view of arrays."""
         parts = (norms, rows.indptr, rows.slots, rows.values)
-        addresses = [rounding.kind, codes.ctypes.data, codes.shape[1]]
+        addresses = [rounding.kind, copies.ctypes.data, copies.shape[1]]
         addresses += [part.ctypes.data for part in parts]
-        return cls(rounding, rows, codes, norms, np.array(addresses, np.int64))
+        return cls(rounding, rows, copies, norms, np.array(addresses, np.int64))

@@ -17,7 +17,7 @@ from index.costs import scan_nanoseconds
 from index.hits import HOP, BatchHits, RowView
 from index.kernels import hop as kernel
 from index.kernels.coarse import BYTES, SHORTS
-from index.neighbours import BESIDE, Lists, Neighbours
+from index.neighbours import BESIDE, SEEN_A_PLACE, Lists, Neighbours
 from index.parallel import Workers
 from index.params import SearchParams
 from index.tables import Tables
@@ -27,21 +27,25 @@ _BYTE: Final = 0.06
 _ENTRY: Final = 2.0
 """Nanoseconds that scoring a row of a list takes: in all, a byte of it, a non-zero of it."""
 _START: Final = 4000.0
+"""Nanoseconds that a walk takes before its first row."""
 _SPARE: Final = 4
 _SPARE_BYTES: Final = 10
 """Rows scored exactly beyond the limit, at least; of rows rounded to bytes half the limit, too."""
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
+"""Rows that any walk may see."""
 _ALL: Final = 100
 """Per cent."""
 _MOST_EFFORTS: Final = 1024
 """Efforts that are remembered."""
 _UNKNOWN: Final = Effort(0, 0, 0.0, 0.0)
+"""Stands for efforts that are not remembered; None is remembered, too."""
 _MOST_LOST: Final = 0.5
 """Share of a query's norm that rounding may add or lose."""
 
-_NONE: Final = np.empty(0, np.int64)
+_NOBODY: Final = np.empty(0, np.int64)
+"""No rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Hop:
         """
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
-        asked = params.limit, params.recall, ceil(100 * share)
+        asked = params.limit, params.recall, ceil(_ALL * share)
         found = self._efforts.get(asked, _UNKNOWN)
         if found is _UNKNOWN:
             if len(self._efforts) >= _MOST_EFFORTS:  # any recall may be asked for
@@ -146,14 +150,14 @@ class HopSearch:
         vectors = view.vectors
         row: float
         if vectors.form == "dense":
-            row = _ROW + _BYTE * self.lists.coarse.codes.shape[1]
+            row = _ROW + _BYTE * self.lists.coarse.copies.shape[1]
         else:
             row = _ROW + _ENTRY * len(vectors.values) / max(1, len(vectors))
         return _START + effort.candidates * row
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
-        effort: Effort, *, hidden: Int64s = _NONE,
+        effort: Effort, *, hidden: Int64s = _NOBODY,
     ) -> tuple[BatchHits, Int64s]:  # fmt: skip
         """Return hits, and the numbers of the queries that they answer.
 
@@ -177,11 +181,11 @@ class HopSearch:
         rounded = lists.coarse.rounding.kind == BYTES
         rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
         rounds = lists.coarse.rounding.kind in (BYTES, SHORTS)
-        codes, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
+        copies, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
         tables = effort.tables(lists.tables)
         keys = self.keys_of(queries, tables)
         longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0
-        room = max(_LEAST_ROOM, 64 * beam)
+        room = max(_LEAST_ROOM, SEEN_A_PLACE * beam)
         if filtered:
             room *= _MOST_FILTERED
         sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam) + len(hidden), longest)
@@ -196,7 +200,7 @@ class HopSearch:
             with self.neighbours.spaces.taken(sizes) as space:
                 kernel.hop(
                     lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
-                    codes[part], norms[part], some.dense, some.indptr, some.slots, some.values,
+                    copies[part], norms[part], some.dense, some.indptr, some.slots, some.values,
                     keys[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
                     view.permitted, filtered, skip[part], hidden, beam, float(effort.lists),
                     rescored, float(params.min_score), scores[part], rows[part], found[part],

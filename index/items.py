@@ -244,7 +244,14 @@ class QueryResults(Sequence[QueryResult]):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Vectors transformed, and what their index is made of; needs no lock to make."""
+    """Vectors transformed, and what their index is made of; needs no lock to make.
+
+    Attributes
+    ----------
+    vectors : VectorBatch
+    codes : (n, code_width) uint64
+        What the backend's `encode` returned.
+    """
 
     vectors: VectorBatch
     codes: UInt64s

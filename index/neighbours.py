@@ -44,6 +44,8 @@ rows there are: of 1,000,000 in 10,000 clusters no beam brought recall beyond 0.
 tables, nor beyond 0.997 through 16."""
 BESIDE: Final = 2
 """Rows looked at on each side of a key's place."""
+SEEN_A_PLACE: Final = 64
+"""Rows that a walk has room to see, for each place of its beam."""
 LEAST_ROWS: Final = 2048
 """Smaller collections have no lists: scanning them is as fast."""
 
@@ -52,13 +54,17 @@ _OWN: Final = 24
 _AFTER_OVERFLOW: Final = 26
 """Neighbours left when a list overflows: pruning is dear, and shall not follow each that joins."""
 _BEAM: Final = 64
+"""Width of the beam of a row's search for its own list."""
 _DIVERSITY: Final = np.float32(1.2)
+"""See `kernels.linking.prune`."""
 _ROUND_SHARE: Final = 25
 """A round links at most 1/_ROUND_SHARE of the rows linked before it."""
 _LEAST_ROUND: Final = 64
 _MOST_ROUND: Final = 8192
+"""Rows of a round at least and at most, whatever the share."""
 _SAMPLED: Final = 64
 _NEAR: Final = 64
+"""Roundings are judged by so many rows, and by so many rows near to each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,17 @@ class Neighbours:
         return Lists(self._links[:n], self._coarse.cover(rows), self._tables)
 
     def sizes(self, tables: Tables, beam: int, room: int, longest: int = 0) -> Sizes:
-        """Return what walks over these lists need."""
+        """Return what walks over these lists need.
+
+        Parameters
+        ----------
+        tables : Tables
+        beam : int
+        room : int
+            Rows that a walk may see once it has entered.
+        longest : int
+            Slots of the longest sparse query.
+        """
         keys = self._tables * len(tables.segments)
         entered = keys * 2 * BESIDE
         longest = max(longest, self._longest)
@@ -175,8 +191,9 @@ class Neighbours:
     def _link_round(
         self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s
     ) -> None:
+        """Let rows find their lists in those there are, then join the lists of those they chose."""
         own = np.empty((len(chosen), WIDTH), np.int32)
-        sizes = self.sizes(tables, _BEAM, 64 * _BEAM)
+        sizes = self.sizes(tables, _BEAM, SEEN_A_PLACE * _BEAM)
         keys = np.ascontiguousarray(keys)
 
         def choose(first: int, last: int) -> None:

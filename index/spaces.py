@@ -22,6 +22,9 @@ _ROWS_TO_GROW: Final = 4096
 _SHARE_TO_GROW: Final = 8
 """Spaces are made for so many rows more, and this part of them, lest each insert makes new ones."""
 
+_MOST_FREE: Final = 16
+"""Spaces that are kept for later; more are only taken at once by more threads than that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -30,9 +33,11 @@ class Sizes:
     Attributes
     ----------
     rows : int
+        Of the collection.
     room : int
         Rows that one walk can see.
     beam : int
+        Places for the best of them.
     longest : int
         Slots of the longest sparse vector, 0 for dense ones.
     keys : int
@@ -94,7 +99,7 @@ class Spaces:
     """Spaces that are not in use; any thread takes one and gives it back."""
 
     def __init__(self) -> None:
-        self._free: deque[_Space] = deque(maxlen=16)
+        self._free: deque[_Space] = deque(maxlen=_MOST_FREE)
 
     @contextmanager
     def taken(self, sizes: Sizes) -> Iterator[Int64s]:
