@@ -33,6 +33,7 @@ from index.hashing import Signatures
 from index.hits import Explanation
 from index.ids import MAX_ID_LENGTH
 from index.items import Hit, ItemBatch, QueryResult, QueryResults, Total
+from index.pages import Page, StoredItem
 from index.params import (
     BackendParams,
     CollectionConfig,
@@ -42,7 +43,7 @@ from index.params import (
     Transform,
 )
 from index.similarity import rbf, similarity
-from index.stored import Description, Page, StoredCollection, StoredItem
+from index.stored import Description, StoredCollection
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
 from index.warmup import compile_kernels, kernels_are_cached
 from index.writes import WriteResult

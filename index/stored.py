@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from index.errors import (
 from index.hashing import ALGORITHM_VERSION, Signatures
 from index.improver import Improver
 from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
+from index.pages import JsonVector, Page, StoredItem, key_of
 from index.params import CollectionConfig, Encoding, SearchParams
 from index.schema import FORMAT_VERSION
 from index.store import Chunk, Store
@@ -32,36 +33,6 @@ from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blob
 
 if TYPE_CHECKING:
     from index.filters import Filter
-
-JsonVector = list[float] | dict[str, list[Any]]
-
-_MAX_KEY: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class StoredItem:
-    """An item as sent.
-
-    Attributes
-    ----------
-    id : str
-    vector : list or dict or None
-        As the API shows it; None where it was not asked for.
-    payload : bytes or None
-        JSON text.
-    """
-
-    id: str
-    vector: JsonVector | None
-    payload: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some items in the order in which they were put, and where the next page starts."""
-
-    items: list[StoredItem]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +228,7 @@ class StoredCollection:
         """
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
-        after = _key_of(cursor)
+        after = key_of(cursor)
         if with_vector and not self.space.transform.is_identity:
             return self._page_from_store(after, limit)
         view = self._memory.view
@@ -411,13 +382,3 @@ class StoredCollection:
                 "sqlite": sqlite3.sqlite_version,
             },
         )  # fmt: skip
-
-
-def _key_of(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if cursor.isascii() and cursor.isdecimal() and int(cursor[:20]) <= _MAX_KEY:
-        return int(cursor[:20])
-    raise InvalidParameter(
-        expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)
-    )

@@ -15,13 +15,14 @@ from index.errors import (
 from index.filters import parse_filter
 from index.hashing import Signatures
 from index.items import ItemBatch
+from index.pages import StoredItem
 from index.params import (
     CollectionConfig,
     GcwsParams,
     SearchParams,
     Transform,
 )
-from index.stored import StoredCollection, StoredItem
+from index.stored import StoredCollection
 from index.vectors import SparseVector
 from index.writes import WriteResult
 from tests.stored_items import DIM, SQUARED, Make, batch, held, holding, ids_of, put, vector
