@@ -63,6 +63,28 @@ def test_the_python_of_the_readme_loads_what_it_says(
     assert [item["id"] for item in shown] == ["100", "101", "santos", "sidamo"]
 
 
+@pytest.mark.parametrize("package", ["index", "service"])
+def test_every_module_is_in_a_layout_table(package: str) -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    head = rf"^\| `{package}/` \| what lives here \|\n"
+    [table] = re.findall(head + r"((?:\|.*\n)+)", readme, re.MULTILINE)
+    folder = REPOSITORY / package
+    modules = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
+    folders = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    assert set(re.findall(r"`([a-z_]+(?:\.py|/))`", table)) == modules | folders
+
+
+def test_every_source_is_among_the_references() -> None:
+    texts = [path.read_text() for path in (REPOSITORY / "index").rglob("*.py")]
+    docstrings = "".join(
+        doc for text in texts for doc in re.findall(r'"""(.*?)"""', text, re.DOTALL)
+    )
+    named = set(re.findall(r"\[([A-Z]{3,})\]", docstrings))
+    references = (REPOSITORY / "README.md").read_text().partition("## References")[2]
+    assert named
+    assert named == set(re.findall(r"\[([A-Z]+)\]", references))
+
+
 def test_a_changed_answer_is_noticed() -> None:
     step = curl.Step("curl localhost:8000/x", ['{"a":1,"seconds":…}'])
     assert step.matches('{"a":1,"seconds":0.25}\n')
