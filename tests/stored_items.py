@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from index.catalog import Catalog
 from index.items import ItemBatch, QueryResult
 from index.params import Transform
@@ -57,3 +59,17 @@ def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[objec
         return held(catalog.get(stored.name))
     finally:
         catalog.close()
+
+
+def opened_catalog(directory: Path) -> Catalog:
+    catalog = Catalog.open(directory, threads=1)
+    catalog.load()
+    return catalog
+
+
+def fill(stored: StoredCollection, count: int, *, first: int = 0) -> None:
+    """Put items of three coordinates, numbered from ``first`` on."""
+    values = np.arange(first + 1, first + count + 1, dtype=np.float32)
+    raw = stored.space.from_dense(np.stack([values, values**0, -values], axis=1))
+    ids = [f"i{n}" for n in range(first, first + count)]
+    stored.put(ItemBatch(ids, raw, [b'{"n":%d}' % n for n in range(first, first + count)]))

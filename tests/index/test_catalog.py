@@ -1,16 +1,11 @@
-"""A directory of collections: made, found, dropped, restarted, killed, damaged, shared."""
+"""A directory of collections: made, found, dropped, restarted, killed, shared."""
 
-import os
-import shutil
-import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sqlite_utils import Database, Migrations
 
 from index.catalog import Catalog
 from index.directory import DataDirectory
@@ -18,44 +13,21 @@ from index.errors import (
     CollectionExists,
     CollectionLoading,
     CollectionNotFound,
-    DamagedFile,
     DiskFull,
-    IncompatibleFile,
     InvalidParameter,
 )
 from index.items import ItemBatch
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
-from index.schema import FORMAT_VERSION
 from index.store import Store
 from index.stored import StoredCollection
-from tests.stored_items import DIM, held, holding, put, vector
+from tests.stored_items import fill, opened_catalog
 
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
 REPOSITORY = Path(__file__).parents[2]
 
 
-def opened(directory: Path) -> Catalog:
-    catalog = Catalog.open(directory, threads=1)
-    catalog.load()
-    return catalog
-
-
-def fill(stored: StoredCollection, count: int, *, first: int = 0) -> None:
-    values = np.arange(first + 1, first + count + 1, dtype=np.float32)
-    raw = stored.space.from_dense(np.stack([values, values**0, -values], axis=1))
-    ids = [f"i{n}" for n in range(first, first + count)]
-    stored.put(ItemBatch(ids, raw, [b'{"n":%d}' % n for n in range(first, first + count)]))
-
-
 def ids(stored: StoredCollection) -> list[str]:
     return [item.id for item in stored.page(limit=100_000).items]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    made = opened(tmp_path)
-    yield made
-    made.close()
 
 
 # Making, finding, dropping
@@ -85,7 +57,7 @@ def test_permitted_names(catalog: Catalog, tmp_path: Path, name: str) -> None:
     catalog.create(name, EXACT)
     assert (tmp_path / f"{name}.sqlite").exists()
     catalog.close()
-    again = opened(tmp_path)
+    again = opened_catalog(tmp_path)
     assert [line.name for line in again.list()] == [name]
     again.close()
 
@@ -142,7 +114,7 @@ def test_a_kill_while_a_collection_is_made_does_not_break_the_start(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every step is run up to its end, and then nothing more, not even the cleaning up."""
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     owner: Any = {"create": Store, "publish": DataDirectory, "rename": Path}.get(step)
     owner, name = (owner, step) if owner else (DataDirectory, "_sync")
     original = getattr(owner, name)
@@ -157,7 +129,7 @@ def test_a_kill_while_a_collection_is_made_does_not_break_the_start(
         with pytest.raises(KeyboardInterrupt):
             catalog.create("things", EXACT)
     catalog.close()
-    again = opened(tmp_path)
+    again = opened_catalog(tmp_path)
     assert again.failures == {}
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
     assert len(again.create("things", EXACT)[0]) == 0
@@ -168,7 +140,7 @@ def test_a_kill_while_a_collection_is_made_does_not_break_the_start(
 def test_a_kill_while_a_collection_is_dropped_leaves_all_or_nothing(
     tmp_path: Path, kill_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     fill(catalog.create("things", EXACT)[0], 10)
     steps = 0
 
@@ -188,7 +160,7 @@ def test_a_kill_while_a_collection_is_dropped_leaves_all_or_nothing(
         with pytest.raises(KeyboardInterrupt):
             catalog.drop("things")
     catalog.close()
-    again = opened(tmp_path)
+    again = opened_catalog(tmp_path)
     assert again.failures == {}
     if kill_after == 0:
         assert len(again.get("things")) == 10
@@ -212,7 +184,7 @@ def test_a_restart_gives_the_same_answers(
     config = CollectionConfig(
         dim=12, transform=Transform(power=power), backend=GcwsParams(bands=8, encoding=encoding)
     )
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     stored = catalog.create("things", config)[0]
     rows = rng.standard_normal((900, 12)).astype(np.float32)
     for start in range(0, 900, 100):
@@ -234,13 +206,13 @@ def test_a_restart_gives_the_same_answers(
     before = answers(stored)
     for _ in range(2):
         catalog.close()
-        catalog = opened(tmp_path)
+        catalog = opened_catalog(tmp_path)
         assert answers(catalog.get("things")) == before
     catalog.close()
 
 
 def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     fill(catalog.create("a", EXACT)[0], 5)
     catalog.create("b", EXACT)
     fill(catalog.create("c", EXACT)[0], 7)
@@ -261,7 +233,7 @@ def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_other_collections_can_be_made_and_used_while_some_load(tmp_path: Path) -> None:
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     fill(catalog.create("a", EXACT)[0], 5)
     catalog.close()
     again = Catalog.open(tmp_path, threads=1)
@@ -276,7 +248,7 @@ def test_other_collections_can_be_made_and_used_while_some_load(tmp_path: Path) 
 
 
 def test_a_load_ends_early_when_the_catalog_is_closed(tmp_path: Path) -> None:
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     for name in ("a", "b"):
         fill(catalog.create(name, EXACT)[0], 5)
     catalog.close()
@@ -300,178 +272,4 @@ def test_a_load_ends_early_when_the_catalog_is_closed(tmp_path: Path) -> None:
     closer.join()
     loader.join()
     assert told == ["a"]
-    opened(tmp_path).close()  # the directory is free
-
-
-# Damage
-
-
-def damage(path: Path, how: str) -> None:
-    match how:
-        case "empty":
-            path.write_bytes(b"")
-        case "text":
-            path.write_text("these are no items\n" * 1000)
-        case "cut":
-            os.truncate(path, path.stat().st_size // 2)
-        case "head":
-            with path.open("r+b") as file:
-                file.write(b"\xff" * 200)
-        case "vector":
-            _execute(path, "UPDATE items SET vector = x'00' WHERE key = 7")
-        case "zeros":
-            _execute(path, "UPDATE items SET vector = zeroblob(length(vector)) WHERE key = 7")
-        case "codes":
-            _execute(path, "UPDATE items SET codes = x'00' WHERE key = 7")
-        case "config":
-            _execute(path, "UPDATE meta SET value = '{\"dim\": 0}' WHERE name = 'config'")
-
-
-def _execute(path: Path, sql: str) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(sql)
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    "how", ["empty", "text", "cut", "head", "vector", "zeros", "codes", "config"]
-)
-def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -> None:
-    catalog = opened(tmp_path)
-    for name in ("a", "b", "c"):
-        fill(catalog.create(name, CollectionConfig(dim=3, backend=GcwsParams(bands=2)))[0], 3000)
-    catalog.close()
-    damage(tmp_path / "b.sqlite", how)
-
-    again = opened(tmp_path)
-    assert [line.name for line in again.list()] == ["a", "c"]
-    assert list(again.failures) == ["b"]
-    for call in (lambda: again.get("b"), lambda: again.create("b", EXACT)):
-        with pytest.raises(DamagedFile) as caught:
-            call()
-        assert caught.value.name == "b"
-        assert "'b'" in str(caught.value)
-    again.drop("b")
-    assert again.failures == {}
-    assert again.create("b", EXACT)[1]
-    again.close()
-
-
-def test_hashes_of_another_version_are_refused(tmp_path: Path) -> None:
-    catalog = opened(tmp_path)
-    catalog.create("a", EXACT)
-    catalog.close()
-    _execute(tmp_path / "a.sqlite", "UPDATE meta SET value = '0' WHERE name = 'algorithm_version'")
-    again = opened(tmp_path)
-    with pytest.raises(IncompatibleFile, match="hashes of version 0"):
-        again.get("a")
-    again.close()
-
-
-def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalog = opened(tmp_path)
-    for name in ("a", "b", "c"):
-        fill(catalog.create(name, EXACT)[0], 5)
-    catalog.close()
-    load = StoredCollection.load
-
-    def fail(stored: StoredCollection, progress: Any) -> None:  # noqa: ANN401
-        if stored.name == "b":
-            raise MemoryError
-        load(stored, progress)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(StoredCollection, "load", fail)
-        again = opened(tmp_path)
-    assert [line.name for line in again.list()] == ["a", "c"]
-    with pytest.raises(DamagedFile, match="MemoryError"):
-        again.get("b")
-    again.close()
-    later = opened(tmp_path)
-    assert len(later.get("b")) == 5
-    later.close()
-
-
-def test_a_folder_in_the_place_of_a_file_is_told_of_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "a.sqlite").mkdir()
-    (tmp_path / "a.sqlite" / "notes.txt").touch()
-    for _ in range(2):
-        catalog = opened(tmp_path)
-        for call in (catalog.get, catalog.drop):
-            with pytest.raises(DamagedFile):
-                call("a")
-        assert list(catalog.failures) == ["a"]
-        assert (tmp_path / "a.sqlite" / "notes.txt").exists()
-        catalog.close()
-
-
-def test_a_file_that_cannot_be_removed_is_told_of(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalog.create("things", EXACT)
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", refuse)
-        with pytest.raises(DamagedFile, match="Permission denied"):
-            catalog.drop("things")
-    assert (tmp_path / "things.sqlite").exists()
-    catalog.drop("things")
-    assert catalog.list() == []
-
-
-# Files of an earlier format
-
-
-@pytest.fixture
-def format_1(tmp_path: Path) -> Path:
-    """Return a file as it was written before there were links: gcws, 12 items put, 2 deleted."""
-    file = tmp_path / "things.sqlite"
-    shutil.copy(Path(__file__).parents[1] / "data" / "format_1.sqlite", file)
-    return file
-
-
-def test_a_file_of_format_1_is_brought_up_to_date(tmp_path: Path, format_1: Path) -> None:
-    values: dict[str, float] = {f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}
-    values["i0"] = 20
-    for turn in range(3):
-        catalog = opened(tmp_path)
-        stored = catalog.get("things")
-        assert stored.config == CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
-        assert stored.describe().versions["format"] == str(FORMAT_VERSION)
-        assert held(stored) == holding(values)
-        query = stored.space.from_items([vector(20.0)])
-        [result] = stored.search(query, SearchParams(limit=1, recall=0.9))
-        assert [(hit.id, hit.score) for hit in result.hits] == [("i0", 1.0)]
-        put(stored, {f"new{turn}": 50.0})
-        values[f"new{turn}"] = 50.0
-        catalog.close()
-
-
-def test_a_migration_broken_off_is_made_at_the_next_start(
-    tmp_path: Path, format_1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Migrations, "_record_applied", killed)
-        with pytest.raises(KeyboardInterrupt):
-            Store(format_1, "things")
-    catalog = opened(tmp_path)
-    assert len(catalog.get("things")) == 10
-    catalog.close()
-
-
-def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path, format_1: Path) -> None:
-    _execute(format_1, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
-    catalog = opened(tmp_path)
-    with pytest.raises(IncompatibleFile, match="format 7"):
-        catalog.get("things")
-    catalog.close()
-    with Database(format_1) as database:
-        assert not database.table("links").exists()
+    opened_catalog(tmp_path).close()  # the directory is free
