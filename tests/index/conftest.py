@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from index import collection as collection_module
 from index.catalog import Catalog
 from index.params import BackendParams, CollectionConfig, ExactParams, Transform
 from index.stored import StoredCollection
+from tests.linked import make_linked
 from tests.stored_items import DIM, SQUARED, Make
 
 
@@ -35,3 +37,14 @@ def make(catalog: Catalog) -> Make:
 @pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
 def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
     return make(transform=request.param)
+
+
+@pytest.fixture
+def linking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give collections an index that keeps links."""
+    monkeypatch.setattr(collection_module, "make_backend", make_linked)
+
+
+@pytest.fixture
+def linked(linking: None, make: Make) -> StoredCollection:
+    return make()

@@ -1,59 +1,23 @@
 """What an index keeps: written between changes, found again, made anew where it is missing."""
 
 import logging
-import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from index import checkpoints as checkpoints_module
 from index import collection as collection_module
 from index.catalog import Catalog
-from index.errors import DiskFull
 from index.links import PART_KEYS
 from index.stored import StoredCollection
-from tests.linked import WIDTH, backend_of, lists_of, make_linked
-from tests.stored_items import Make, held, holding, put
+from tests.kept_links import FILE, copied, opened, some
+from tests.linked import WIDTH, backend_of, lists_of
+from tests.stored_items import held, holding, put
 
-FILE = "things.sqlite"
-
-
-@pytest.fixture(autouse=True)
-def _lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection_module, "make_backend", make_linked)
-
-
-@pytest.fixture
-def linked(make: Make) -> StoredCollection:
-    return make()
-
-
-def some(count: int, first: int = 0) -> dict[str, float]:
-    return {f"i{n}": n + 1.0 for n in range(first, first + count)}
-
-
-@contextmanager
-def opened(directory: Path) -> Iterator[StoredCollection]:
-    catalog = Catalog.open(directory, threads=1)
-    try:
-        catalog.load()
-        yield catalog.get("things")
-    finally:
-        catalog.close()
-
-
-def copied(directory: Path, to: Path) -> Path:
-    """Copy what another process would find after a kill."""
-    to.mkdir()
-    for name in (FILE, f"{FILE}-wal"):
-        if (directory / name).exists():
-            shutil.copy(directory / name, to / name)
-    return to
+pytestmark = pytest.mark.usefixtures("linking")
 
 
 def wait_for_checkpoint(stored: StoredCollection) -> None:
@@ -76,12 +40,6 @@ def written_parts(stored: StoredCollection) -> list[int]:
     stored._checkpoints.finish()
     stored._store.write_links = write  # type: ignore[method-assign]
     return numbers
-
-
-def change_file(directory: Path, sql: str, *parameters: object) -> None:
-    with sqlite3.connect(directory / FILE) as connection:
-        connection.execute(sql, parameters)
-    connection.close()
 
 
 # Closing and opening
@@ -369,144 +327,3 @@ def test_lists_are_written_while_many_threads_write(
         # A row lost its list if all it named were put anew or deleted: the first of a batch of 20
         # at most, and the first after each run of 60.
         assert len(lost) <= backend_of(again).linked <= 3 * 7 + 3 * 10
-
-
-# Failing
-
-
-@pytest.mark.parametrize(
-    ("damage", "missing"),
-    [
-        ("UPDATE links SET data = substr(data, 1, 100) WHERE part = 1", PART_KEYS),
-        ("UPDATE links SET data = x'' WHERE part = 2", 2),
-        ("DELETE FROM links WHERE part = 0", PART_KEYS - 1),
-        ("DELETE FROM links", 2 * PART_KEYS + 1),
-    ],
-)
-def test_what_is_damaged_or_missing_is_made_anew(
-    linked: StoredCollection,
-    catalog: Catalog,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    damage: str,
-    missing: int,
-) -> None:
-    put(linked, some(2 * PART_KEYS + 1))
-    catalog.close()
-    change_file(tmp_path, damage)
-    caplog.set_level(logging.WARNING, "index.checkpoints")
-    with opened(tmp_path) as again:
-        assert backend_of(again).linked == missing
-        assert held(again) == holding(some(2 * PART_KEYS + 1))
-    assert len(caplog.messages) == ("UPDATE" in damage)
-    caplog.clear()
-    with opened(tmp_path) as again:
-        assert backend_of(again).linked == 0
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "7"])
-def test_unreadable_notes_are_no_notes(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, text: str
-) -> None:
-    put(linked, some(5))
-    catalog.close()
-    change_file(tmp_path, "UPDATE meta SET value = ? WHERE name = 'notes'", text)
-    with opened(tmp_path) as again:
-        assert backend_of(again).linked == 0
-        assert backend_of(again).notes == {"cost": 0.5}
-    with opened(tmp_path) as again:
-        assert again._store.notes() == '{"cost":0.5}'
-
-
-def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    put(linked, some(3 * PART_KEYS))
-    catalog.close()
-    with sqlite3.connect(tmp_path / FILE) as connection:
-        root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'links'")
-        page = root.fetchone()[0]
-    connection.close()
-    with (tmp_path / FILE).open("r+b") as file:
-        file.seek((page - 1) * 8192)
-        file.write(b"\xff" * 8192)
-    caplog.set_level(logging.WARNING, "index.checkpoints")
-    with opened(tmp_path) as again:
-        assert held(again) == holding(some(3 * PART_KEYS))
-        put(again, {"x": 1.0})
-    assert len(caplog.messages) == 2  # at the start, and when it was closed
-
-
-def test_a_full_disk_spoils_no_item(
-    linked: StoredCollection,
-    catalog: Catalog,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    put(linked, some(3 * PART_KEYS))
-    write = linked._store.write_links
-
-    def full(part: int, data: bytes | None) -> None:
-        if part == 2:
-            raise DiskFull("things")
-        write(part, data)
-
-    caplog.set_level(logging.WARNING, "index.checkpoints")
-    monkeypatch.setattr(linked._store, "write_links", full)
-    linked._checkpoints._run()
-    assert len(caplog.messages) == 1
-    put(linked, {"x": 1.0})
-    monkeypatch.undo()
-    with opened_as_it_is(copied(tmp_path, tmp_path / "copy")) as rows:
-        assert rows == [0, 1]
-    catalog.close()
-    with opened_as_it_is(tmp_path) as rows:
-        assert rows == [0, 1, 2, 3]
-
-
-@contextmanager
-def opened_as_it_is(directory: Path) -> Iterator[list[int]]:
-    connection = sqlite3.connect(directory / FILE)
-    yield [row[0] for row in connection.execute("SELECT part FROM links ORDER BY part")]
-    connection.close()
-
-
-def test_numbers_of_numpy_are_numbers(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
-) -> None:
-    put(linked, some(5))
-    backend_of(linked).notes = {"a": np.float64(0.5), "b": [np.int32(3)], "c": np.arange(2)}
-    catalog.close()
-    with opened(tmp_path) as again:
-        assert backend_of(again).notes == {"a": 0.5, "b": [3], "c": [0, 1]}
-
-
-def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    put(linked, some(5))
-    backend_of(linked).notes = {"a": object()}
-    catalog.close()
-    assert "could not be written" in caplog.text
-    with opened(tmp_path) as again:
-        assert held(again) == holding(some(5))
-
-
-def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(linked, some(5))
-
-    def fail(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(linked._memory, "put", fail)
-        with pytest.raises(MemoryError):
-            put(linked, {"b": 2})
-    linked._checkpoints._run()
-    catalog.close()
-    with opened(tmp_path) as again:
-        assert backend_of(again).linked == 6
