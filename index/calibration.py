@@ -20,6 +20,9 @@ from index.arrays import Float64s
 from index.batches import VectorBatch
 from index.hits import CANDIDATES, BatchHits
 
+_WIDER: Final = 8
+_RARE: Final = 0.01
+_BEYOND: Final = 0.1
 QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 """Limit searched with, limits judged, queries."""
@@ -65,12 +68,17 @@ class Curve:
         Never falling.
     candidates : tuple of float
         Rows scored quickly, on average.
+    rare, strange : float
+        Scores of the last true hit: one query in a hundred was below the first, and none anywhere
+        near the second. See `Calibration.strangeness`.
     """
 
     limit: int
     efforts: tuple[int, ...]
     recalls: tuple[float, ...]
     candidates: tuple[float, ...]
+    rare: float = 0.0
+    strange: float = 0.0
 
     def effort(self, recall: float) -> float | None:
         """Return the effort that gives a recall, None when none that was measured does."""
@@ -117,6 +125,11 @@ class Effort:
     def tables(self, most: int) -> int:
         """Return through how many tables the walk enters: half of ``most`` when it is short."""
         return most if self.beam >= _WIDE_BEAM else min(most, max(_FEW_TABLES, most // 2))
+
+    def wider(self) -> Effort:
+        """Return the effort for a query that is unlike most."""
+        beam = _WIDER * self.beam
+        return Effort(beam, 4 * beam + 64, self.recall, _WIDER * self.candidates)
 
     @classmethod
     def of(cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
@@ -169,6 +182,14 @@ class Calibration:
         scale = limit / curve.limit if limit > curve.limit else 1.0
         return Effort.of(number, limit, expected, candidates * scale)
 
+    def strangeness(self, limit: int) -> tuple[float, float]:
+        """Return below which score of the last hit a query is rare, and is unlike the items.
+
+        Figures measured by items say nothing of queries unlike them.
+        """
+        fitting = [curve for curve in self.curves if curve.limit >= limit]
+        return (fitting[0].rare, fitting[0].strange) if fitting else (0.0, 0.0)
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form."""
         return {
@@ -178,6 +199,7 @@ class Calibration:
                 {
                     "limit": curve.limit, "efforts": list(curve.efforts),
                     "recalls": list(curve.recalls), "candidates": list(curve.candidates),
+                    "rare": curve.rare, "strange": curve.strange,
                 }
                 for curve in self.curves
             ],
@@ -189,7 +211,7 @@ class Calibration:
         curves = tuple(
             Curve(
                 int(each["limit"]), tuple(each["efforts"]), tuple(each["recalls"]),
-                tuple(each["candidates"]),
+                tuple(each["candidates"]), float(each["rare"]), float(each["strange"]),
             )
             for each in document["curves"]
         )  # fmt: skip
@@ -274,7 +296,10 @@ def _curves(
         if enough or candidates[-1] > _MOST_SHARE * rows:
             break
     return [
-        Curve(limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates)) for limit in least
+        Curve(
+            limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates), *_strangeness(scores)
+        )
+        for limit, scores in least.items()
     ]
 
 
@@ -288,3 +313,9 @@ def _ladder(limit: int) -> list[int]:
         efforts.append(ceil(effort))
         effort *= _GROWTH if effort < _FASTER_FROM * limit else _FASTER
     return efforts
+
+
+def _strangeness(scores: Float64s) -> tuple[float, float]:
+    """Return `Curve.rare` and `Curve.strange`, given the last true scores of the queries."""
+    least, rare, usual = np.quantile(scores, [0.0, _RARE, 0.5]).tolist()
+    return rare, least - _BEYOND * (usual - least)

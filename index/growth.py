@@ -37,7 +37,7 @@ _WIDE: Final = 128
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
-_NOTES_VERSION: Final = 1
+_NOTES_VERSION: Final = 2
 """Of what is kept: lists and notes of another version are made anew."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
@@ -99,7 +99,7 @@ def _calibrated(
             raise _Stopped
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
-        return walks.search(view, queries, params, none, effort, hidden=held_out)[0]
+        return walks.search(view, queries, params, none, effort, hidden=held_out).hits
 
     def true(queries: VectorBatch, limit: int) -> BatchHits:
         none = np.full(len(queries), -1, np.int64)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Int64s, UInt64s
+from index.arrays import Bools, Float64s, Int64s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort, most_lists
 from index.coarse import NAMES
@@ -86,6 +86,11 @@ class Hop:
             found = self._efforts[asked] = self._effort(*asked)
         return found
 
+    def strangeness(self, view: RowView, params: SearchParams) -> tuple[float, float]:
+        """Return below which score of the last hit a query is rare, and is unlike the items."""
+        share = max(1, view.permitted_count) / len(view.vectors)
+        return self.calibration.strangeness(ceil(params.limit / share))
+
     def _effort(self, limit: int, recall: float, percent: int) -> Effort | None:
         """Return the effort for the best ``limit`` of so many per cent of the rows."""
         least = self.calibration.effort(limit, recall)
@@ -126,6 +131,24 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
+class Walked:
+    """What walks found for m queries.
+
+    Attributes
+    ----------
+    hits : BatchHits
+    answered : (m,) bool
+        False where the walk found too few permitted rows, or rounding spoils the query.
+    last_scores : (m,) float64
+        About the score of the last hit, whatever min_score is.
+    """
+
+    hits: BatchHits
+    answered: Bools
+    last_scores: Float64s
+
+
+@dataclass(frozen=True, slots=True)
 class HopSearch:
     """Search over one state of tables and lists.
 
@@ -158,8 +181,8 @@ class HopSearch:
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
         effort: Effort, *, hidden: Int64s = _NOBODY,
-    ) -> tuple[BatchHits, Int64s]:  # fmt: skip
-        """Return hits, and the numbers of the queries that they answer.
+    ) -> Walked:  # fmt: skip
+        """Return what walks found.
 
         Parameters
         ----------
@@ -192,7 +215,7 @@ class HopSearch:
         scores, rows = np.empty((m, limit), np.float64), np.empty((m, limit), np.int64)
         found = np.empty(m, np.int64)
         work = np.empty((m, kernel.COUNTERS), np.int64)
-        work[:] = HOP, tables, 0, 0, 0, effort.beam, 0, 0
+        work[:] = HOP, tables, 0, 0, 0, effort.beam, 0, 0, 0
 
         def run(first: int, last: int) -> None:
             part = slice(first, last)
@@ -216,7 +239,7 @@ class HopSearch:
         if rounds:  # far larger or smaller than the rows, a query is not itself any more
             lost = np.abs(norms * lists.coarse.rounding.step - queries.norms)
             enough &= lost <= _MOST_LOST * queries.norms
-        return hits, np.flatnonzero(enough)
+        return Walked(hits, enough, work[:, kernel.LAST_SCORE].astype(np.float64) * 1e-6)
 
 
 def is_worth_walking(view: RowView, params: SearchParams) -> bool:

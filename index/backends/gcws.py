@@ -21,7 +21,6 @@ from index.pairs import PairSink, joined_pairs, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.saved import Saved
-from index.scan import scan
 from index.search import TableSearch
 from index.tables import Tables
 
@@ -162,8 +161,7 @@ class GcwsBackend:
             found = self._walked(state, state.hop, view, queries, params, skipped)
             if found is not None:
                 return found
-        tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)
-        return tables.search(view, queries, params, skipped)
+        return self._probed(state, view, queries, params, skipped)
 
     def _walked(
         self,
@@ -179,17 +177,32 @@ class GcwsBackend:
         walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keys, self._workers)
         if effort is None or walks.foreseen(view, effort) > hop.scan_nanoseconds(view):
             return None
-        found, enough = walks.search(view, queries, params, skip, effort)
-        if len(enough) == len(queries):
-            return found
-        left = np.delete(np.arange(len(queries)), enough)
-        scanned = scan(
-            view, queries[left], params, skip=skip[left], inverted=state.inverted,
-            workers=self._workers,
-        )  # fmt: skip
-        if len(enough) == 0:
-            return scanned
-        return BatchHits.merged([(enough, found.some(enough)), (left, scanned)])
+        walked = walks.search(view, queries, params, skip, effort)
+        hits, answered = walked.hits, walked.answered
+        rare, strange = hop.strangeness(view, params)
+        again = np.flatnonzero(walked.last_scores < rare)
+        if len(again):
+            wider = walks.search(view, queries[again], params, skip[again], effort.wider())
+            others = np.delete(np.arange(len(queries)), again)
+            hits = BatchHits.merged([(others, hits.some(others)), (again, wider.hits)])
+            answered[again] = wider.answered & (wider.last_scores >= strange)
+        if answered.all():
+            return hits
+        done, left = np.flatnonzero(answered), np.flatnonzero(~answered)
+        rest = self._probed(state, view, queries[left], params, skip[left])
+        return BatchHits.merged([(done, hits.some(done)), (left, rest)])
+
+    def _probed(
+        self,
+        state: GcwsState,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+    ) -> BatchHits:
+        """Return the hits found by tables alone, or by a scan where that is quicker."""
+        tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)
+        return tables.search(view, queries, params, skip)
 
     def pairs(
         self,

@@ -30,6 +30,7 @@ from index.kernels.walk import (
     find_entries,
     mark,
     row_of,
+    score_of,
     space_at,
     step,
     unmark,
@@ -39,9 +40,11 @@ CANDIDATES = 3
 SCORED_EXACTLY = 4
 LISTS = 6
 FOUND_ROWS = 7
+LAST_SCORE = 8
 """Columns of what a query cost that are written here: rows scored quickly, rows scored exactly
-(numbered as in `hits.BatchHits`), lists read, rows in the beam."""
-COUNTERS = 8
+(numbered as in `hits.BatchHits`), lists read, rows in the beam, and the quick score of the last
+hit, whatever min_score is, in millionths."""
+COUNTERS = 9
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
@@ -215,3 +218,7 @@ def hop(
             out_counters[m, SCORED_EXACTLY] = kept
             out_counters[m, LISTS] = at(space.state, READ)
             out_counters[m, FOUND_ROWS] = size
+            out_counters[m, LAST_SCORE] = 0
+            if size > 0:
+                last_score = score_of(at(best, min(size, limit) - 1))
+                out_counters[m, LAST_SCORE] = np.int64(last_score * 1e6)

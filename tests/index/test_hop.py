@@ -215,8 +215,15 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(rng: np.random.Genera
     assert recall(index, rows[100:200] * np.float32(1.1), 10).methods[WALKED]
 
 
-def test_queries_unlike_all_rows_get_hits(dense: Made, rng: np.random.Generator) -> None:
-    # No recall can be promised: nothing like them was measured.
+@pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])
+def test_queries_unlike_all_rows_get_the_recall_asked_for(
+    kind: str, dense: Made, rng: np.random.Generator
+) -> None:
     index, _, _ = dense
-    noise = rng.uniform(-3, 3, (200, 32)).astype(np.float32)
-    assert recall(index, noise, 10).mean > 0.2
+    queries = {
+        "noise": rng.uniform(-3, 3, (200, 32)),
+        "tight clusters": rng.standard_t(3, (20, 32)).repeat(10, axis=0)
+        + rng.normal(0, 0.02, (200, 32)),
+        "single coordinates": np.eye(32)[rng.integers(32, size=200)],
+    }[kind]
+    assert recall(index, queries.astype(np.float32), 10).reaches(0.9)
