@@ -25,12 +25,24 @@ _PROBE_ROW: Final = 70.0
 _PROBE_FLOAT: Final = 0.4
 _PROBE_ENTRY: Final = 5.0
 _PROBE_TABLE: Final = 150.0
+_BLOCK_PAIR: Final = 3.0
+_BLOCK_FLOAT: Final = 0.03
+_BUCKET_PAIR: Final = 5.0
+_BUCKET_FLOAT: Final = 0.06
+_BUCKET_ENTRY: Final = 8.0
+_WALK_LIST: Final = 60.0
 _HASH_GENERATED: Final = 2.8
 _HASH_STORED: Final = 0.9  # one query alone, its parameters read from a far cache
 
 
 def _sample(view: RowView) -> LiveSample:
     return view.sample if view.sample is not None else LiveSample.of(view.permitted)
+
+
+def _mean_entries(view: RowView) -> float:
+    """Return how many non-zeros a sparse row has."""
+    rows, indptr = _sample(view).rows, view.vectors.indptr
+    return int(np.sum(indptr[rows + 1] - indptr[rows])) / max(1, len(rows))
 
 
 def scan_nanoseconds(view: RowView, queries: VectorBatch) -> Float64s:
@@ -71,6 +83,26 @@ def row_nanoseconds(view: RowView) -> float:
     vectors = view.vectors
     if vectors.form == "dense":
         return float(_PROBE_ROW + _PROBE_FLOAT * vectors.dense.shape[1])
-    rows = _sample(view).rows
-    entries = int(np.sum(vectors.indptr[rows + 1] - vectors.indptr[rows]))
-    return float(_PROBE_ROW + _PROBE_ENTRY * entries / max(1, len(rows)))
+    return _PROBE_ROW + _PROBE_ENTRY * _mean_entries(view)
+
+
+def all_pairs_nanoseconds(view: RowView, others: int) -> float:
+    """Return what comparing ``others`` rows with all rows takes, many at a time."""
+    vectors, live = view.vectors, view.permitted_count
+    if vectors.form == "dense":
+        pair = _BLOCK_PAIR + _BLOCK_FLOAT * vectors.dense.shape[1]
+        return float(others * live * pair)
+    some = scan_nanoseconds(view, vectors[_sample(view).rows])
+    return float(others * some.mean())
+
+
+def bucket_nanoseconds(view: RowView, pairs: int) -> float:
+    """Return what scoring pairs of rows of the same buckets takes."""
+    if view.vectors.form == "dense":
+        return float(pairs * (_BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.dense.shape[1]))
+    return pairs * (_BUCKET_PAIR + _BUCKET_ENTRY * _mean_entries(view))
+
+
+def walk_nanoseconds(view: RowView, scored: float, lists: float) -> float:
+    """Return what reading lists and scoring rows of them takes."""
+    return scored * row_nanoseconds(view) + lists * _WALK_LIST

@@ -16,6 +16,7 @@ from index.hashing import compressed
 from index.hits import RowView
 from index.kernels import CACHE_FOLDER
 from index.kernels.coarse import BYTES, SHORTS
+from index.kernels.partners import meet
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
 from index.rows import GrowingRows
 from index.similarity import gmm, gmm_matrix
@@ -68,6 +69,7 @@ class _Exercise:
         self._backend = make_backend(self._config, threads=1)
         self._codes = np.empty((0, 0), np.uint64)
         self._state: Any = None
+        self._linked: Any = None
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
         """Return what to run, in this order, and what it compiles."""
@@ -109,11 +111,17 @@ class _Exercise:
         if rows.form == "dense":  # which of them a collection takes depends on its rows
             for rounding in _ROUNDINGS:
                 rounding.round(rows.dense, rows.norms)
-        self._backend.improved(self._state, rows, np.ones(_ROWS, np.uint8), threading.Event())
+        alive = np.ones(_ROWS, np.uint8)
+        self._linked = self._backend.improved(self._state, rows, alive, threading.Event())
 
     def _pairs(self) -> None:
         for recall in (0.5, 1.0):
             self._backend.pairs(self._state, self._view(), min_score=0.99, recall=recall)
+        self._backend.pairs(self._linked, self._view(), min_score=0.99, recall=0.5, limit=3)
+        rows, found = self._rows.view(), np.empty((2, _ROWS), np.int32)
+        if rows.form == "dense":  # done for collections that are too large to compare all rows
+            alive, some, least = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
+            meet(rows.dense, rows.norms, alive, some, least, 0, _ROWS, found[0], found[1])
 
     def _similarity(self) -> None:
         rows = self._rows.view()

@@ -36,8 +36,8 @@ ARROWS: dict[str, set[str]] = {
     "payloads": set(),
     "warmup": {"backends", "coarse", "hashing", "kernels", "rows", "similarity", "vectors"},
     "backends": {
-        "bands", "growth", "hashing", "hop", "inverted", "pairs", "parallel", "saved", "scan",
-        "search", "tables",
+        "bands", "growth", "hashing", "hop", "inverted", "pairs", "parallel", "partners", "saved",
+        "scan", "search", "tables",
     },
     "growth": {
         "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",
@@ -52,6 +52,9 @@ ARROWS: dict[str, set[str]] = {
     "costs": {"bands", "kernels"},
     "search": {"bands", "costs", "inverted", "kernels", "parallel", "scan", "tables"},
     "pairs": {"bands", "inverted", "kernels", "parallel", "scan", "tables"},
+    "partners": {
+        "bands", "costs", "inverted", "kernels", "pairs", "parallel", "scan", "tables",
+    },
     "scan": {"inverted", "kernels", "parallel"},
     "inverted": {"kernels"},
     "tables": {"kernels", "parallel"},

@@ -17,9 +17,10 @@ from index.hashing import Gcws, Signatures, round_up
 from index.hits import BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
-from index.pairs import PairSink, joined_pairs, scanned_pairs
+from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
+from index.partners import PairJoin
 from index.saved import Saved
 from index.search import TableSearch
 from index.tables import Tables
@@ -216,11 +217,9 @@ class GcwsBackend:
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
         sink = PairSink(view, min_score, limit, stop)
-        joined = recall < 1 and joined_pairs(
-            view, state.tables, self.plan, sink, recall=recall, workers=self._workers
-        )
-        if not joined:
-            scanned_pairs(view, state.inverted, sink, workers=self._workers)
+        links = None if state.hop is None else state.hop.lists.links
+        join = PairJoin(view, state.tables, self.plan, links, state.inverted, self._workers)
+        join.offer(sink, recall)
         return sink.result()
 
     def sketch(self, batch: VectorBatch, encoding: Encoding) -> Signatures | UInt16s:

@@ -3,8 +3,9 @@
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.gmm_dense import dense_score_within, reach
+from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from index.kernels.gmm_dense import dense_score_within, exact_dense, reach
+from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.simd import offset, pointer
 
 
@@ -162,3 +163,38 @@ def join_block(
                 a += 1
         a = first
     return found, first, rows.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def exact_pairs(
+    rows: Float32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    a: Int64s,
+    b: Int64s,
+    out: Float64s,
+) -> None:
+    """Write the float64 GMM of pairs of rows.
+
+    Parameters
+    ----------
+    rows : (n, width) float32, or (0, 0) when the rows are sparse
+    indptr, slots, values : sparse rows, compressed
+    a, b : (p,) int64
+        Rows; those with the same a are best beside each other.
+    out : (p,) float64, written in place
+    """
+    start = 0
+    for end in range(1, a.shape[0] + 1):
+        if end < a.shape[0] and a[end] == a[start]:
+            continue
+        row = a[start]
+        if rows.shape[1] > 0:
+            exact_dense(rows[row], rows, b[start:end], out[start:end])
+        else:
+            part = slice(indptr[row], indptr[row + 1])
+            exact_sparse(
+                slots[part], values[part], indptr, slots, values, b[start:end], out[start:end]
+            )
+        start = end

@@ -1,0 +1,264 @@
+"""The join that finds near-duplicate pairs: by tables, by neighbour lists, or all with all.
+
+What the buckets of tables hold is counted, what lists find is measured on some of the rows, and
+what comparing all rows takes is known: the quickest way that keeps the recall asked for is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from index.arrays import Float64s, Int32s, Int64s
+from index.bands import BandPlan, depth_for
+from index.costs import all_pairs_nanoseconds, bucket_nanoseconds, walk_nanoseconds
+from index.hits import RowView
+from index.inverted import InvertedIndex
+from index.kernels.partners import READ, SCORED, WORK, meet, shared_buckets, walk_partners
+from index.pairs import PairSink, joined_pairs, scanned_pairs
+from index.parallel import Workers
+from index.scan import Scanner, exact_scores, tolerance
+from index.tables import Tables
+
+_SAMPLED: Final = 256
+"""Rows all of whose partners are found by comparing them with all rows."""
+_MOST_PARTNERS: Final = 16
+"""Partners of a sampled row that are judged by."""
+_MOST_SAMPLE_PAIRS: Final = 1 << 20
+"""More partners in all than this say that there is nothing to be won."""
+_WORTH: Final = 3.0
+"""Lists are tried when the other ways take so many times what the sample takes."""
+_PATIENCE: Final = (0, 8, 32)
+_OWN_LIST: Final = -1
+_CAPACITY: Final = 1 << 18
+_ROWS_A_CALL: Final = 4096
+"""Rows walked from before the least score wanted is looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """What walks over lists are expected to do.
+
+    Attributes
+    ----------
+    patience : int
+        See `kernels.partners.walk_partners`.
+    recall : float
+        Share of the pairs found, less one standard error.
+    nanoseconds : float
+        For all rows.
+    """
+
+    patience: int
+    recall: float
+    nanoseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairJoin:
+    """The join of one state with itself.
+
+    Attributes
+    ----------
+    view : RowView
+    tables : Tables
+    plan : BandPlan
+    links : (n, R) int32 or None
+        Neighbour lists, where there are any.
+    inverted : InvertedIndex
+    workers : Workers
+    """
+
+    view: RowView
+    tables: Tables
+    plan: BandPlan
+    links: Int32s | None
+    inverted: InvertedIndex
+    workers: Workers
+
+    def offer(self, sink: PairSink, recall: float) -> None:
+        """Offer pairs so that the share of them asked for is found in the mean."""
+        if recall < 1:
+            if sink.limit is not None and self.links is not None:
+                self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
+                sink.settle()
+            joining = self._joining(sink.least, recall)
+            scanning = all_pairs_nanoseconds(self.view, self.view.permitted_count) / 2
+            quickest = min(joining, scanning)
+            trial = _WORTH * all_pairs_nanoseconds(self.view, _SAMPLED)
+            if self.links is not None and sink.least > 0 and quickest > trial:
+                walks = self.measured(self.links, sink.least, recall)
+                if walks is not None and walks.nanoseconds < quickest:
+                    self._walk(self.links, sink, walks.patience)
+                    return
+            if joining <= scanning and joined_pairs(
+                self.view, self.tables, self.plan, sink, recall=recall, workers=self.workers
+            ):
+                return
+        scanned_pairs(self.view, self.inverted, sink, workers=self.workers)
+
+    def _joining(self, least: float, recall: float) -> float:
+        """Return the nanoseconds that scoring all pairs in common buckets takes."""
+        depth = depth_for(self.plan, least, recall)
+        if depth is None:
+            return float("inf")
+        shifts = np.array([64 - depth * self.plan.bits], np.uint64)
+        pairs = np.zeros(1, np.int64)
+        segment = self.tables.merged(self.workers)
+        if segment is not None:
+            for keys in segment.keys:
+                shared_buckets(keys, shifts, pairs)
+        return bucket_nanoseconds(self.view, int(pairs[0]))
+
+    def _walk(self, links: Int32s, sink: PairSink, patience: int) -> None:
+        """Offer each row with its list's partners, and theirs."""
+        chosen = np.flatnonzero(self.view.permitted)
+
+        def walk(first: int, last: int) -> None:
+            for start in range(first, last, _ROWS_A_CALL):
+                part = chosen[start : min(start + _ROWS_A_CALL, last)]
+                self._partners(links, part, patience, sink)
+
+        self.workers.split(len(chosen), walk)
+
+    def _partners(
+        self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Kept
+    ) -> Int64s:
+        """Offer the pairs that walks from chosen rows find; return what they cost."""
+        vectors = self.view.vectors
+        capacity = max(_CAPACITY, len(vectors))
+        a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+        work = np.zeros(WORK, np.int64)
+        least = np.float32(sink.least - tolerance(vectors, vectors))
+        done = 0
+        while done < len(chosen) and not sink.done:
+            count, done = walk_partners(
+                vectors.dense, vectors.indptr, vectors.slots, vectors.values, vectors.norms,
+                self.view.permitted, links, chosen, done, least, patience, a, b, work,
+            )  # fmt: skip
+            sink.add(a[:count].copy(), b[:count].copy())
+        return work
+
+    def measured(self, links: Int32s, least: float, recall: float) -> Walks | None:
+        """Return walks that find the share of the pairs asked for, as some rows' partners tell.
+
+        None when no walks do, or when there are too few pairs to tell, or too many.
+        """
+        truth = self._sampled(least)
+        if truth is None:
+            return None
+        rows, numbers, partners = truth
+        weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
+        judged = _some_of_each(numbers, _MOST_PARTNERS)
+        a, b, numbers = rows[numbers[judged]], partners[judged], numbers[judged]
+        wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
+        walkers = np.unique(np.concatenate([a, b]))
+        for patience in _PATIENCE:
+            kept = _Kept(least)
+            self._partners(links, walkers, patience, kept)
+            found = np.isin(wanted, kept.packed()).astype(np.float64)
+            expected = _cautious_recall(
+                np.bincount(numbers, found, len(rows)).astype(np.float64),
+                np.bincount(numbers, minlength=len(rows)),
+                weights,
+            )
+            if expected >= recall:
+                work = self._partners(links, rows, patience, _Kept(least))
+                scale = self.view.permitted_count / len(rows)
+                cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[READ] * scale)
+                return Walks(patience, expected, cost)
+        return None
+
+    def _sampled(self, least: float) -> tuple[Int64s, Int64s, Int64s] | None:
+        """Return some rows with all their partners: rows, and (number of the row, partner)."""
+        view, vectors = self.view, self.view.vectors
+        rows = np.flatnonzero(view.permitted)
+        if len(rows) > _SAMPLED:
+            rows = np.sort(np.random.default_rng(0).choice(rows, _SAMPLED, replace=False))
+        bound = least - tolerance(vectors, vectors)
+        found: list[tuple[Int64s, Int64s]] = []
+        if vectors.form == "dense":
+            numbers = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
+            partners = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
+            count, last = meet(
+                vectors.dense, vectors.norms, view.permitted, rows, np.float32(bound), 0,
+                len(vectors), numbers, partners,
+            )  # fmt: skip
+            if last < len(vectors):
+                return None
+            order = np.argsort(numbers[:count], kind="stable")
+            borders = np.searchsorted(numbers[:count][order], np.arange(len(rows) + 1))
+            near = [
+                partners[order[start:stop]].astype(np.int64)
+                for start, stop in pairwise(borders.tolist())
+            ]
+        else:
+            scanner = Scanner(view, self.inverted, 0.0)
+            near, total = [], 0
+            for row in rows.tolist():
+                near.append(scanner.collect(vectors[row : row + 1], row, bound))
+                total += len(near[-1])
+                if total > _MOST_SAMPLE_PAIRS:
+                    return None
+        for number, some in enumerate(near):
+            row = int(rows[number])
+            exact = exact_scores(vectors, vectors[row : row + 1], some)
+            good = some[exact >= least]
+            found.append((np.full(len(good), number), good))
+        numbers_, partners_ = (np.concatenate(column) for column in zip(*found, strict=True))
+        return rows, numbers_, partners_
+
+
+class _Kept:
+    """A sink that keeps the pairs as they are."""
+
+    done = False
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+        self._pairs: list[Int64s] = [np.empty(0, np.int64)]
+
+    def add(self, a: Int32s, b: Int32s) -> None:
+        """Keep pairs of rows."""
+        self._pairs.append(a.astype(np.int64) << 32 | b)
+
+    def packed(self) -> Int64s:
+        """Return all pairs, the lesser row in the high half."""
+        return np.concatenate(self._pairs)
+
+
+def _some_of_each(numbers: Int64s, most: int) -> Int64s:
+    """Return which entries to take: of each number at most so many, drawn at random."""
+    order = np.random.default_rng(0).permutation(len(numbers))
+    order = order[np.argsort(numbers[order], kind="stable")]
+    ordered = numbers[order]
+    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    chosen: Int64s = order[place < most]
+    return chosen
+
+
+def _cautious_recall(found: Float64s, judged: Int64s, weights: Float64s) -> float:
+    """Return the share of all pairs found, less one standard error; 0 where nothing is known.
+
+    A further row with one pair missed keeps a small sample from looking perfect.
+
+    Parameters
+    ----------
+    found, judged : (m,)
+        Of each row's partners that were looked for, how many were found, and how many there are.
+    weights : (m,) float64
+        All partners of each row.
+    """
+    some = weights > 0
+    if not some.any():
+        return 0.0
+    typical = float(judged[some].mean())
+    shares = np.append(found[some] / judged[some], 1.0 - 1.0 / typical)
+    weighted = np.append(weights[some], float(weights[some].mean()))
+    total = float(weighted.sum())
+    mean = float(shares @ weighted) / total
+    spread = float(np.sqrt(np.sum((weighted * (shares - mean)) ** 2))) / total
+    return mean - spread

@@ -1,0 +1,193 @@
+"""Near-duplicate pairs by neighbour lists: whole clusters, at the recall that was measured."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index import partners
+from index.arrays import Int32s
+from index.backends import make_backend
+from index.backends.gcws import GcwsBackend
+from index.hits import RowView
+from index.kernels.partners import meet, shared_buckets
+from index.pairs import PairSink
+from index.params import CollectionConfig, GcwsParams
+from index.partners import PairJoin
+from index.rows import GrowingRows
+from index.vectors import VectorSpace
+from tests import made_data
+from tests.adapters import from_csr
+from tests.made_data import Csr
+from tests.searching import Rows, all_scores
+
+ROWS = 3000
+DIM = 24
+LEAST = 0.5
+
+
+def clusters(rng: np.random.Generator, each: int) -> np.ndarray:
+    """Return clusters of ``each`` rows, far from each other."""
+    centres = rng.standard_normal((ROWS // each, DIM))
+    rows = np.repeat(centres, each, axis=0) + 0.1 * rng.standard_normal((ROWS, DIM))
+    return rng.permutation(rows).astype(np.float32)
+
+
+def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
+    """Return an index with neighbour lists."""
+    config = CollectionConfig(dim=dim, backend=GcwsParams(bands=8))
+    space = VectorSpace.of(config)
+    raw = from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows)
+    held = GrowingRows(config.form, config.dim)
+    held.append(space.prepare(raw))
+    backend = make_backend(config, threads=2)
+    assert isinstance(backend, GcwsBackend)
+    vectors, alive = held.view(), np.ones(len(rows), np.uint8)
+    unlinked = backend.extend(backend.empty(), vectors, backend.encode(vectors))
+    state = backend.improved(unlinked, vectors, alive, threading.Event())
+    assert state is not None
+    assert state.hop is not None
+    return backend, state, RowView(vectors, alive, len(rows))
+
+
+def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
+    links = state.hop.lists.links
+    workers = backend._workers
+    return PairJoin(view, state.tables, backend.plan, links, state.inverted, workers)
+
+
+def true_pairs(scores: np.ndarray, least: float) -> set[tuple[int, int]]:
+    a, b = np.nonzero(np.triu(scores >= least, 1))
+    return set(zip(a.tolist(), b.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("each", [3, 150])
+def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, each: int) -> None:
+    rows = clusters(rng, each)
+    backend, state, view = linked(rows, DIM)
+    sink = PairSink(view, LEAST, None)
+    join = join_of(backend, state, view)
+    join._walk(state.hop.lists.links, sink, 0)
+    a, b, scores = sink.result()
+    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
+    found = set(zip(a.tolist(), b.tolist(), strict=True))
+    assert len(found) == len(a)
+    assert found <= truth
+    assert len(found) >= 0.98 * len(truth)
+    assert (scores >= LEAST).all()
+
+
+@pytest.mark.parametrize("kind", ["dense", "counts"])
+def test_a_join_with_lists_finds_the_share_asked_for(
+    kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partners, "_WORTH", 0.0)
+    monkeypatch.setattr(partners, "walk_nanoseconds", lambda *_: 0.0)
+    rows: Rows
+    if kind == "dense":
+        rows, dim = clusters(rng, 20), DIM
+    else:
+        rows, dim = made_data.counts(rng, ROWS, 1)[0], 400
+    backend, state, view = linked(rows, DIM if kind == "dense" else None)
+    truth = true_pairs(all_scores(rows, rows, dim), LEAST)
+    assert len(truth) > 300
+    walked = []
+    walk = PairJoin._walk
+
+    def note(self: PairJoin, links: Int32s, sink: PairSink, patience: int) -> None:
+        walked.append(patience)
+        walk(self, links, sink, patience)
+
+    monkeypatch.setattr(PairJoin, "_walk", note)
+    for recall in (0.5, 0.8, 0.95):
+        a, b, _ = backend.pairs(state, view, min_score=LEAST, recall=recall)
+        found = set(zip(a.tolist(), b.tolist(), strict=True))
+        assert found <= truth
+        assert walked
+        # Pairs of one row depend on each other; 4 sigma of as many coins as rows with pairs.
+        coins = len({row for pair in truth for row in pair})
+        assert len(found) >= len(truth) * (recall - 4 * np.sqrt(recall * (1 - recall) / coins))
+
+
+def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    backend, state, view = linked(rows, DIM)
+    join = join_of(backend, state, view)
+    links = state.hop.lists.links
+    good = join.measured(links, LEAST, 0.9)
+    assert good is not None
+    assert good.recall >= 0.9
+    forgotten = np.where(rng.random(links.shape) < 0.97, -1, links).astype(np.int32)
+    forgotten = -np.sort(-forgotten, axis=1)
+    assert join.measured(forgotten, LEAST, 0.9) is None
+
+
+def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    backend, state, view = linked(rows, DIM)
+    join = join_of(backend, state, view)
+    links = state.hop.lists.links.copy()
+    links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
+    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    walks = join.measured(links, LEAST, 0.3)
+    assert walks is not None
+    sink = PairSink(view, LEAST, None)
+    join._walk(links, sink, walks.patience)
+    share = len(sink.result()[0]) / len(truth)
+    assert walks.recall < share  # one standard error is taken off
+    # 256 rows in 150 clusters of 20: as many coins as clusters, 4 sigma, and the one taken off.
+    assert share - walks.recall <= 5 * 0.5 / np.sqrt(150)
+
+
+def test_too_few_pairs_to_tell_are_no_evidence(rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
+    rows[1] = rows[0]
+    backend, state, view = linked(rows, DIM)
+    assert join_of(backend, state, view).measured(state.hop.lists.links, 0.95, 0.5) is None
+
+
+def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    backend, state, view = linked(rows, DIM)
+    alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
+    some = RowView(view.vectors, alive, int(alive.sum()))
+    sink = PairSink(some, LEAST, None)
+    join_of(backend, state, some)._walk(state.hop.lists.links, sink, 0)
+    a, b, _ = sink.result()
+    assert alive[a].all()
+    assert alive[b].all()
+    truth = {
+        (x, y)
+        for x, y in true_pairs(all_scores(rows, rows, DIM), LEAST)
+        if alive[x] and alive[y]
+    }  # fmt: skip
+    assert len(a) >= 0.95 * len(truth)
+
+
+def test_partners_of_chosen_rows_are_all_found(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    _, _, view = linked(rows, DIM)
+    chosen = np.array([5, 17, 2999])
+    numbers, found = np.empty(3000, np.int32), np.empty(3000, np.int32)
+    vectors = view.vectors
+    count, last = meet(
+        vectors.dense, vectors.norms, view.permitted, chosen, np.float32(LEAST), 0, ROWS,
+        numbers, found,
+    )  # fmt: skip
+    assert last == ROWS
+    scores = all_scores(rows[chosen], rows, DIM)
+    scores[np.arange(3), chosen] = 0
+    expected = {(i, row) for i, row in zip(*np.nonzero(scores >= LEAST), strict=True)}
+    assert set(zip(numbers[:count].tolist(), found[:count].tolist(), strict=True)) == expected
+
+
+def test_shared_buckets_are_counted(rng: np.random.Generator) -> None:
+    keys = np.sort(rng.integers(0, 1 << 10, 500).astype(np.uint64) << np.uint64(54))
+    shifts = np.array([54, 58, 62], np.uint64)
+    out = np.zeros(3, np.int64)
+    shared_buckets(keys, shifts, out)
+    for shift, count in zip(shifts, out, strict=True):
+        _, sizes = np.unique(keys >> shift, return_counts=True)
+        assert count == (sizes * (sizes - 1) // 2).sum()
