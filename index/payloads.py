@@ -25,23 +25,6 @@ def encode_payload(value: object, *, loc: Loc = ()) -> bytes | None:
         raise InvalidPayload(expected="a JSON object", got=str(error), loc=loc) from error
 
 
-def payload_from_text(text: str | bytes | None, *, loc: Loc = ()) -> bytes | None:
-    """Check a payload that comes as JSON text and return it compact; ``null`` means none.
-
-    Raises
-    ------
-    InvalidPayload
-        The text is no JSON, or no object.
-    """
-    if text is None:
-        return None
-    try:
-        value = orjson.loads(text)
-    except ValueError as error:
-        raise InvalidPayload(expected="a JSON object", got=str(error), loc=loc) from error
-    return encode_payload(value, loc=loc)
-
-
 def decode_payload(payload: bytes | None) -> dict[str, Any] | None:
     """Inverse of `encode_payload`."""
     if payload is None:

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from index import hits as hits_module
 from index.hits import PROBE, SCAN, BatchHits, Explanation, RowHits
+from index.kernels import hop
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams
 from tests.searching import SmallIndex, answer, answers
 
@@ -123,3 +125,8 @@ def test_a_scan_shared_out_over_threads_is_that_of_one(rng: np.random.Generator)
         assert found == answers(one.search(rows[row : row + 1], params))
         if row == 0:
             assert found == [(list(range(0, 4200, 70)), [1.0] * 60)]
+
+
+def test_walks_write_what_they_cost_in_the_columns_of_hits() -> None:
+    columns = hits_module.CANDIDATES, hits_module.SCORED, hits_module.BEAM + 1
+    assert columns == (hop.CANDIDATES, hop.SCORED_EXACTLY, hop.LISTS)

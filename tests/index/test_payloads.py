@@ -1,7 +1,7 @@
 import pytest
 
 from index.errors import InvalidPayload
-from index.payloads import decode_payload, encode_payload, payload_from_text
+from index.payloads import decode_payload, encode_payload
 
 
 def test_a_payload_is_kept_as_compact_json() -> None:
@@ -13,14 +13,7 @@ def test_a_payload_is_kept_as_compact_json() -> None:
 
 def test_no_payload_stays_none() -> None:
     assert encode_payload(None) is None
-    assert payload_from_text(None) is None
-    assert payload_from_text("null") is None
     assert decode_payload(None) is None
-
-
-def test_json_text_is_checked_and_made_compact() -> None:
-    assert payload_from_text('{ "a" : [ 1 ] }') == b'{"a":[1]}'
-    assert payload_from_text(b"{}") == b"{}"
 
 
 @pytest.mark.parametrize("bad", [[], "text", 1, True, {1: 2}, {"a": 2**70}, {"a": object()}])
@@ -29,9 +22,3 @@ def test_what_is_no_json_object_is_refused(bad: object) -> None:
         encode_payload(bad, loc=("items", 3, "payload"))
     assert caught.value.loc == ("items", 3, "payload")
     assert caught.value.expected == "a JSON object"
-
-
-@pytest.mark.parametrize("bad", ["", "{", "[1]", "3", '"a"', "{'a': 1}", b"\xff"])
-def test_text_that_is_no_json_object_is_refused(bad: str | bytes) -> None:
-    with pytest.raises(InvalidPayload):
-        payload_from_text(bad)
