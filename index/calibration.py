@@ -21,7 +21,7 @@ from index.batches import VectorBatch
 from index.hits import CANDIDATES, BatchHits
 
 _WIDER: Final = 16
-_RARE: Final = 0.005
+_RARE: Final = 0.01
 _BEYOND: Final = 0.1
 QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
@@ -69,7 +69,7 @@ class Curve:
     candidates : tuple of float
         Rows scored quickly, on average.
     rare, strange : float
-        Scores of the last true hit: one query in two hundred was below the first, and none anywhere
+        Scores of the last true hit: one query in a hundred was below the first, and none anywhere
         near the second. See `Calibration.strangeness`.
     """
 

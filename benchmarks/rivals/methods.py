@@ -66,7 +66,7 @@ class Ours(Method):
     NAME = "ours"
     LIBRARY = "numba"
     FORMS = ("dense", "sparse")
-    SETTINGS = (0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999)
+    SETTINGS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.993)
 
     def __init__(self, stored: Vectors, *, threads: int) -> None:
         self._config = CollectionConfig(dim=int(stored.shape[1]))
