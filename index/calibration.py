@@ -20,9 +20,6 @@ from index.arrays import Float64s
 from index.batches import VectorBatch
 from index.hits import CANDIDATES, BatchHits
 
-_WIDER: Final = 16
-_RARE: Final = 0.01
-_BEYOND: Final = 0.1
 QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 """Limit searched with, limits judged, queries."""
@@ -30,6 +27,13 @@ LEAST_BEAM: Final = 10
 _FEW_TABLES: Final = 4
 _WIDE_BEAM: Final = 24
 """Walks with a narrower beam enter through half of the tables, `_FEW_TABLES` at least."""
+_WIDER: Final = 16
+"""A query that is rare walks with a beam so many times as wide."""
+_RARE: Final = 0.01
+"""The share of the queries measured that is rare."""
+_BEYOND: Final = 0.1
+"""A score below the least one measured, by this share of what lies between it and the median, is
+strange."""
 _LISTS_A_PLACE: Final = 4
 _MORE_LISTS: Final = 64
 """No walk reads more lists than so many for each place of its beam, and so many more."""
@@ -129,7 +133,7 @@ class Effort:
     def wider(self) -> Effort:
         """Return the effort for a query that is unlike most."""
         beam = _WIDER * self.beam
-        return Effort(beam, 4 * beam + 64, self.recall, _WIDER * self.candidates)
+        return Effort(beam, most_lists(beam), self.recall, _WIDER * self.candidates)
 
     @classmethod
     def of(cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
