@@ -121,11 +121,10 @@ class Checkpoints:
     def _read_notes(self) -> dict[str, Any]:
         try:
             self._notes = self._store.notes()
-            notes = {} if self._notes is None else orjson.loads(self._notes)
+            return {} if self._notes is None else _notes_of(self._notes)
         except (ValueError, StoreError) as error:
             self._warn("notes are made anew", error)
             return {}
-        return notes if isinstance(notes, dict) else {}
 
     def loaded(self) -> None:
         """Take note that the collection holds what was read."""
@@ -225,4 +224,15 @@ class Checkpoints:
 
 
 def _text(notes: dict[str, Any]) -> str:
-    return orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    """Return notes as they are kept: a checksum, for kernels trust them, a space, and JSON."""
+    document = orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY)
+    return f"{zlib.crc32(document):08x} {document.decode()}"
+
+
+def _notes_of(text: str) -> dict[str, Any]:
+    """Inverse of `_text`; ValueError when the text is damaged."""
+    checksum, _, document = text.partition(" ")
+    if checksum != f"{zlib.crc32(document.encode()):08x}":
+        raise ValueError("the checksum is another")
+    notes: dict[str, Any] = orjson.loads(document)
+    return notes

@@ -49,7 +49,7 @@ def test_what_is_damaged_or_missing_is_made_anew(
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "7"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "7", "{}"])
 def test_unreadable_notes_are_no_notes(
     linked: StoredCollection, catalog: Catalog, tmp_path: Path, text: str
 ) -> None:
@@ -60,7 +60,27 @@ def test_unreadable_notes_are_no_notes(
         assert backend_of(again).linked == 0
         assert backend_of(again).notes == {"cost": 0.5}
     with opened(tmp_path) as again:
-        assert again._store.notes() == '{"cost":0.5}'
+        assert str(again._store.notes()).endswith(' {"cost":0.5}')
+
+
+@pytest.mark.parametrize(("said", "changed"), [("0.75", "0.74"), ("[3]", "[2]"), ("}", "")])
+def test_notes_of_which_a_character_has_changed_are_no_notes(
+    linked: StoredCollection,
+    catalog: Catalog,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    said: str,
+    changed: str,
+) -> None:
+    put(linked, some(5))
+    backend_of(linked).notes = {"a": 0.75, "b": [3]}
+    catalog.close()
+    sql = "UPDATE meta SET value = replace(value, ?, ?) WHERE name = 'notes'"
+    change_file(tmp_path, sql, said, changed)
+    caplog.set_level(logging.WARNING, "index.checkpoints")
+    with opened(tmp_path) as again:
+        assert backend_of(again).notes == {"cost": 0.5}
+    assert "notes are made anew" in caplog.text
 
 
 def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
