@@ -13,7 +13,15 @@ import numpy as np
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s, with_room
 from index.batches import VectorBatch
-from index.kernels.coarse import BYTES, FLOATS, SHORTS, SPARSE, round_to_bytes, round_to_shorts
+from index.kernels.coarse import (
+    BYTES,
+    FLOATS,
+    MOST_SHORT,
+    SHORTS,
+    SPARSE,
+    round_to_bytes,
+    round_to_shorts,
+)
 from index.kernels.differences import REGISTER_BYTES
 
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
@@ -23,7 +31,6 @@ _LEAST_KEPT: Final = 0.98
 """Of the ten rows nearest to a row this share must be among the twenty nearest as rounded."""
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
-_SHORT_VALUES: Final = 16383
 
 NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "sparse"}
 
@@ -90,7 +97,7 @@ def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
     values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
     cuts = np.quantile(magnitudes, _CUTS).astype(float)
     bytes_ = [Rounding(BYTES, cut / values, origin) for cut in cuts]
-    shorts = Rounding(SHORTS, float(cuts[0]) / _SHORT_VALUES)
+    shorts = Rounding(SHORTS, float(cuts[0]) / MOST_SHORT)
     exact = _distances(groups, centres)
     kept = [_kept(rounding, groups, centres, exact) for rounding in (*bytes_, shorts)]
     best = int(np.argmax(kept[:-1]))
@@ -109,7 +116,7 @@ def _distances(groups: Float32s, centres: Float32s) -> Float64s:
 
 def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
     """Return the share of the nearest rows that rounding leaves among twice as many."""
-    low, high = -float(_SHORT_VALUES), float(_SHORT_VALUES)
+    low, high = -float(MOST_SHORT), float(MOST_SHORT)
     if rounding.kind == BYTES:
         low, high = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
     step = np.float32(rounding.step)

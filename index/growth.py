@@ -34,6 +34,8 @@ _MOST_ADDED: Final = 1.0
 
 _WIDE: Final = 128
 """Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
+_COSTED: Final = 64
+"""Queries by which the cost of a scan is judged."""
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
@@ -107,7 +109,7 @@ def _calibrated(
         return scan(linked, queries, params, skip=none, inverted=inverted, workers=workers)
 
     queries = view.vectors[held_out]
-    a_row = float(scan_nanoseconds(linked, queries[:64]).mean()) / linked.permitted_count
+    a_row = float(scan_nanoseconds(linked, queries[:_COSTED]).mean()) / linked.permitted_count
     return calibrate(queries, linked.permitted_count, search, true, scan_nanoseconds=a_row)
 
 

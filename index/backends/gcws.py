@@ -179,7 +179,7 @@ class GcwsBackend:
         if effort is None or walks.foreseen(view, effort) > hop.scan_nanoseconds(view):
             return None
         walked = walks.search(view, queries, params, skip, effort)
-        hits, answered = walked.hits, walked.answered
+        hits, answered = walked.hits, walked.answered.copy()
         rare, strange = hop.strangeness(view, params)
         again = np.flatnonzero(walked.last_scores < rare)
         if len(again):

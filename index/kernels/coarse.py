@@ -37,6 +37,9 @@ from index.kernels.simd import (
     total,
 )
 
+MOST_SHORT = 16383
+"""Whole numbers kept as int16 are between ± this, so that a difference of two is one too."""
+
 BYTES = 0
 SHORTS = 1
 FLOATS = 2
@@ -47,10 +50,14 @@ _ZERO = np.float32(0.0)
 _LEAST_SUM = np.float32(1e-30)
 """Stands for the sum of two rows that are rounded to nothing; they score 0."""
 _MULTIPLIER = np.uint32(0x9E3779B1)
+"""2^32 divided by the golden ratio: Fibonacci hashing."""
 _PLACES_A_SLOT = 512
 _LEAST_BITS = 10
 _MOST_BITS = 20
+"""A table has about so many places a slot, hence one slot in so many of another vector meets one by
+chance; at least 4 KB and at most 4 MB."""
 _LINE_FLOATS = 16
+"""Float32s of a cache line of 64 bytes."""
 _PREFETCHED_LINES = 16
 """Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
 
@@ -61,7 +68,7 @@ class Rows(NamedTuple):
     Attributes
     ----------
     kind : int
-    codes : address of uint8
+    copies : address of uint8
         Dense rows, ``stride`` bytes each.
     stride : int
     norms : address of float32
@@ -71,7 +78,7 @@ class Rows(NamedTuple):
     """
 
     kind: Any
-    codes: Any
+    copies: Any
     stride: Any
     norms: Any
     indptr: Any
@@ -84,7 +91,7 @@ class Query(NamedTuple):
 
     Attributes
     ----------
-    code : address of uint8
+    copy : address of uint8
         Dense, as the rows are kept.
     norm : float32
     table : address of float32
@@ -93,7 +100,7 @@ class Query(NamedTuple):
         Of a slot's hash, to give its place.
     """
 
-    code: Any
+    copy: Any
     norm: Any
     table: Any
     shift: Any
@@ -101,7 +108,7 @@ class Query(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def rows_at(addresses: Int64s) -> Any:
-    """Return rows given by (kind, codes, stride, norms, indptr, slots, values): see `Rows`."""
+    """Return rows given by (kind, copies, stride, norms, indptr, slots, values): see `Rows`."""
     return Rows(
         addresses[0],
         pointer_to_uint8(addresses[1]),
@@ -195,8 +202,8 @@ def held_before(rows: Any, row: Any, table: Any) -> Any:
     shift = np.uint32(0)
     if rows.kind == SPARSE:
         shift = place_shift(at(rows.indptr, row + 1) - at(rows.indptr, row))
-    code = rows.codes if rows.kind == SPARSE else offset(rows.codes, row * rows.stride)
-    return Query(code, at(rows.norms, row), table, shift)
+    copy = rows.copies if rows.kind == SPARSE else offset(rows.copies, row * rows.stride)
+    return Query(copy, at(rows.norms, row), table, shift)
 
 
 @njit(cache=True, nogil=True)
@@ -226,7 +233,7 @@ def score(rows: Any, query: Any, row: Any) -> Any:
             at(rows.indptr, row + 1),
         )  # fmt: skip
         return min(shared / (both - shared), np.float32(1.0))
-    apart = distance(rows.kind, query.code, offset(rows.codes, row * rows.stride), rows.stride)
+    apart = distance(rows.kind, query.copy, offset(rows.copies, row * rows.stride), rows.stride)
     return max((both - apart) / max(both + apart, _LEAST_SUM), _ZERO)
 
 
@@ -240,7 +247,7 @@ def fetch_ahead(rows: Any, row: Any) -> None:
             prefetch(offset(rows.slots, first + line * _LINE_FLOATS))
             prefetch(offset(rows.values, first + line * _LINE_FLOATS))
         return
-    address = offset(rows.codes, row * rows.stride)
+    address = offset(rows.copies, row * rows.stride)
     for line in range(min(rows.stride // REGISTER_BYTES, _PREFETCHED_LINES)):
         prefetch(offset(address, line * REGISTER_BYTES))
 
@@ -276,7 +283,7 @@ def round_to_bytes(
 
 @njit(cache=True, nogil=True)
 def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
-    """Write rows as int16 between ±16383, so that a difference is one too.
+    """Write rows as int16 between ± MOST_SHORT, values out of range cut off.
 
     Parameters
     ----------
@@ -286,7 +293,7 @@ def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float
     out_norms : (n,) float32, written in place
     """
     inverse = np.float32(1.0 / step)
-    most = np.float32(16383.0)
+    most = np.float32(MOST_SHORT)
     for row in range(rows.shape[0]):
         norm = np.int64(0)
         for i in range(rows.shape[1]):

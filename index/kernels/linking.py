@@ -37,6 +37,8 @@ from index.kernels.walk import (
 )
 
 _ONE = np.float32(1.0)
+_LISTS_A_PLACE = 2
+"""Lists read at most by a row that looks for its own, for each place of its beam."""
 _MOST_JOINING = 512
 """New neighbours that one row considers in one round at most, the first ones."""
 
@@ -108,7 +110,7 @@ def choose_neighbours(
     most: int,
     diversity: np.float32,
     out: Int32s,
-) -> int:
+) -> None:
     """Search for some rows' neighbours, by the tables and the lists there are.
 
     Parameters
@@ -131,16 +133,10 @@ def choose_neighbours(
         See `prune`.
     out : (c, width) int32, written in place
         Their lists.
-
-    Returns
-    -------
-    int
-        Rows scored.
     """
     rows = rows_at(row_addresses)
     n, width = links.shape
     entries = Entries(segments, keys.shape[1], beside)
-    evaluated = 0
     walks = spaces.shape[0]
     for start in range(0, chosen.shape[0], walks):
         end = min(start + walks, chosen.shape[0])
@@ -162,8 +158,8 @@ def choose_neighbours(
                     continue
                 query = held_before(rows, chosen[i], space.table)
                 if step(
-                    rows, query, pointer(links), width, n, space, beam, 2 * beam, pointer(alive),
-                    False,
+                    rows, query, pointer(links), width, n, space, beam,
+                    _LISTS_A_PLACE * beam, pointer(alive), False,
                 ):  # fmt: skip
                     active += 1
                 else:
@@ -172,7 +168,6 @@ def choose_neighbours(
                     release(rows, chosen[i], query)
         for i in range(start, end):
             space = space_at(spaces[i - start])
-            evaluated += at(space.state, MARKED)
             kept = 0
             for j in range(at(space.state, SIZE)):
                 if at(pointer(alive), row_of(at(space.pool, j))) != 0:
@@ -182,7 +177,6 @@ def choose_neighbours(
                 rows, chosen[i], space.pool, kept, most, diversity, space.other_table,
                 offset(pointer(out), i * width), width,
             )  # fmt: skip
-    return evaluated
 
 
 @njit(cache=True, nogil=True)

@@ -31,6 +31,7 @@ _READ = np.uint64(1)
 _SCORE_SHIFT = np.uint64(32)
 _ROW_MASK = np.uint64(0x7FFFFFFF)
 _LINE_INTS = 16
+"""Int32s of a cache line of 64 bytes."""
 
 NONE = -1
 """Marks the end of a list that is not full."""
