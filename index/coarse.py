@@ -32,6 +32,9 @@ _LEAST_KEPT: Final = 0.98
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
 
+_LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
+"""Smaller numbers have few digits, and one divided by them is more than a float32 holds."""
+
 NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "sparse"}
 
 
@@ -98,6 +101,8 @@ def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
     cuts = np.quantile(magnitudes, _CUTS).astype(float)
     bytes_ = [Rounding(BYTES, cut / values, origin) for cut in cuts]
     shorts = Rounding(SHORTS, float(cuts[0]) / MOST_SHORT)
+    if min(rounding.step for rounding in (*bytes_, shorts)) < _LEAST_STEP:
+        return Rounding(FLOATS)
     exact = _distances(groups, centres)
     kept = [_kept(rounding, groups, centres, exact) for rounding in (*bytes_, shorts)]
     best = int(np.argmax(kept[:-1]))

@@ -164,6 +164,14 @@ def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:
     assert choose_rounding(nothing, nothing[:, 0]).kind == FLOATS
 
 
+@pytest.mark.parametrize("size", [1e-43, 1e-38, 1e-36])
+def test_rows_of_numbers_too_small_to_divide_by_are_kept_as_they_are(
+    size: float, rng: np.random.Generator
+) -> None:
+    rows = (rng.standard_normal((4, 30, 8)) * size).astype(np.float32)
+    assert choose_rounding(rows, rows[:, 0]) == Rounding(FLOATS)
+
+
 def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> None:
     batch = dense(rng.standard_normal((9, 20)).astype(np.float32))
     copies = CoarseRows(SIGNED_BYTES, batch.dense.shape[1])
