@@ -197,4 +197,5 @@ def restored(
     if len(unknown):
         known = len(rows) - len(unknown)
         neighbours.link(unknown, keys[unknown, :used], tables, lists, alive, linked=known)
-    return Hop(neighbours, lists, calibration, built)
+    # Rows that were dead when the lists were made, or died since, are not there any more.
+    return Hop(neighbours, lists, calibration, min(built, len(rows)))

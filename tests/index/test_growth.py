@@ -244,6 +244,19 @@ def test_rows_whose_lists_are_unknown_are_linked(rng: np.random.Generator) -> No
     assert recall(again, queries, 10).reaches(0.9)
 
 
+def test_after_a_restart_lists_are_made_anew_when_the_live_rows_have_grown_by_half(
+    rng: np.random.Generator,
+) -> None:
+    rows, more = clustered(rng, 1600, 500)
+    index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
+    saved = kept(link(index, (np.arange(1600) >= 800).astype(np.uint8)))
+    links = saved.links[800:]
+    live = SmallIndex(index.config).add(rows[800:])
+    again = restored(live, replace(saved, links=np.where(links >= 0, links - 800, links)))
+    assert not overdue(again)
+    assert overdue(again.add(more))
+
+
 def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
     index = linked(clustered(rng, 600, 0)[0])
     saved = kept(index)
