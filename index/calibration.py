@@ -27,6 +27,8 @@ LEAST_BEAM: Final = 10
 _FEW_TABLES: Final = 4
 _WIDE_BEAM: Final = 24
 """Walks with a narrower beam enter through half of the tables, `_FEW_TABLES` at least."""
+_NEARBY: Final = 3
+"""So many times a limit that was measured is near enough to judge by it alone."""
 _WIDER: Final = 16
 """A query that is rare walks with a beam so many times as wide."""
 _RARE: Final = 0.01
@@ -173,8 +175,8 @@ class Calibration:
         after = next((i for i, (curve, _) in enumerate(reached) if curve.limit >= limit), None)
         if after is None:
             curve, effort = reached[-1]
-            if len(reached) < len(known):  # the curve beyond does not reach it
-                return None
+            if len(reached) < len(known) and limit > _NEARBY * curve.limit:
+                return None  # the curve beyond does not reach it
             number = effort * limit / curve.limit
         elif after == 0 or reached[after][0].limit == limit:
             curve, number = reached[after]

@@ -40,7 +40,11 @@ def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
     assert calibration.effort(10, 0.91) is None
     assert calibration.effort(10, 0.5) is not None
     assert Calibration(5000, (curve, FAR), 1.0).effort(50, 0.95) is not None  # by the other curve
-    assert Calibration(5000, (ONE, Curve(100, (100,), (0.5,), (1.0,))), 1.0).effort(50, 0.9) is None
+    far_off = Calibration(5000, (ONE, Curve(100, (100,), (0.5,), (1.0,))), 1.0)
+    assert far_off.effort(50, 0.9) is None
+    near = far_off.effort(12, 0.9)  # as after a few deletions at a limit of 10
+    assert near is not None
+    assert near.beam > 20
     assert BOTH.effort(1001, 0.5) is None
     assert Calibration(5000, (), 1.0).effort(10, 0.5) is None
 
