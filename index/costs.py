@@ -18,7 +18,10 @@ from index.hits import LiveSample, RowView
 from index.kernels.gmm_sparse import count_shared
 
 _SCAN_ROW: Final = 3.0
-_SCAN_FLOAT: Final = 1 / 3
+_SCAN_FLOAT: Final = 0.04
+_SCAN_READ: Final = 0.1
+"""Reading a float from memory: what the queries of one call share, and caches spare."""
+_CACHED_BYTES: Final = 16 << 20
 _SCAN_ENTRY: Final = 1.5
 _SCAN_SUM: Final = 1.0
 _PROBE_ROW: Final = 70.0
@@ -31,8 +34,9 @@ _BUCKET_PAIR: Final = 5.0
 _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
 _WALK_LIST: Final = 60.0
-_HASH_GENERATED: Final = 2.8
-_HASH_STORED: Final = 0.9  # one query alone, its parameters read from a far cache
+_HASH_GENERATED: Final = 1.0
+_HASH_STORED: Final = 0.16
+_HASH_STORED_ALONE: Final = 0.3  # its parameters are read from a far cache
 
 
 def _sample(view: RowView) -> LiveSample:
@@ -49,7 +53,9 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch) -> Float64s:
     """Return (m,): what scanning all rows takes for each query."""
     vectors = view.vectors
     if vectors.form == "dense":
-        row = _SCAN_ROW + _SCAN_FLOAT * vectors.dense.shape[1]
+        n, width = vectors.dense.shape
+        reading = _SCAN_READ / max(1, len(queries)) if 4 * n * width > _CACHED_BYTES else 0.0
+        row = _SCAN_ROW + (_SCAN_FLOAT + reading) * width
         return np.full(len(queries), view.permitted_count * row)
     sample = _sample(view)
     shared = np.empty(len(queries), np.int64)
@@ -59,13 +65,23 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch) -> Float64s:
     return cost
 
 
+def most_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:
+    """Return what scanning sparse rows takes at most, known without a look at any row.
+
+    A row shares no more slots with a query than the query has.
+    """
+    longest = int(np.diff(queries.indptr).max(initial=0))
+    return view.permitted_count * (_SCAN_SUM + _SCAN_ENTRY * longest)
+
+
 def hash_nanoseconds(queries: VectorBatch, plan: BandPlan) -> Float64s:
     """Return (m,): what hashing each query and finding its places in the tables takes."""
     places = plan.bands * _PROBE_TABLE
     if queries.form == "sparse":
         entries, sample = np.diff(queries.indptr), _HASH_GENERATED
     else:
-        entries, sample = _nonzeros(queries.dense), _HASH_STORED
+        sample = _HASH_STORED if len(queries) > 1 else _HASH_STORED_ALONE
+        entries = _nonzeros(queries.dense)
     cost: Float64s = entries * (plan.samples * sample) + places
     return cost
 

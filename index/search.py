@@ -11,7 +11,12 @@ import numpy as np
 from index.arrays import Float64s, Int64s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch
-from index.costs import hash_nanoseconds, row_nanoseconds, scan_nanoseconds
+from index.costs import (
+    hash_nanoseconds,
+    most_scan_nanoseconds,
+    row_nanoseconds,
+    scan_nanoseconds,
+)
 from index.hits import PROBE, BatchHits, LiveSample, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
@@ -20,13 +25,13 @@ from index.params import SearchParams
 from index.scan import scan, tolerance
 from index.tables import Tables
 
-_HASHING: Final = 0.2
-"""Share of a scan's cost that hashing the query may take."""
-_PROBING: Final = {"dense": 0.5, "sparse": 0.12}
+_HASHING: Final = 0.1
+"""Share of a scan's cost that hashing the query may take, and what goes with it."""
+_PROBING: Final = {"dense": 0.6, "sparse": 0.12}
 """Share of a scan's cost that probing may look like taking: it is harder to foresee, above all
 where a scan touches only the rows that share a slot."""
-_BESIDE: Final = 20_000.0
-"""Nanoseconds that a search by tables takes beside hashing and probing."""
+_BESIDE: Final = 15_000.0
+"""Nanoseconds that a call takes for a search by tables beside hashing and probing."""
 
 
 @dataclass(slots=True)
@@ -96,13 +101,12 @@ class TableSearch:
             return BatchHits.none()
         if params.recall >= 1 or view.permitted_count <= params.limit:
             return self._scan(view, queries, params, skip)
-        if view.sample is None and queries.form == "sparse":
+        if queries.form == "sparse" and view.sample is None:
             view = replace(view, sample=LiveSample.of(view.permitted))
-        scan_cost = scan_nanoseconds(view, queries)
-        chosen = np.flatnonzero(hash_nanoseconds(queries, self.plan) <= _HASHING * scan_cost)
+        chosen, scan_cost = self._chosen(view, queries)
         if len(chosen) == 0:
             return self._scan(view, queries, params, skip)
-        limits = _PROBING[queries.form] * (scan_cost - _BESIDE)
+        limits = _PROBING[queries.form] * scan_cost
         if len(chosen) == m:
             found, answered = self._answers(view, queries, params, skip, limits)
         else:
@@ -117,6 +121,16 @@ class TableSearch:
         left = np.delete(np.arange(m), places)
         scanned = self._scan(view, queries[left], params, skip[left])
         return BatchHits.merged([(places, found.some(answered)), (left, scanned)])
+
+    def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
+        """Return the queries that are worth hashing, and what scans would take for each of all."""
+        cost = hash_nanoseconds(queries, self.plan) + _BESIDE / len(queries)
+        if queries.form == "sparse":
+            most = most_scan_nanoseconds(view, queries)
+            if cost.min() > _HASHING * most:
+                return np.empty(0, np.int64), np.empty(0, np.float64)
+        scans = scan_nanoseconds(view, queries)
+        return np.flatnonzero(cost <= _HASHING * scans), scans
 
     def _scan(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s

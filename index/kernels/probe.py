@@ -34,7 +34,7 @@ ANSWERED = 4
 """Columns of the counters; ANSWERED is 0 where a scan must answer instead."""
 COUNTERS = 5
 
-_TRIAL = 0.05
+_TRIAL = 0.02
 """Share of a scan's cost that is spent before growth is judged: good hits found meanwhile raise
 the depth that is needed."""
 
