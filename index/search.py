@@ -32,6 +32,11 @@ _PROBING: Final = {"dense": 0.6, "sparse": 0.12}
 where a scan touches only the rows that share a slot."""
 _BESIDE: Final = 15_000.0
 """Nanoseconds that a call takes for a search by tables beside hashing and probing."""
+_MANY: Final = 64
+_FIRST_TRIED: Final = 12
+_LEAST_ANSWERED: Final = 0.25
+"""Of the queries of a call of many, so many are tried first; where tables answer less than this
+share of them, the others are scanned without being hashed."""
 
 
 @dataclass(slots=True)
@@ -107,20 +112,31 @@ class TableSearch:
         if len(chosen) == 0:
             return self._scan(view, queries, params, skip)
         limits = _PROBING[queries.form] * scan_cost
-        if len(chosen) == m:
-            found, answered = self._answers(view, queries, params, skip, limits)
-        else:
+        parts: list[tuple[Int64s, BatchHits]] = []
+        for group in self._groups(chosen, params):
+            whole = len(group) == m
             found, answered = self._answers(
-                view, queries[chosen], params, skip[chosen], limits[chosen]
+                view, queries if whole else queries[group], params, skip[group], limits[group]
             )
-        if len(answered) == m:
-            return found
-        if len(answered) == 0:
+            if len(answered) == m:
+                return found
+            if len(answered):
+                parts.append((group[answered], found.some(answered)))
+            if len(answered) < _LEAST_ANSWERED * len(group):
+                break
+        if not parts:
             return self._scan(view, queries, params, skip)
-        places = chosen[answered]
-        left = np.delete(np.arange(m), places)
-        scanned = self._scan(view, queries[left], params, skip[left])
-        return BatchHits.merged([(places, found.some(answered)), (left, scanned)])
+        left = np.delete(np.arange(m), np.concatenate([places for places, _ in parts]))
+        if len(left):
+            parts.append((left, self._scan(view, queries[left], params, skip[left])))
+        return BatchHits.merged(parts)
+
+    def _groups(self, chosen: Int64s, params: SearchParams) -> tuple[Int64s, ...]:
+        """Return queries as they are tried together: of many, a few before the others."""
+        always = not self.plan.prefix and params.guarantee == "measured"
+        if always or len(chosen) < _MANY:
+            return (chosen,)
+        return chosen[:_FIRST_TRIED], chosen[_FIRST_TRIED:]
 
     def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
         """Return the queries that are worth hashing, and what scans would take for each of all."""

@@ -4,7 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from index import search
 from index.backends import GcwsBackend
+from index.batches import VectorBatch
 from index.costs import scan_nanoseconds
 from index.hits import RowView
 from index.params import CollectionConfig, Encoding, GcwsParams, Guarantee, SearchParams
@@ -297,3 +299,28 @@ def test_a_call_of_many_queries_scans_rows_outside_of_caches_for_less() -> None:
     assert (together < alone).all()
     few = RowView(batch[:500], np.ones(500, np.uint8), 500)
     assert scan_nanoseconds(few, batch[:1])[0] == scan_nanoseconds(few, batch[:100])[0]
+
+
+@pytest.mark.parametrize("answerable", [True, False])
+def test_a_call_of_many_queries_is_scanned_once_tables_answer_few_of_them(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, answerable: bool
+) -> None:
+    rows, _, dim = made("dense", rng)
+    queries = rows[:200]
+    if not answerable:
+        monkeypatch.setitem(search._PROBING, "dense", 1e-6)
+    index = SmallIndex(config_of("dense", GcwsParams())).add(rows)
+    encode, hashed = index.backend.encode, []
+
+    def count(batch: VectorBatch) -> npt.NDArray[np.uint64]:
+        hashed.append(len(batch))
+        return encode(batch)
+
+    monkeypatch.setattr(index.backend, "encode", count)
+    params = SearchParams(limit=1, recall=0.9, guarantee="proven")
+    results = index.search(queries, params)
+    assert sum(hashed) == (200 if answerable else 12)
+    truth = all_scores(queries, rows, dim)
+    best = [float(hits.scores[0]) for hits in results]
+    reached = np.isclose(best, truth.max(axis=1), rtol=RELATIVE)
+    assert np.mean(reached) >= 0.9 - SIGMAS * np.sqrt(0.9 * 0.1 / 200)
