@@ -308,7 +308,7 @@ def test_a_call_of_many_queries_is_scanned_once_tables_answer_few_of_them(
     rows, _, dim = made("dense", rng)
     queries = rows[:200]
     if not answerable:
-        monkeypatch.setitem(search._PROBING, "dense", 1e-6)
+        monkeypatch.setattr(search, "_LEAST_ANSWERED", 1.1)  # as if it had been none of them
     index = SmallIndex(config_of("dense", GcwsParams())).add(rows)
     encode, hashed = index.backend.encode, []
 
