@@ -33,7 +33,7 @@ _WIDER: Final = 16
 """A query that is rare walks with a beam so many times as wide."""
 _RARE: Final = 0.01
 """The share of the queries measured that is rare."""
-_BEYOND: Final = 0.1
+_BEYOND: Final = 0.4
 """A score below the least one measured, by this share of what lies between it and the median, is
 strange."""
 _LISTS_A_PLACE: Final = 4
