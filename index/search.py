@@ -115,7 +115,7 @@ class TableSearch:
         parts: list[tuple[Int64s, BatchHits]] = []
         for group in self._groups(chosen, params):
             whole = len(group) == m
-            found, answered = self._answers(
+            found, answered = self.answers(
                 view, queries if whole else queries[group], params, skip[group], limits[group]
             )
             if len(answered) == m:
@@ -182,7 +182,7 @@ class TableSearch:
         self.workers.split(m, run)
         return found
 
-    def _answers(
+    def answers(
         self,
         view: RowView,
         queries: VectorBatch,
@@ -190,7 +190,14 @@ class TableSearch:
         skip: Int64s,
         cost_limits: Float64s,
     ) -> tuple[BatchHits, Int64s]:
-        """Return hits, and the numbers of the queries they answer; a scan must do the others."""
+        """Return hits, and the numbers of the queries they answer; a scan must do the others.
+
+        Parameters
+        ----------
+        view, queries, params, skip : see `search`
+        cost_limits : (m,) float64
+            Nanoseconds after which a query is given up.
+        """
         plan = self.plan
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.
         limits = cost_limits if plan.prefix else np.full(len(queries), np.inf)

@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from index.backends import make_backend
+from index.backends import GcwsBackend, make_backend
+from index.batches import VectorBatch
 from index.coarse import Rounding
 from index.hashing import compressed
 from index.hits import RowView
 from index.kernels import CACHE_FOLDER
 from index.kernels.coarse import BYTES, SHORTS
 from index.kernels.partners import meet
+from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
 from index.rows import GrowingRows
+from index.search import TableSearch
 from index.similarity import gmm, gmm_matrix
 from index.vectors import SparseVector, VectorSpace
 
@@ -66,7 +69,7 @@ class _Exercise:
     def __init__(self, *, dim: int | None) -> None:
         self._config = CollectionConfig(dim=dim, backend=GcwsParams(bands=4))
         self._rows = GrowingRows(self._config.form, dim)
-        self._backend = make_backend(self._config, threads=1)
+        self._backend = GcwsBackend(self._config, GcwsParams(bands=4), Workers(1))
         self._codes = np.empty((0, 0), np.uint64)
         self._state: Any = None
         self._linked: Any = None
@@ -105,6 +108,14 @@ class _Exercise:
         for count in (1, 2):
             queries = self._rows.view()[:count]
             self._backend.search(self._state, self._view(), queries, params)
+            if recall < 1:  # so few rows would be scanned
+                self._probe(queries, params)
+
+    def _probe(self, queries: VectorBatch, params: SearchParams) -> None:
+        backend, state, count = self._backend, self._state, len(queries)
+        search = TableSearch(backend.plan, backend.encode, state.tables, state.inverted, Workers(1))
+        nobody, patient = np.full(count, -1), np.full(count, np.inf)
+        search.answers(self._view(), queries, params, nobody, patient)
 
     def _link(self) -> None:
         rows = self._rows.view()

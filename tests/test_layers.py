@@ -34,7 +34,10 @@ ARROWS: dict[str, set[str]] = {
     "columns": set(),
     "ids": set(),
     "payloads": set(),
-    "warmup": {"backends", "coarse", "hashing", "kernels", "rows", "similarity", "vectors"},
+    "warmup": {
+        "backends", "coarse", "hashing", "kernels", "parallel", "rows", "search", "similarity",
+        "vectors",
+    },
     "backends": {
         "bands", "growth", "hashing", "hop", "inverted", "pairs", "parallel", "partners", "saved",
         "scan", "search", "tables",
