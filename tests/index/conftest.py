@@ -3,10 +3,16 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from index import collection as collection_module
+from index import search
+from index.arrays import Float64s
+from index.bands import BandPlan
+from index.batches import VectorBatch
 from index.catalog import Catalog
+from index.hits import RowView
 from index.params import BackendParams, CollectionConfig, ExactParams, Transform
 from index.stored import StoredCollection
 from tests.linked import make_linked
@@ -48,3 +54,17 @@ def linking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def linked(linking: None, make: Make) -> StoredCollection:
     return make()
+
+
+@pytest.fixture
+def dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let scans take as long in calls of any size, and so long that tables are tried first."""
+
+    def scan(view: RowView, queries: VectorBatch) -> Float64s:
+        return np.full(len(queries), 20.0 * view.permitted_count)
+
+    def hashing(queries: VectorBatch, plan: BandPlan) -> Float64s:
+        return np.zeros(len(queries))
+
+    monkeypatch.setattr(search, "scan_nanoseconds", scan)
+    monkeypatch.setattr(search, "hash_nanoseconds", hashing)

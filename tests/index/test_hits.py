@@ -96,6 +96,7 @@ def test_a_number_stands_for_as_many_as_there_are_queries() -> None:
     ]
 
 
+@pytest.mark.usefixtures("dear_scans")
 def test_both_methods_of_one_batch_answer_as_they_do_alone(rng: np.random.Generator) -> None:
     """Queries near stored rows are probed; others are scanned, some with ties past the limit."""
     width = 24

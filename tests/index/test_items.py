@@ -42,6 +42,7 @@ def shown(result: QueryResult) -> Shown:
     return [(hit.id, hit.score, hit.payload) for hit in result.hits]
 
 
+@pytest.mark.usefixtures("dear_scans")
 def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
     rng: np.random.Generator,
 ) -> None:
@@ -59,6 +60,7 @@ def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
             results[number]
 
 
+@pytest.mark.usefixtures("dear_scans")
 def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generator) -> None:
     results, _ = searched(rng)
     for result in results:
@@ -74,6 +76,7 @@ def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generato
     assert any(result.ids == first for result in scanned)
 
 
+@pytest.mark.usefixtures("dear_scans")
 def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generator) -> None:
     results, alone = searched(rng)
     sums: Counter[tuple[str, str]] = Counter()
