@@ -15,9 +15,12 @@ from index.batches import VectorBatch
 SAMPLE_ROWS: Final = 24
 """Rows by which the costs of a search are judged."""
 
-METHODS: Final = ("scan", "probe", "hop")
+METHODS: Final = (
+    "scan", "probe", "hop", "rff", "nrff", "folded_rff", "random_binning", "gmm_nystroem",
+    "rbf_nystroem",
+)  # fmt: skip
 """How queries are answered; the column `METHOD` of `BatchHits.work` numbers them."""
-SCAN, PROBE, HOP = range(len(METHODS))
+SCAN, PROBE, HOP = range(3)
 
 METHOD, BANDS, DEPTH, CANDIDATES, SCORED, BEAM = range(6)
 """Columns of `BatchHits.work`."""
@@ -35,7 +38,7 @@ class Explanation:
     Attributes
     ----------
     method : str
-        "scan", "probe" or "hop".
+        One of `METHODS`: "scan", "probe" or "hop", or the kind of a backend that estimates.
     bands, depth : int
         Tables probed, or entered by a walk, and the least depth reached (0 where no table was
         probed).

@@ -2,15 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
-from index.errors import InvalidParameter
+from index.backend_params import (
+    FOURIER_KINDS,
+    NYSTROEM_KINDS,
+    SHAPES,
+    BackendParams,
+    Distribution,
+    Encoding,
+    ExactParams,
+    FourierKind,
+    FourierParams,
+    GcwsParams,
+    NystroemKind,
+    NystroemParams,
+    RandomBinningParams,
+    require,
+)
+
+__all__ = [
+    "BACKEND_KINDS",
+    "FOURIER_KINDS",
+    "KEY_BITS",
+    "LEAST_POOL",
+    "MAX_CENTER",
+    "MAX_DENSE_DIM",
+    "MAX_DIM",
+    "NYSTROEM_KINDS",
+    "POOL_SHARE",
+    "SHAPES",
+    "BackendParams",
+    "CollectionConfig",
+    "Distribution",
+    "Encoding",
+    "ExactParams",
+    "Form",
+    "FourierKind",
+    "FourierParams",
+    "GcwsParams",
+    "Guarantee",
+    "Normalize",
+    "NystroemKind",
+    "NystroemParams",
+    "RandomBinningParams",
+    "Rerank",
+    "SearchParams",
+    "Transform",
+    "backend_document",
+    "backend_params",
+]
 
 Form = Literal["dense", "sparse"]
 Normalize = Literal["none", "l1", "l2"]
-Encoding = Literal["full", "zero_bit", "b_bit"]
 Guarantee = Literal["measured", "proven"]
+Rerank = Literal["gmm", "own", "none"]
 
 MAX_DIM: Final = 2**31 - 1
 """Slots are numbered in 32 bits, signed."""
@@ -19,11 +66,8 @@ MAX_DENSE_DIM: Final = 4096
 MAX_CENTER: Final = 1e38
 """Largest coordinate of a centre; NaN and infinities are beyond it."""
 KEY_BITS: Final = 64
-
-
-def _require(holds: bool, *, name: str, expected: str, got: object) -> None:
-    if not holds:
-        raise InvalidParameter(expected=expected, got=repr(got), loc=(name,))
+LEAST_POOL: Final = 100
+POOL_SHARE: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +90,13 @@ class Transform:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        _require(0 < self.power <= 64, name="power", expected="a number in (0, 64]", got=self.power)
-        _require(
+        require(0 < self.power <= 64, name="power", expected="a number in (0, 64]", got=self.power)
+        require(
             self.normalize in ("none", "l1", "l2"),
             name="normalize", expected="'none', 'l1' or 'l2'", got=self.normalize,
         )  # fmt: skip
         for value in self.center or ():
-            _require(
+            require(
                 abs(value) <= MAX_CENTER,
                 name="center", expected=f"numbers of at most {MAX_CENTER:g} in size", got=value,
             )  # fmt: skip
@@ -63,65 +107,49 @@ class Transform:
         return self.center is None and self.power == 1.0 and self.normalize == "none"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GcwsParams:
-    """A GCWS hash-table index.
+BACKEND_KINDS: Final = (
+    "gcws", "exact", *FOURIER_KINDS, "random_binning", *NYSTROEM_KINDS,
+)  # fmt: skip
+"""The words that name search methods in the API."""
 
-    Parameters
-    ----------
-    bands : int
-        Number of tables, 1-256.
-    band_width : int or None
-        None: depth is chosen per query by its recall target. A number: classical banding, every
-        band that many samples wide.
-    encoding : {"full", "zero_bit", "b_bit"}
-        What of a sample (i*, t*) goes into a key: both, i* alone, or its lowest ``bits`` bits.
-    bits : int
-        b of ``b_bit``, 1-16.
-    seed : int
-        Seed of all randomness, 0 to 2^63 - 1.
+
+def backend_document(params: BackendParams) -> dict[str, Any]:
+    """Return parameters of a backend in the API's own JSON form: its kind and its ``params``."""
+    fields = asdict(params)
+    fields.pop("kind", None)
+    if params.kind == "gmm_nystroem":
+        del fields["gamma"]  # of rbf_nystroem alone
+    return {"kind": params.kind, "params": fields}
+
+
+def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
+    """Inverse of `backend_document`; what is missing has its default.
+
+    Raises
+    ------
+    InvalidParameter
+        There is no such kind or parameter, or it is outside its range.
     """
-
-    bands: int = 32
-    band_width: int | None = None
-    encoding: Encoding = "full"
-    bits: int = 8
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a field is outside its range."""
-        _require(1 <= self.bands <= 256, name="bands", expected="1 to 256", got=self.bands)
-        _require(
-            self.band_width is None or 1 <= self.band_width <= 64,
-            name="band_width", expected="null or 1 to 64", got=self.band_width,
-        )  # fmt: skip
-        _require(
-            self.encoding in ("full", "zero_bit", "b_bit"),
-            name="encoding", expected="'full', 'zero_bit' or 'b_bit'", got=self.encoding,
-        )  # fmt: skip
-        _require(1 <= self.bits <= 16, name="bits", expected="1 to 16", got=self.bits)
-        _require(0 <= self.seed < 2**63, name="seed", expected="0 to 2^63 - 1", got=self.seed)
-
-    @property
-    def kind(self) -> Literal["gcws"]:
-        """The word that names this backend in the API."""
-        return "gcws"
+    expected = f"one of {', '.join(BACKEND_KINDS)}"
+    require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
+    made = _CLASSES[kind]
+    every = [each.name for each in fields(made)]
+    names = [name for name in every if name != "kind"]
+    if kind == "gmm_nystroem":
+        names.remove("gamma")
+    for name in params:
+        known = f"one of {', '.join(names)}" if names else "no parameters"
+        require(name in names, name=name, expected=known, got=name)
+    given: dict[str, Any] = params | ({"kind": kind} if "kind" in every else {})
+    return made(**given)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExactParams:
-    """No index: every query scans all items."""
-
-    @property
-    def kind(self) -> Literal["exact"]:
-        """The word that names this backend in the API."""
-        return "exact"
-
-
-BackendParams = GcwsParams | ExactParams
-_KINDS: Final[dict[str, type[GcwsParams] | type[ExactParams]]] = {
+_CLASSES: Final[dict[str, type[BackendParams]]] = {
     "gcws": GcwsParams,
     "exact": ExactParams,
+    "random_binning": RandomBinningParams,
+    **dict.fromkeys(FOURIER_KINDS, FourierParams),
+    **dict.fromkeys(NYSTROEM_KINDS, NystroemParams),
 }
 
 
@@ -134,7 +162,7 @@ class CollectionConfig:
     dim : int or None
         Number of coordinates; None for an open slot space (sparse vectors only).
     transform : Transform
-    backend : GcwsParams or ExactParams
+    backend : BackendParams
     """
 
     dim: int | None
@@ -143,18 +171,18 @@ class CollectionConfig:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
-        _require(
+        require(
             self.dim is None or 1 <= self.dim <= MAX_DIM,
             name="dim", expected=f"null or 1 to {MAX_DIM}", got=self.dim,
         )  # fmt: skip
         center = self.transform.center
         if center is not None:
-            _require(
+            require(
                 self.form == "dense",
                 name="center", expected=f"null unless dim is at most {MAX_DENSE_DIM}",
                 got=f"{len(center)} values with dim {self.dim}",
             )  # fmt: skip
-            _require(
+            require(
                 len(center) == self.dim,
                 name="center", expected=f"{self.dim} values", got=f"{len(center)} values",
             )  # fmt: skip
@@ -172,7 +200,7 @@ class CollectionConfig:
         return {
             "dim": self.dim,
             "transform": transform,
-            "backend": {"kind": self.backend.kind, "params": asdict(self.backend)},
+            "backend": backend_document(self.backend),
         }
 
     @classmethod
@@ -185,7 +213,7 @@ class CollectionConfig:
         return cls(
             dim=document["dim"],
             transform=Transform(**transform),
-            backend=_KINDS[backend["kind"]](**backend["params"]),
+            backend=backend_params(backend["kind"], backend["params"]),
         )
 
 
@@ -202,20 +230,41 @@ class SearchParams:
     min_score : float
         Hits below this GMM similarity are not wanted, in [0, 1].
     guarantee : {"measured", "proven"}
+    rerank : {"gmm", "own", "none"}
+        How hits are scored: by the exact GMM, by the backend's own exact kernel, or by its own
+        estimate.
+    candidates : int or None
+        How many of the best by estimate are scored exactly, where a backend estimates; None for
+        `LEAST_POOL` or `POOL_SHARE` times the limit, whichever is more.
     """
 
     limit: int = 10
     recall: float = 0.9
     min_score: float = 0.0
     guarantee: Guarantee = "measured"
+    rerank: Rerank = "gmm"
+    candidates: int | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        _require(self.limit >= 1, name="limit", expected="at least 1", got=self.limit)
-        _require(
-            0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall
-        )
-        _require(
+        require(self.limit >= 1, name="limit", expected="at least 1", got=self.limit)
+        require(0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall)
+        require(
             0 <= self.min_score <= 1,
             name="min_score", expected="a number in [0, 1]", got=self.min_score,
         )  # fmt: skip
+        require(
+            self.rerank in ("gmm", "own", "none"),
+            name="rerank", expected="'gmm', 'own' or 'none'", got=self.rerank,
+        )  # fmt: skip
+        require(
+            self.candidates is None or self.candidates >= 1,
+            name="candidates", expected="null or at least 1", got=self.candidates,
+        )  # fmt: skip
+
+    @property
+    def pool(self) -> int:
+        """How many rows are scored exactly, never fewer than the hits wanted."""
+        if self.candidates is None:
+            return max(LEAST_POOL, POOL_SHARE * self.limit)
+        return max(self.candidates, self.limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +18,27 @@ from index.vectors import VectorSpace
 
 Vector = Sequence[float] | Float32s | SparseVector
 """A vector as a user has it."""
+
+
+class Kernel(Protocol):
+    """An exact kernel between vectors as they are hashed and scored."""
+
+    @property
+    def name(self) -> str:
+        """The word that names the kernel in the API."""
+
+    def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
+        """Return the (m, n) values of m queries and n rows of one space."""
+
+
+class GmmKernel:
+    """Σ min / Σ max over the slots ([GMM] eq. 4-6)."""
+
+    name = "gmm"
+
+    def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
+        """Return the (m, n) GMM of m queries and n rows, to float32 rounding."""
+        return gmm_matrix(queries, rows).astype(np.float64)
 
 
 def gmm(a: VectorBatch, b: VectorBatch) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.dockerfile import REPOSITORY
 
-FOUNDATIONS = {"arrays", "batches", "errors", "hits", "params"}
+FOUNDATIONS = {"arrays", "backend_params", "batches", "errors", "hits", "params"}
 """Types of arrays, vectors, hits, errors and parameters: importable from all but kernels."""
 
 KERNEL_FOUNDATIONS = {"arrays"}
@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "backends": {
         "bands", "growth", "hashing", "hop", "inverted", "pairs", "parallel", "partners", "saved",
-        "scan", "search", "tables",
+        "scan", "search", "similarity", "tables",
     },
     "growth": {
         "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",
@@ -71,6 +71,7 @@ ARROWS: dict[str, set[str]] = {
     "batches": {"kernels"},
     "hits": set(),
     "params": set(),
+    "backend_params": set(),
     "errors": set(),
     "arrays": set(),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from index.backends.exact import ExactBackend
 from index.backends.gcws import GcwsBackend
 from index.backends.protocol import Backend
 from index.parallel import Workers
-from index.params import CollectionConfig, ExactParams
+from index.params import CollectionConfig, ExactParams, GcwsParams
 from index.saved import Saved
 
 __all__ = ["ExactBackend", "GcwsBackend", "Saved", "make_backend"]
@@ -24,6 +24,11 @@ def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Bac
         Threads for its kernels; None takes as many as the process may use.
     """
     workers = Workers(threads)
-    if isinstance(config.backend, ExactParams):
-        return ExactBackend(config, workers)
-    return GcwsBackend(config, config.backend, workers)
+    params = config.backend
+    match params:
+        case ExactParams():
+            return ExactBackend(config, workers)
+        case GcwsParams():
+            return GcwsBackend(config, params, workers)
+        case _:
+            raise NotImplementedError(params.kind)

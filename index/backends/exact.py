@@ -16,6 +16,7 @@ from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
 from index.saved import Saved
 from index.scan import scan
+from index.similarity import GmmKernel
 
 
 class ExactBackend:
@@ -29,6 +30,7 @@ class ExactBackend:
 
     kind = "exact"
     code_width = 0
+    kernel = GmmKernel()
 
     def __init__(self, config: CollectionConfig, workers: Workers) -> None:
         self._form = config.form

@@ -23,6 +23,7 @@ from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.partners import PairJoin
 from index.saved import Saved
 from index.search import TableSearch
+from index.similarity import GmmKernel
 from index.tables import Tables
 
 _CHUNK_ROWS: Final = 256
@@ -58,6 +59,7 @@ class GcwsBackend:
     """
 
     kind = "gcws"
+    kernel = GmmKernel()
 
     def __init__(self, config: CollectionConfig, params: GcwsParams, workers: Workers) -> None:
         self._form = config.form

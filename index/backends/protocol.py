@@ -12,8 +12,9 @@ from index.batches import VectorBatch
 from index.hits import BatchHits, Explanation, Pairs, RowHits, RowView
 from index.params import SearchParams
 from index.saved import Saved
+from index.similarity import Kernel
 
-__all__ = ["Backend", "Explanation", "Pairs", "RowHits", "RowView", "Saved"]
+__all__ = ["Backend", "Explanation", "Kernel", "Pairs", "RowHits", "RowView", "Saved"]
 
 State = TypeVar("State")
 
@@ -28,6 +29,10 @@ class Backend(Protocol[State]):
     @property
     def code_width(self) -> int:
         """Number of uint64 words `encode` returns a row; 0 when nothing need be stored."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The exact kernel that the method estimates."""
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) words from which tables can be rebuilt; pure, any thread."""
