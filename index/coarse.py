@@ -35,6 +35,9 @@ _SIGNED_VALUES: Final = 127
 _LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
 """Smaller numbers have few digits, and one divided by them is more than a float32 holds."""
 
+_SIZES: Final = {BYTES: 1, SHORTS: 2, FLOATS: 4, SPARSE: 0}
+"""Bytes of an entry."""
+
 NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "sparse"}
 
 
@@ -58,7 +61,7 @@ class Rounding:
 
     def stride(self, width: int) -> int:
         """Return the bytes of one row of ``width`` floats."""
-        size = {BYTES: 1, SHORTS: 2, FLOATS: 4}.get(self.kind, 0)
+        size = _SIZES[self.kind]
         return -(-width * size // REGISTER_BYTES) * REGISTER_BYTES
 
     def round(self, dense: Float32s, norms: Float32s) -> tuple[UInt8s, Float32s]:

@@ -101,7 +101,8 @@ def _calibrated(
             raise _Stopped
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
-        return walks.search(view, queries, params, none, effort, hidden=held_out).hits
+        walk = walks.walk(view, limit, effort)
+        return walks.search(view, queries, params, none, walk, hidden=held_out).hits
 
     def true(queries: VectorBatch, limit: int) -> BatchHits:
         none = np.full(len(queries), -1, np.int64)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Bools, Float64s, Int64s, UInt64s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort, most_lists
 from index.coarse import NAMES
@@ -20,6 +20,7 @@ from index.kernels.coarse import BYTES, SHORTS
 from index.neighbours import BESIDE, SEEN_A_PLACE, Lists, Neighbours
 from index.parallel import Workers
 from index.params import SearchParams
+from index.spaces import Sizes
 from index.tables import Tables
 
 _ROW: Final = 30.0
@@ -37,15 +38,58 @@ _LEAST_ROOM: Final = 4096
 """Rows that any walk may see."""
 _ALL: Final = 100
 """Per cent."""
-_MOST_EFFORTS: Final = 1024
-"""Efforts that are remembered."""
-_UNKNOWN: Final = Effort(0, 0, 0.0, 0.0)
-"""Stands for efforts that are not remembered; None is remembered, too."""
-_MOST_LOST: Final = 0.5
-"""Share of a query's norm that rounding may add or lose."""
+_MOST_REMEMBERED: Final = 1024
+"""Walks that are remembered."""
 
 _NOBODY: Final = np.empty(0, np.int64)
 """No rows."""
+
+
+Asked = tuple[int, float, int, int, int, int]
+"""Limit and recall; how many rows there are, are permitted and are alive; segments of tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How queries are walked for: what depends on what is asked for, not on the queries.
+
+    Attributes
+    ----------
+    effort : Effort
+    tables : int
+        Through how many tables it enters.
+    rescored : int
+        Rows scored exactly.
+    sizes : Sizes
+        Of sparse queries as long as the rows.
+    rare, strange : float
+        Below these scores of the last hit a query is walked for again, with a wider beam, and
+        left to the tables.
+    """
+
+    effort: Effort
+    tables: int
+    rescored: int
+    sizes: Sizes
+    rare: float = 0.0
+    strange: float = 0.0
+
+
+class Walks:
+    """Walks that have been planned: most queries ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Asked, Walk | None] = {}
+
+    def get(self, asked: Asked, plan: Callable[[], Walk | None]) -> Walk | None:
+        """Return the walk for what is asked, planned at the first time; None is kept, too."""
+        try:
+            return self._known[asked]
+        except KeyError:
+            if len(self._known) >= _MOST_REMEMBERED:  # any recall may be asked for
+                self._known.clear()
+            walk = self._known[asked] = plan()
+            return walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +105,32 @@ class Hop:
     calibration : Calibration
     built : int
         Rows there were when the lists were last made in random order.
+    walks : Walks
+        Planned by this calibration.
     """
 
     neighbours: Neighbours
     lists: Lists
     calibration: Calibration
     built: int
-    _efforts: dict[tuple[int, float, int], Effort | None] = field(default_factory=dict)
+    walks: Walks = field(default_factory=Walks)
+
+    def walk(self, search: HopSearch, view: RowView, params: SearchParams) -> Walk | None:
+        """Return how to walk, None where no effort measured is enough, or a scan is quicker."""
+        live = view.permitted_count if view.sample is None else view.sample.live
+        asked = (
+            params.limit, params.recall, len(view.vectors), view.permitted_count, live,
+            len(search.tables.segments),
+        )  # fmt: skip
+        return self.walks.get(asked, lambda: self._planned(search, view, params))
+
+    def _planned(self, search: HopSearch, view: RowView, params: SearchParams) -> Walk | None:
+        effort = self.effort(view, params)
+        if effort is None or search.foreseen(view, effort) > self.scan_nanoseconds(view):
+            return None
+        share = max(1, view.permitted_count) / len(view.vectors)
+        rare, strange = self.calibration.strangeness(ceil(params.limit / share))
+        return replace(search.walk(view, params.limit, effort), rare=rare, strange=strange)
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
         """Return the effort of a walk, None where no effort that was measured is enough.
@@ -78,18 +141,7 @@ class Hop:
         """
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
-        asked = params.limit, params.recall, ceil(_ALL * share)
-        found = self._efforts.get(asked, _UNKNOWN)
-        if found is _UNKNOWN:
-            if len(self._efforts) >= _MOST_EFFORTS:  # any recall may be asked for
-                self._efforts.clear()
-            found = self._efforts[asked] = self._effort(*asked)
-        return found
-
-    def strangeness(self, view: RowView, params: SearchParams) -> tuple[float, float]:
-        """Return below which score of the last hit a query is rare, and is unlike the items."""
-        share = max(1, view.permitted_count) / len(view.vectors)
-        return self.calibration.strangeness(ceil(params.limit / share))
+        return self._effort(params.limit, params.recall, ceil(_ALL * share))
 
     def _effort(self, limit: int, recall: float, percent: int) -> Effort | None:
         """Return the effort for the best ``limit`` of so many per cent of the rows."""
@@ -137,15 +189,12 @@ class Walked:
     Attributes
     ----------
     hits : BatchHits
-    answered : (m,) bool
-        False where the walk found too few permitted rows, or rounding spoils the query.
-    last_scores : (m,) float64
-        About the score of the last hit, whatever min_score is.
+    outcomes : (m,) uint8
+        `ANSWERED`, `RARE` or `UNANSWERED`; see `kernels.hop`.
     """
 
     hits: BatchHits
-    answered: Bools
-    last_scores: Float64s
+    outcomes: UInt8s
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +227,22 @@ class HopSearch:
             row = _ROW + _ENTRY * len(vectors.values) / max(1, len(vectors))
         return _START + effort.candidates * row
 
+    def walk(self, view: RowView, limit: int, effort: Effort) -> Walk:
+        """Return how to walk with this effort; no query is rare."""
+        lists, n = self.lists, len(view.vectors)
+        beam = effort.beam + 1  # the skipped row may take a place
+        more = max(_SPARE_BYTES, limit // 2) if lists.coarse.rounding.kind == BYTES else _SPARE
+        room = max(_LEAST_ROOM, SEEN_A_PLACE * beam)
+        if view.permitted_count < n:
+            room *= _MOST_FILTERED
+        return Walk(
+            effort, effort.tables(lists.tables), min(beam, limit + more),
+            self.neighbours.sizes(self.tables, beam, min(room, n + beam)),
+        )  # fmt: skip
+
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
-        effort: Effort, *, hidden: Int64s = _NOBODY,
+        walk: Walk, *, usual: float = 0.0, hidden: Int64s = _NOBODY,
     ) -> Walked:  # fmt: skip
         """Return what walks found.
 
@@ -192,30 +254,28 @@ class HopSearch:
             ``limit`` and ``min_score`` count here.
         skip : (m,) int64
             A row that a query must not return, or -1.
-        effort : Effort
+        walk : Walk
+        usual : float
+            Below this score of the last hit a query is `RARE`.
         hidden : (h,) int64
             Distinct rows that are treated as if they were not there.
         """
-        m, n = len(queries), len(view.vectors)
-        limit = params.limit
-        vectors, lists = view.vectors, self.lists
-        filtered = view.permitted_count < n
-        beam = effort.beam + 1  # the skipped row may take a place
-        rounded = lists.coarse.rounding.kind == BYTES
-        rescored = min(beam, limit + (max(_SPARE_BYTES, limit // 2) if rounded else _SPARE))
-        rounds = lists.coarse.rounding.kind in (BYTES, SHORTS)
-        copies, norms = lists.coarse.rounding.round(queries.dense, queries.norms)
-        tables = effort.tables(lists.tables)
-        keys = self.keys_of(queries, tables)
-        longest = int(np.diff(queries.indptr).max(initial=0)) if queries.form == "sparse" else 0
-        room = max(_LEAST_ROOM, SEEN_A_PLACE * beam)
-        if filtered:
-            room *= _MOST_FILTERED
-        sizes = self.neighbours.sizes(self.tables, beam, min(room, n + beam) + len(hidden), longest)
-        scores, rows = np.empty((m, limit), np.float64), np.empty((m, limit), np.int64)
-        found = np.empty(m, np.int64)
-        work = np.empty((m, kernel.COUNTERS), np.int64)
-        work[:] = HOP, tables, 0, 0, 0, effort.beam, 0, 0, 0
+        m, n, effort = len(queries), len(view.vectors), walk.effort
+        vectors, lists, rounding = view.vectors, self.lists, self.lists.coarse.rounding
+        copies, norms = rounding.round(queries.dense, queries.norms)
+        unit = rounding.step if rounding.kind in (BYTES, SHORTS) else 0.0
+        keys = self.keys_of(queries, walk.tables)
+        sizes = walk.sizes
+        if queries.form == "sparse":
+            sizes = sizes.for_queries(int(np.diff(queries.indptr).max(initial=0)))
+        if len(hidden):
+            sizes = replace(sizes, room=sizes.room + len(hidden))
+        scores = np.empty((m, params.limit), np.float64)
+        rows = np.empty((m, params.limit), np.int64)
+        found, outcomes = np.empty(m, np.int64), np.empty(m, np.uint8)
+        work, expected = np.empty((m, 6), np.int64), np.empty(m, np.float64)
+        work[:] = HOP, walk.tables, 0, 0, 0, effort.beam
+        expected.fill(effort.recall)
 
         def run(first: int, last: int) -> None:
             part = slice(first, last)
@@ -223,23 +283,16 @@ class HopSearch:
             with self.neighbours.spaces.taken(sizes) as space:
                 kernel.hop(
                     lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
-                    copies[part], norms[part], some.dense, some.indptr, some.slots, some.values,
-                    keys[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                    view.permitted, filtered, skip[part], hidden, beam, float(effort.lists),
-                    rescored, float(params.min_score), scores[part], rows[part], found[part],
-                    work[part],
+                    copies[part], norms[part], unit, some.norms, some.dense, some.indptr,
+                    some.slots, some.values, keys[part], vectors.dense, vectors.indptr,
+                    vectors.slots, vectors.values, view.permitted, view.permitted_count < n,
+                    view.permitted_count, skip[part], hidden, effort.beam + 1,
+                    float(effort.lists), walk.rescored, float(params.min_score), usual,
+                    scores[part], rows[part], found[part], work[part], outcomes[part],
                 )  # fmt: skip
 
         self.workers.split(m, run, least=8)
-        expected = np.empty(m, np.float64)
-        expected[:] = effort.recall
-        hits = BatchHits(rows, scores, found, work[:, : kernel.LISTS], expected)
-        wanted = np.minimum(effort.beam + (skip >= 0), view.permitted_count)  # they are found, too
-        enough = work[:, kernel.FOUND_ROWS] >= wanted
-        if rounds:  # far larger or smaller than the rows, a query is not itself any more
-            lost = np.abs(norms * lists.coarse.rounding.step - queries.norms)
-            enough &= lost <= _MOST_LOST * queries.norms
-        return Walked(hits, enough, work[:, kernel.LAST_SCORE].astype(np.float64) * 1e-6)
+        return Walked(BatchHits(rows, scores, found, work, expected), outcomes)
 
 
 def is_worth_walking(view: RowView, params: SearchParams) -> bool:

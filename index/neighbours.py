@@ -137,7 +137,7 @@ class Neighbours:
             self._count = n
         return Lists(self._links[:n], self._coarse.cover(rows), self._tables)
 
-    def sizes(self, tables: Tables, beam: int, room: int, longest: int = 0) -> Sizes:
+    def sizes(self, tables: Tables, beam: int, room: int) -> Sizes:
         """Return what walks over these lists need.
 
         Parameters
@@ -146,13 +146,10 @@ class Neighbours:
         beam : int
         room : int
             Rows that a walk may see once it has entered.
-        longest : int
-            Slots of the longest sparse query.
         """
         keys = self._tables * len(tables.segments)
         entered = keys * 2 * BESIDE
-        longest = max(longest, self._longest)
-        return Sizes(self._count, room + entered + WIDTH, beam, longest, max(1, keys))
+        return Sizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
     @property
     def spaces(self) -> Spaces:

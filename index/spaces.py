@@ -60,6 +60,10 @@ class Sizes:
             and self.keys >= other.keys
         )
 
+    def for_queries(self, longest: int) -> Sizes:
+        """Return what is large enough for sparse queries, too."""
+        return self if longest <= self.longest else replace(self, longest=longest)
+
     def with_room(self) -> Sizes:
         """Return what is still large enough once some rows and segments have been added."""
         rows = self.rows + self.rows // _SHARE_TO_GROW + _ROWS_TO_GROW

@@ -39,14 +39,16 @@ ARROWS: dict[str, set[str]] = {
         "vectors",
     },
     "backends": {
-        "bands", "growth", "hashing", "hop", "inverted", "pairs", "parallel", "partners", "saved",
-        "scan", "search", "similarity", "tables",
+        "bands", "growth", "hashing", "hop", "inverted", "kernels", "pairs", "parallel", "partners",
+        "saved", "scan", "search", "similarity", "tables",
     },
     "growth": {
         "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",
         "saved", "scan", "tables",
     },
-    "hop": {"calibration", "coarse", "costs", "kernels", "neighbours", "parallel", "tables"},
+    "hop": {
+        "calibration", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces", "tables",
+    },
     "calibration": set(),
     "neighbours": {"coarse", "inverted", "kernels", "parallel", "scan", "spaces", "tables"},
     "spaces": {"kernels"},

@@ -17,6 +17,7 @@ from index.hashing import Gcws, Signatures, round_up
 from index.hits import BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
+from index.kernels.hop import ANSWERED, RARE
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
@@ -83,6 +84,10 @@ class GcwsBackend:
         """Return the (n, tables) keys of the vectors in the first tables."""
         keys = np.empty((len(batch), tables), np.uint64)
         samples = round_up(tables * self.plan.band_width)
+
+        if len(batch) == 1:
+            self.plan.pack(self.hash.sketch(batch, count=samples), keys)
+            return keys
 
         def encode_rows(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
@@ -176,22 +181,26 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits | None:
         """Return the hits found by walks, None where another way is foreseen to be quicker."""
-        effort = hop.effort(view, params)
         walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keys, self._workers)
-        if effort is None or walks.foreseen(view, effort) > hop.scan_nanoseconds(view):
+        walk = hop.walk(walks, view, params)
+        if walk is None:
             return None
-        walked = walks.search(view, queries, params, skip, effort)
-        hits, answered = walked.hits, walked.answered.copy()
-        rare, strange = hop.strangeness(view, params)
-        again = np.flatnonzero(walked.last_scores < rare)
+        walked = walks.search(view, queries, params, skip, walk, usual=walk.rare)
+        hits, outcomes = walked.hits, walked.outcomes
+        if not outcomes.any():
+            return hits
+        again = np.flatnonzero(outcomes == RARE)
         if len(again):
-            wider = walks.search(view, queries[again], params, skip[again], effort.wider())
+            further = walks.walk(view, params.limit, walk.effort.wider())
+            wider = walks.search(
+                view, queries[again], params, skip[again], further, usual=walk.strange
+            )
             others = np.delete(np.arange(len(queries)), again)
             hits = BatchHits.merged([(others, hits.some(others)), (again, wider.hits)])
-            answered[again] = wider.answered & (wider.last_scores >= strange)
-        if answered.all():
+            outcomes[again] = wider.outcomes
+        done, left = np.flatnonzero(outcomes == ANSWERED), np.flatnonzero(outcomes)
+        if not len(left):
             return hits
-        done, left = np.flatnonzero(answered), np.flatnonzero(~answered)
         rest = self._probed(state, view, queries[left], params, skip[left])
         return BatchHits.merged([(done, hits.some(done)), (left, rest)])
 

@@ -21,7 +21,6 @@ from index.kernels.walk import (
     DONE,
     FOUND,
     MARKED,
-    READ,
     SCORED,
     SIZE,
     Entries,
@@ -38,13 +37,14 @@ from index.kernels.walk import (
 
 CANDIDATES = 3
 SCORED_EXACTLY = 4
-LISTS = 6
-FOUND_ROWS = 7
-LAST_SCORE = 8
-"""Columns of what a query cost that are written here: rows scored quickly, rows scored exactly
-(numbered as in `hits.BatchHits`), lists read, rows in the beam, and the quick score of the last
-hit, whatever min_score is, in millionths."""
-COUNTERS = 9
+"""Columns of what a query cost that are written here, numbered as in `hits.BatchHits`: rows scored
+quickly, and rows scored exactly."""
+
+ANSWERED, RARE, UNANSWERED = range(3)
+"""What became of a query: found as others are; its last hit, whatever min_score is, scores less
+than usual; the walk found too few permitted rows, or rounding spoils the query."""
+_MOST_LOST = 0.5
+"""Share of a query's norm that rounding may add or lose: it is not itself any more beyond."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
@@ -71,6 +71,8 @@ def hop(
     count: int,
     codes: UInt8s,
     code_norms: Float32s,
+    unit: float,
+    norms: Float32s,
     queries: Float32s,
     query_indptr: Int64s,
     query_slots: UInt32s,
@@ -82,16 +84,19 @@ def hop(
     values: Float32s,
     permitted: UInt8s,
     filtered: bool,
+    permitted_count: int,
     skip: Int64s,
     hidden: Int64s,
     beam: int,
     most: float,
     rescored: int,
     least: float,
+    usual: float,
     out_scores: Float64s,
     out_rows: Int64s,
     out_sizes: Int64s,
     out_counters: AnyArray,
+    out_outcomes: UInt8s,
 ) -> None:
     """Search for every query.
 
@@ -106,6 +111,10 @@ def hop(
         Rows this search sees.
     codes, code_norms : (m, stride) uint8 and (m,) float32
         Dense queries as the rows are kept, or (m, 0).
+    unit : float
+        What a unit of ``code_norms`` stands for; 0 where nothing was rounded.
+    norms : (m,) float32
+        Of the queries.
     queries, query_indptr, query_slots, query_values : the queries, dense or compressed
     keys : (m, t) uint64
         In the first t tables.
@@ -113,6 +122,8 @@ def hop(
     permitted : (count,) uint8
     filtered : bool
         Whether only some rows are permitted.
+    permitted_count : int
+        How many.
     skip : (m,) int64
         A row that a query must not return, or -1.
     hidden : (h,) int64
@@ -125,10 +136,13 @@ def hop(
         The best rows of the beam that are scored exactly, at least the limit.
     least : float
         min_score.
+    usual : float
+        Below this score of the last hit a query is `RARE`.
     out_scores, out_rows : (m, limit) float64 and int64, written in place
         Hits by falling exact score, equal scores by rising row.
     out_sizes : (m,) int64, written in place
-    out_counters : (m, COUNTERS) int64, written in place
+    out_counters : (m, c) int64, of which `CANDIDATES` and `SCORED_EXACTLY` are written in place
+    out_outcomes : (m,) uint8, written in place
     """
     view = rows_at(row_addresses)
     entries = Entries(segments, keys.shape[1], beside)
@@ -216,9 +230,11 @@ def hop(
             out_sizes[m] = found
             out_counters[m, CANDIDATES] = at(space.state, MARKED) - hidden.shape[0]
             out_counters[m, SCORED_EXACTLY] = kept
-            out_counters[m, LISTS] = at(space.state, READ)
-            out_counters[m, FOUND_ROWS] = size
-            out_counters[m, LAST_SCORE] = 0
+            last_score = np.float32(0)
             if size > 0:
                 last_score = score_of(at(best, min(size, limit) - 1))
-                out_counters[m, LAST_SCORE] = np.int64(last_score * 1e6)
+            out_outcomes[m] = RARE if last_score < usual else ANSWERED
+            lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
+            wanted = min(beam - 1 + (1 if skip[m] >= 0 else 0), permitted_count)
+            if size < wanted or lost > _MOST_LOST * norms[m]:
+                out_outcomes[m] = UNANSWERED

@@ -91,8 +91,8 @@ def test_a_share_of_the_queries_reads_one_list_more(rng: np.random.Generator) ->
     nothing = np.full(1000, -1, np.int64)
     seen = []
     for lists in (2, 2.25, 3):
-        effort = Effort(10, lists, 0.9, 0.0)
-        hits = search.search(view, batch, SearchParams(limit=5), nothing, effort).hits
+        walk = search.walk(view, 5, Effort(10, lists, 0.9, 0.0))
+        hits = search.search(view, batch, SearchParams(limit=5), nothing, walk).hits
         seen.append(np.array([each.explanation.candidates for each in hits]))
     less, some, more = seen
     assert ((some == less) | (some == more)).all()

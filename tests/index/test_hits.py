@@ -129,5 +129,5 @@ def test_a_scan_shared_out_over_threads_is_that_of_one(rng: np.random.Generator)
 
 
 def test_walks_write_what_they_cost_in_the_columns_of_hits() -> None:
-    columns = hits_module.CANDIDATES, hits_module.SCORED, hits_module.BEAM + 1
-    assert columns == (hop.CANDIDATES, hop.SCORED_EXACTLY, hop.LISTS)
+    columns = hits_module.CANDIDATES, hits_module.SCORED
+    assert columns == (hop.CANDIDATES, hop.SCORED_EXACTLY)

@@ -69,9 +69,10 @@ class Graph:
         if permitted is not None:
             mask[[row for row in range(ROWS) if row not in permitted]] = 0
         batch = self.index.prepare(self.queries[queries])
+        view = RowView(self.rows, mask, int(mask.sum()))
         hits = search.search(
-            RowView(self.rows, mask, int(mask.sum())), batch, SearchParams(limit=limit),
-            np.full(len(batch), -1, np.int64), effort,
+            view, batch, SearchParams(limit=limit), np.full(len(batch), -1, np.int64),
+            search.walk(view, limit, effort),
         ).hits  # fmt: skip
         return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
 
