@@ -1,9 +1,11 @@
-"""Counter-based randomness of the GCWS hash: a function of (seed, slot, sample) and nothing else.
+"""Counter-based randomness: a function of (seed, slot, sample) and nothing else.
 
 r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Three 32-bit words are drawn a (slot, sample):
 the halves of one give the two uniforms of r, of another those of c; the third gives β. Every step
 is integer arithmetic or an exactly rounded float32 operation, so a stored table and the bare
 generator agree to the bit.
+
+Normal numbers of feature maps come from the same words, of a coordinate and a pair of features.
 
 The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
 """
@@ -14,7 +16,8 @@ import numpy as np
 from numba import njit
 
 from index.kernels.logarithm import log_quick
-from index.kernels.simd import floor, fused, splat, to_floats
+from index.kernels.simd import floor, fused, root, splat, to_floats
+from index.kernels.turns import cosine, sine
 
 _GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
 _MIX_64_A = np.uint64(0xBF58476D1CE4E5B9)
@@ -26,8 +29,8 @@ _MIX_32_A = np.int32(0x7FEB352D)
 _MIX_32_B = np.int32(0x846CA68B - 2**32)
 # What tells the words of a (slot, sample) apart: w ^ (w >> 16) of three numbers w, because
 # (x ^ w) ^ ((x ^ w) >> 16) is what x gives ^ what w gives.
-_DRAW_R, _DRAW_C, _DRAW_BETA = (
-    np.int32(w ^ (w >> 16)) for w in (0x05EBCA6B, 0x42B2AE35, 0x165667B1)
+_DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE = (
+    np.int32(w ^ (w >> 16)) for w in (0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647)
 )
 _9 = np.int32(9)
 _15 = np.int32(15)
@@ -39,6 +42,7 @@ _ZERO = np.float32(0.0)
 _HALF_16 = np.float32(2.0**-17)
 _HALF_23 = np.float32(2.0**-24)
 _ONE = np.float32(1.0)
+_MINUS_TWO = np.float32(-2.0)
 _MOST_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
 _QUARTER = np.float32(2.0**-18)
 
@@ -135,3 +139,28 @@ def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noq
 def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
     return fused(splat(_ZERO) - r, level, base)
+
+
+@njit(cache=True, nogil=True)
+def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return two N(0, 1) numbers for each of sixteen pairs of features, by Box and Muller.
+
+    The radius is made of 23 bits, so no number exceeds 5.8 in size.
+
+    Parameters
+    ----------
+    low, high : int32 lanes
+        `slot_words` of coordinates.
+    pairs : int32 lanes
+        Numbers of pairs.
+    """
+    x = _mixed(low, high, pairs)
+    radius = root(splat(_MINUS_TWO) * log_quick(_uniform(_draw(x, low, _DRAW_RADIUS))))
+    angle = _uniform(_draw(x, low, _DRAW_ANGLE))
+    return radius * cosine(angle), radius * sine(angle)
+
+
+@njit(cache=True, nogil=True)
+def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return sixteen U(0, 1) numbers; parameters are those of `hash_parameters`."""
+    return _uniform(_draw(_mixed(low, high, samples), low, _DRAW_BETA))

@@ -268,6 +268,20 @@ def floor(typingctx, a):
 
 
 @intrinsic
+def root(typingctx, a):
+    """Return the square root of each lane, rounded as IEEE 754 defines it."""
+
+    def codegen(context, builder, sig, args):
+        vector = _LLVM["float32"]
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector]), f"llvm.sqrt.v{LANES}f32"
+        )
+        return builder.call(function, args)
+
+    return FLOATS(FLOATS), codegen
+
+
+@intrinsic
 def absolute(typingctx, a):
     """Return the magnitude of each lane."""
     suffix = {FLOATS: "f32", DOUBLES: "f64"}.get(a)
@@ -323,6 +337,7 @@ def _conversion(source, target, instruction, doc):
 
 to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
 to_floats = _conversion(INTS, FLOATS, "sitofp", "Return int32 lanes as float32.")
+narrowed = _conversion(DOUBLES, FLOATS, "fptrunc", "Return float64 lanes as float32.")
 widened = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
 as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
 as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")
