@@ -66,6 +66,7 @@ ARROWS: dict[str, set[str]] = {
     "bands": {"hashing", "kernels"},
     "hashing": {"kernels"},
     "similarity": {"hashing", "kernels", "scan", "vectors"},
+    "features": {"hashing", "kernels", "parallel"},
     "rows": set(),
     "vectors": {"kernels"},
     "parallel": set(),

@@ -1,7 +1,7 @@
 """The best rows by inner product: a scan at memory speed for one query, from cache for several.
 
-Rows are padded with zeros to whole registers. A product is summed in one order, whichever rows and
-queries it is computed beside, so equal rows score alike and a batch answers as its queries do alone.
+Rows are padded with zeros to whole registers. A product is summed in one order, whichever others it
+is computed beside, so equal rows score alike and a batch answers as its queries do alone.
 """
 
 import numpy as np
@@ -135,9 +135,7 @@ def _offer_tile(
 
 
 @njit(cache=True, nogil=True)
-def _offer_rows(
-    query, data, width, permitted, skipped, first, last, scores, kept, size
-):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
+def _offer_rows(query, data, width, permitted, skipped, first, last, scores, kept, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
     """Offer the permitted rows of [first, last) to one heap, and return its size."""
     bound = scores[0] if size == scores.shape[0] else _LEAST
     for row in range(first, last):
