@@ -5,7 +5,9 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
+from index.description import BackendDescription, Description
 from index.errors import (
+    BackendExists,
     BackendNotFound,
     CollectionExists,
     CollectionLoading,
@@ -26,6 +28,7 @@ from index.errors import (
     ItemNotFound,
     Loc,
     NotFound,
+    PrimaryBackend,
     StoreError,
 )
 from index.filters import Filter, parse_filter
@@ -38,12 +41,17 @@ from index.params import (
     BackendParams,
     CollectionConfig,
     ExactParams,
+    FourierParams,
     GcwsParams,
+    NystroemParams,
+    RandomBinningParams,
     SearchParams,
     Transform,
+    backend_document,
+    backend_params,
 )
 from index.similarity import rbf, similarity
-from index.stored import Description, StoredCollection
+from index.stored import StoredCollection
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
 from index.warmup import compile_kernels, kernels_are_cached
 from index.writes import WriteResult
@@ -51,6 +59,8 @@ from index.writes import WriteResult
 __all__ = [
     "MAX_ID_LENGTH",
     "AnyArray",
+    "BackendDescription",
+    "BackendExists",
     "BackendNotFound",
     "BackendParams",
     "Catalog",
@@ -66,6 +76,7 @@ __all__ = [
     "ExactParams",
     "Explanation",
     "Filter",
+    "FourierParams",
     "GcwsError",
     "GcwsParams",
     "Hit",
@@ -82,9 +93,12 @@ __all__ = [
     "ItemNotFound",
     "Loc",
     "NotFound",
+    "NystroemParams",
     "Page",
+    "PrimaryBackend",
     "QueryResult",
     "QueryResults",
+    "RandomBinningParams",
     "RawBatch",
     "SearchParams",
     "Signatures",
@@ -97,6 +111,8 @@ __all__ = [
     "Transform",
     "VectorSpace",
     "WriteResult",
+    "backend_document",
+    "backend_params",
     "compile_kernels",
     "concatenate",
     "kernels_are_cached",

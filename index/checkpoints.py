@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-import orjson
-
 from index.arrays import Int32s, Int64s
 from index.collection import Collection
 from index.errors import StoreError
 from index.items import View
 from index.links import Part, joined, packed, parts_of, rows_of_part, unpacked
-from index.saved import UNKNOWN, Saved
+from index.saved import UNKNOWN, Saved, notes_of, text_of
 from index.store import Store
 from index.writes import Writer
 
@@ -121,7 +119,7 @@ class Checkpoints:
     def _read_notes(self) -> dict[str, Any]:
         try:
             self._notes = self._store.notes()
-            return {} if self._notes is None else _notes_of(self._notes)
+            return {} if self._notes is None else notes_of(self._notes)
         except (ValueError, StoreError) as error:
             self._warn("notes are made anew", error)
             return {}
@@ -213,7 +211,7 @@ class Checkpoints:
 
     def _write_notes(self) -> bool:
         saved = self._collection.backend.saved(self._collection.view.state)
-        notes = None if saved is None else _text(saved.notes)
+        notes = None if saved is None else text_of(saved.notes)
         if notes != self._notes:
             self._store.write_notes(notes)
             self._notes = notes
@@ -221,18 +219,3 @@ class Checkpoints:
 
     def _warn(self, what: str, error: Exception) -> None:
         _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)
-
-
-def _text(notes: dict[str, Any]) -> str:
-    """Return notes as they are kept: a checksum, for kernels trust them, a space, and JSON."""
-    document = orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY)
-    return f"{zlib.crc32(document):08x} {document.decode()}"
-
-
-def _notes_of(text: str) -> dict[str, Any]:
-    """Inverse of `_text`; ValueError when the text is damaged."""
-    checksum, _, document = text.partition(" ")
-    if checksum != f"{zlib.crc32(document.encode()):08x}":
-        raise ValueError("the checksum is another")
-    notes: dict[str, Any] = orjson.loads(document)
-    return notes

@@ -8,17 +8,21 @@ which they were put, the order of the keys they come with; an update gives its i
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, with_room
+from index.arrays import Int64s, UInt8s, with_room
 from index.backends import make_backend
 from index.columns import Columns
+from index.errors import BackendNotFound
 from index.hits import LiveSample, Pairs, RowView
-from index.items import Encoded, QueryResults, View
+from index.items import Encoded, Loaded, QueryResults, View
+from index.methods import Method, Methods
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.saved import Saved
@@ -30,24 +34,10 @@ if TYPE_CHECKING:
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
 
-_FEW_ROWS: Final = 32
-_MOST_CATCHING_UP: Final = 8
-"""An index that was improved takes in the rows put meanwhile until few are left, or so many times;
-changes wait only while it takes in the last."""
-
+_NONE_ATTACHED: Final[Methods] = MappingProxyType({})
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Items as they are stored, with distinct ids and rising keys."""
-
-    ids: Sequence[str]
-    payloads: Sequence[bytes | None]
-    encoded: Encoded
-    keys: Sequence[int]
 
 
 class Collection:
@@ -68,6 +58,7 @@ class Collection:
         self._names = threading.Lock()
         self._row_of: dict[str, int] = {}
         self._text_bytes = 0
+        self._build_seconds = 0.0  # of the primary index
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._reset(GrowingRows(config.form, config.dim), [], [])
         self.view = self._view(self.backend.empty(), 0, 0)
@@ -80,12 +71,14 @@ class Collection:
         self._alive = np.ones(len(ids), np.uint8)
         self._keys = np.empty(len(ids), np.int64)
 
-    def _view(self, state: object, count: int, version: int) -> View:
+    def _view(
+        self, state: object, count: int, version: int, attached: Methods = _NONE_ATTACHED
+    ) -> View:
         n = len(self._rows)
         return View(
             vectors=self._rows.view(), alive=self._alive[:n], count=count, keys=self._keys[:n],
             ids=self._ids, payloads=self._payloads, columns=self._columns, state=state,
-            version=version,
+            version=version, attached=attached,
         )  # fmt: skip
 
     def encode(self, vectors: RawBatch) -> Encoded:
@@ -97,7 +90,9 @@ class Collection:
             The transform leaves nothing of a vector.
         """
         prepared = self.space.prepare(vectors)
-        return Encoded(prepared, self.backend.encode(prepared))
+        start = time.perf_counter()
+        codes = self.backend.encode(prepared)
+        return Encoded(prepared, codes, time.perf_counter() - start)
 
     # Writing: one thread at a time.
 
@@ -120,7 +115,9 @@ class Collection:
             codes[before:n] = piece.encoded.codes
             self._append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
         n = len(self._rows)
-        state = self.backend.restored(self._rows.view(), codes[:n], saved(self._keys[:n]))
+        kept, start = saved(self._keys[:n]), time.perf_counter()
+        state = self.backend.restored(self._rows.view(), codes[:n], kept)
+        self._build_seconds = time.perf_counter() - start
         row_of = dict(zip(self._ids, range(n), strict=True))
         with self._names:
             self._row_of = row_of
@@ -161,8 +158,15 @@ class Collection:
             self._alive = self._alive.copy()  # readers hold the old one
             self._alive[list(replaced)] = 0
         self._append(ids, payloads, encoded.vectors, keys)
+        start = time.perf_counter()
         state = self.backend.extend(self.view.state, self._rows.view(), encoded.codes)
-        view = self._view(state, self.view.count + len(ids) - len(replaced), self.view.version + 1)
+        self._build_seconds += encoded.seconds + time.perf_counter() - start
+        count = self.view.count + len(ids) - len(replaced)
+        attached = {
+            name: method.extended(self._rows.view(), encoded.vectors)
+            for name, method in self.view.attached.items()
+        }
+        view = self._view(state, count, self.view.version + 1, attached)
         found = dict(zip(ids, range(before, n), strict=True))
         with self._names:
             self._row_of.update(found)
@@ -190,7 +194,8 @@ class Collection:
         """Remove the items of some live, distinct rows."""
         self._alive = self._alive.copy()  # readers hold the old one
         self._alive[list(rows)] = 0
-        view = self._view(self.view.state, self.view.count - len(rows), self.view.version + 1)
+        old = self.view
+        view = self._view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._names:
             for row in rows:
                 del self._row_of[self._ids[row]]
@@ -217,70 +222,73 @@ class Collection:
         self._keys[:] = keys
         self._text_bytes = _text_bytes(self._ids, self._payloads)
         state = self.backend.renumber(old.state, self._rows.view(), new_rows)
-        view = self._view(state, len(rows), old.version + 1)
+        attached = {
+            name: method.renumbered(self._rows.view(), new_rows)
+            for name, method in old.attached.items()
+        }
+        view = self._view(state, len(rows), old.version + 1, attached)
         row_of = dict(zip(self._ids, range(len(rows)), strict=True))
         with self._names:
             self._row_of = row_of
             self.view = view
 
-    # Improving: one thread at a time, beside those that read and write.
+    # Attaching: the caller sees to it that nothing else changes.
 
-    @property
-    def is_improvable(self) -> bool:
-        """Whether `improve` is worth its time."""
+    def attach(self, method: Method) -> None:
+        """Add a method of a new name, with an index of the present rows."""
         view = self.view
-        return self.backend.is_overdue(view.state, len(view), view.count)
+        attached = {**view.attached, method.name: method}
+        self.view = replace(view, attached=attached, version=view.version + 1)
 
-    def improve(
-        self, publish: Callable[[Callable[[], bool]], bool | None], stop: threading.Event
-    ) -> bool | None:
-        """Make searches quicker; long work, but for the moment in which it is published.
+    def detach(self, name: str) -> None:
+        """Remove an attached method.
 
-        Parameters
-        ----------
-        publish : callable
-            Calls what it is given while no change is being made, and returns what that returns;
-            None when it can be called no more.
-        stop : threading.Event
-            Once it is set the work ends soon.
-
-        Returns
-        -------
-        bool or None
-            False when it has to be done again, for too much has changed meanwhile; None when
-            ``publish`` or ``stop`` has said that it is of no use.
+        Raises
+        ------
+        BackendNotFound
         """
         view = self.view
-        improved = self.backend.improved(view.state, view.vectors, view.alive, stop)
-        if improved is None:
-            return None
+        if name not in view.attached:
+            raise BackendNotFound(name)
+        attached = {key: method for key, method in view.attached.items() if key != name}
+        self.view = replace(view, attached=attached, version=view.version + 1)
 
-        def adopt() -> bool:
-            now = self.view
-            state = self._adopted(view, improved, now)
-            if state is None:
-                return False
-            self.view = replace(now, state=state, version=now.version + 1)
-            return True
+    # Improving (`index.improvement`): one thread at a time, beside those that read and write.
 
-        # While rows are taken in that were put meanwhile, more are put.
-        for _ in range(_MOST_CATCHING_UP):
-            now = self.view
-            if len(now) - len(view) <= _FEW_ROWS or stop.is_set():
-                break
-            improved = self._adopted(view, improved, now)
-            if improved is None:
-                return False
-            view = now
-        return publish(adopt)
+    def overdue(self, view: View) -> str | None:
+        """Return the name of a method that is worth improving."""
+        for method in (self.method(view), *view.attached.values()):
+            if method.backend.is_overdue(method.state, len(view), view.count):
+                return method.name
+        return None
 
-    def _adopted(self, view: View, improved: object, now: View) -> object | None:
-        """Return the state of a view as improved for an earlier one; None when that cannot be."""
-        if now.ids is not view.ids:  # rows have been renumbered
-            return None
-        return self.backend.adopted(now.state, now.vectors, improved)
+    def adopt(self, method: Method) -> None:
+        """Give a method of the present view another index; no change is being made."""
+        view = self.view
+        if method.backend is self.backend:
+            self._build_seconds = method.build_seconds
+            self.view = replace(view, state=method.state, version=view.version + 1)
+        else:
+            attached = {**view.attached, method.name: method}
+            self.view = replace(view, attached=attached, version=view.version + 1)
 
     # Reading: any thread.
+
+    def method(self, view: View, name: str | None = None) -> Method:
+        """Return a search method of a view, the primary one unless another is named.
+
+        Raises
+        ------
+        BackendNotFound
+        """
+        backend = self.backend
+        if name is None or name == backend.kind:
+            params = self.config.backend
+            return Method(backend.kind, params, backend, view.state, self._build_seconds)
+        try:
+            return view.attached[name]
+        except KeyError:
+            raise BackendNotFound(name) from None
 
     def locate(self, item_id: str) -> tuple[View, int | None]:
         """Return a view, and the row of an item in it."""
@@ -312,6 +320,7 @@ class Collection:
         *,
         where: Filter | None = None,
         skip: Int64s | None = None,
+        backend: str | None = None,
     ) -> QueryResults:
         """Return the hits of each query.
 
@@ -323,10 +332,17 @@ class Collection:
         where : Filter or None
         skip : (m,) int64 or None
             A row each query must not return, or -1.
+        backend : str or None
+            Name of the search method, None for the primary one.
+
+        Raises
+        ------
+        BackendNotFound
         """
+        method = self.method(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        found = self.backend.search(view.state, row_view, queries, params, skip)
+        found = method.backend.search(method.state, row_view, queries, params, skip)
         return QueryResults(view, found, params.limit)
 
     def pairs(
@@ -344,39 +360,13 @@ class Collection:
             view.state, row_view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
 
-    def raw(self, view: View, rows: Int64s) -> RawBatch | None:
-        """Return vectors as they were sent, None when the transform has changed them."""
-        if not self.space.transform.is_identity:
-            return None
-        vectors = view.vectors
-        if vectors.form == "dense":
-            return RawBatch("dense", dense=vectors.dense[rows, : self.space.dim])
-        chosen = vectors[rows]
-        signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
-        return RawBatch(
-            "sparse", indptr=chosen.indptr, indices=(chosen.slots >> 1).astype(np.int32),
-            values=chosen.values * signs,
-        )  # fmt: skip
-
-    def page(self, view: View, *, after: int, limit: int) -> Int64s:
-        """Return the first ``limit`` live rows whose keys are above ``after``."""
-        start = int(np.searchsorted(view.keys, after, side="right"))
-        found: list[Int64s] = []
-        wanted = limit
-        while wanted and start < len(view):
-            stop = min(len(view), start + 2 * wanted + LEAST_CAPACITY)
-            live = start + np.flatnonzero(view.alive[start:stop])[:wanted]
-            found.append(live)
-            wanted -= len(live)
-            start = stop
-        return np.concatenate(found) if found else np.empty(0, np.int64)
-
     def nbytes(self) -> int:
         """Return about how many bytes of memory the collection holds."""
         view = self.view
         return (
             self._rows.nbytes + self._alive.nbytes + self._keys.nbytes + self._text_bytes
             + view.columns.nbytes + self.backend.nbytes(view.state)
+            + sum(method.nbytes for method in view.attached.values())
         )  # fmt: skip
 
 

@@ -15,6 +15,8 @@
     │   └── BackendNotFound        name
     ├── Conflict
     │   ├── CollectionExists       name
+    │   ├── BackendExists          name
+    │   ├── PrimaryBackend         name
     │   └── ItemExists             item_id, row
     ├── CollectionLoading          name
     └── StoreError
@@ -120,6 +122,22 @@ class CollectionExists(Conflict):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"collection {name!r} exists with another configuration")
+
+
+class BackendExists(Conflict):
+    """A backend of this name exists."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"a backend named {name!r} exists already")
+
+
+class PrimaryBackend(Conflict):
+    """The backend a collection was created with cannot be dropped."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"backend {name!r} is the one the collection was created with; it stays")
 
 
 class ItemExists(Conflict):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from index.collection import Collection
+from index.improvement import improve
 from index.parallel import give_way
 from index.writes import Writer
 
@@ -42,9 +43,13 @@ class Improver:
         self._busy = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def _is_due(self) -> bool:
+        return self._collection.overdue(self._collection.view) is not None
+
     def start_if_due(self) -> None:
         """Begin when there is something to do; any thread."""
-        if not self._collection.is_improvable:
+        if not self._is_due:
             return
         with self._starting:
             if not self._busy and not self._stopping.is_set():
@@ -75,7 +80,7 @@ class Improver:
         try:
             while self._goes_on():
                 self._wait_for_quiet()
-                published = self._collection.improve(self._writer.between, self._stopping)
+                published = improve(self._collection, self._writer.between, self._stopping)
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
@@ -89,7 +94,7 @@ class Improver:
     def _goes_on(self) -> bool:
         """Return whether there is more to do; who asks to begin after a False is not too late."""
         with self._starting:
-            self._busy = self._collection.is_improvable and not self._stopping.is_set()
+            self._busy = self._is_due and not self._stopping.is_set()
             return self._busy
 
     def _wait_for_quiet(self) -> None:

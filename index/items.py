@@ -8,11 +8,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from index.arrays import Int64s, UInt8s, UInt64s
+from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, UInt64s
 from index.columns import Columns
 from index.errors import InvalidParameter
 from index.hits import CANDIDATES, METHOD, METHODS, SCORED, BatchHits, Explanation
-from index.vectors import RawBatch, VectorBatch
+from index.methods import Methods
+from index.vectors import RawBatch, VectorBatch, VectorSpace
 
 Total = tuple[str, int, int, int]
 """A method of search, how many queries it answered, candidates found, rows scored."""
@@ -74,9 +75,11 @@ class View:
     columns : Columns
         Of ``payloads``.
     state : object
-        The backend's index of the n rows.
+        The primary backend's index of the n rows.
     version : int
         Rises with every change.
+    attached : mapping of str to Method
+        Other search methods of the n rows, by name.
     """
 
     vectors: VectorBatch
@@ -88,10 +91,48 @@ class View:
     columns: Columns
     state: Any
     version: int
+    attached: Methods = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.keys)
+
+    def page(self, *, after: int, limit: int) -> Int64s:
+        """Return the first ``limit`` live rows whose keys are above ``after``."""
+        start = int(np.searchsorted(self.keys, after, side="right"))
+        found: list[Int64s] = []
+        wanted = limit
+        while wanted and start < len(self):
+            stop = min(len(self), start + 2 * wanted + LEAST_CAPACITY)
+            live = start + np.flatnonzero(self.alive[start:stop])[:wanted]
+            found.append(live)
+            wanted -= len(live)
+            start = stop
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def raw(self, space: VectorSpace, rows: Int64s) -> RawBatch | None:
+        """Return vectors as they were sent, None when the transform has changed them."""
+        if not space.transform.is_identity:
+            return None
+        vectors = self.vectors
+        if vectors.form == "dense":
+            return RawBatch("dense", dense=vectors.dense[rows, : space.dim])
+        chosen = vectors[rows]
+        signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
+        return RawBatch(
+            "sparse", indptr=chosen.indptr, indices=(chosen.slots >> 1).astype(np.int32),
+            values=chosen.values * signs,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Items as they are stored, with distinct ids and rising keys."""
+
+    ids: Sequence[str]
+    payloads: Sequence[bytes | None]
+    encoded: Encoded
+    keys: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +292,10 @@ class Encoded:
     vectors : VectorBatch
     codes : (n, code_width) uint64
         What the backend's `encode` returned.
+    seconds : float
+        How long that took.
     """
 
     vectors: VectorBatch
     codes: UInt64s
+    seconds: float = 0.0

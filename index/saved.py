@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any, Final
+
+import orjson
 
 from index.arrays import Int32s
 
@@ -31,3 +34,18 @@ class Saved:
 
     links: Int32s
     notes: dict[str, Any]
+
+
+def text_of(notes: dict[str, Any]) -> str:
+    """Return notes as they are kept: a checksum, for kernels trust them, a space, and JSON."""
+    document = orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY)
+    return f"{zlib.crc32(document):08x} {document.decode()}"
+
+
+def notes_of(text: str) -> dict[str, Any]:
+    """Inverse of `text_of`; ValueError when the text is damaged."""
+    checksum, _, document = text.partition(" ")
+    if checksum != f"{zlib.crc32(document.encode()):08x}":
+        raise ValueError("the checksum is another")
+    notes: dict[str, Any] = orjson.loads(document)
+    return notes

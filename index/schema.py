@@ -3,6 +3,7 @@
 ::
 
     items    a row an item
+    backends a row a comparison backend, in the order in which they were attached
     links    parts of what an index keeps beside the items' codes (`index.links`)
     meta     name and value: format_version, algorithm_version, config, notes of the index
 """
@@ -18,7 +19,7 @@ from sqlite_utils import Database, Migrations
 
 from index.errors import DamagedFile, IncompatibleFile
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
@@ -33,9 +34,18 @@ CREATE TABLE items (
 ) STRICT
 """
 _CREATE_LINKS: Final = "CREATE TABLE links (part INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT"
+_CREATE_BACKENDS: Final = """
+CREATE TABLE backends (
+    name TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    params TEXT NOT NULL,
+    notes TEXT
+) STRICT
+"""
 _TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
+_TO_FORMAT_3: Final = "UPDATE meta SET value = '3' WHERE name = 'format_version' AND value = '2'"
 
-MIGRATIONS: Final = ("0001_items", "0002_links")
+MIGRATIONS: Final = ("0001_items", "0002_links", "0003_backends")
 """Names of all changes of format there have been, in order; a file records those made to it."""
 
 _migrations = Migrations("collection")
@@ -53,6 +63,12 @@ def _create_links(database: Database) -> None:
     database.execute(_TO_FORMAT_2)
 
 
+@_migrations(name=MIGRATIONS[2])
+def _create_backends(database: Database) -> None:
+    database.execute(_CREATE_BACKENDS)
+    database.execute(_TO_FORMAT_3)
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What must stay as it is for stored codes to be comparable.
@@ -67,6 +83,25 @@ class Identity:
 
     config: dict[str, Any]
     algorithm_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRecord:
+    """A comparison backend as it was attached.
+
+    Attributes
+    ----------
+    name, kind : str
+    params : str
+        JSON.
+    notes : str or None
+        What is kept of its index.
+    """
+
+    name: str
+    kind: str
+    params: str
+    notes: str | None
 
 
 def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:

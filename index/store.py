@@ -19,7 +19,7 @@ import orjson
 
 from index.directory import bytes_of
 from index.errors import CollectionNotFound, DamagedFile, DirectoryLocked, DiskFull
-from index.schema import Identity, check_mark, create_tables, identity_of, mark
+from index.schema import BackendRecord, Identity, check_mark, create_tables, identity_of, mark
 
 Durability = Literal["full", "normal"]
 
@@ -46,6 +46,10 @@ _DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 _READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
 _WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
 _DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
+_READ_BACKENDS: Final = "SELECT name, kind, params, notes FROM backends ORDER BY rowid"
+_ADD_BACKEND: Final = "INSERT INTO backends (name, kind, params, notes) VALUES (?, ?, ?, ?)"
+_NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
+_DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
 
 # Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
 # each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
@@ -261,6 +265,36 @@ class Store:
             self._keep(_DELETE_NOTES, ())
         else:
             self._keep(_WRITE_NOTES, (notes,))
+
+    def backends(self) -> list[BackendRecord]:
+        """Return the comparison backends in the order in which they were attached.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        return [BackendRecord(*row) for row in self._read(_READ_BACKENDS, ())]
+
+    def add_backend(self, record: BackendRecord) -> None:
+        """Keep a comparison backend of a new name; on the disk on return.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        self._change(_ADD_BACKEND, (record.name, record.kind, record.params, record.notes))
+
+    def note_backend(self, name: str, notes: str | None) -> None:
+        """Replace what is kept of a comparison backend's index."""
+        self._change(_NOTE_BACKEND, (notes, name))
+
+    def remove_backend(self, name: str) -> None:
+        """Forget a comparison backend; on the disk on return."""
+        self._change(_DELETE_BACKEND, (name,))
+
+    def _change(self, sql: str, parameters: Sequence[Any]) -> None:
+        with self._transaction():
+            self._writer.execute(sql, parameters)
 
     def _keep(self, sql: str, parameters: Sequence[Any]) -> None:
         """Make a transaction of one statement, on the disk with the next that is waited for."""

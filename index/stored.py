@@ -5,17 +5,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from index.arrays import UInt16s
+from index.attachments import Attachments
 from index.backends import GcwsBackend
 from index.checkpoints import Checkpoints
-from index.collection import Collection, Loaded
+from index.collection import Collection
+from index.description import BackendDescription, Description, described, described_early
 from index.errors import (
-    BackendNotFound,
     DamagedFile,
     InvalidInput,
     InvalidParameter,
@@ -23,9 +23,14 @@ from index.errors import (
 )
 from index.hashing import ALGORITHM_VERSION, Signatures
 from index.improver import Improver
-from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
+from index.items import Encoded, Hit, ItemBatch, Loaded, QueryResult, QueryResults
 from index.pages import JsonVector, Page, StoredItem, key_of
-from index.params import CollectionConfig, Encoding, SearchParams
+from index.params import (
+    BackendParams,
+    CollectionConfig,
+    Encoding,
+    SearchParams,
+)
 from index.schema import FORMAT_VERSION
 from index.store import Chunk, Store
 from index.vectors import RawBatch
@@ -33,39 +38,6 @@ from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blob
 
 if TYPE_CHECKING:
     from index.filters import Filter
-
-
-@dataclass(frozen=True, slots=True)
-class BackendDescription:
-    """One search method of a collection."""
-
-    name: str
-    kind: str
-    primary: bool
-    bytes_in_memory: int
-    stats: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """All there is to know of a collection.
-
-    Attributes
-    ----------
-    rows : int
-        Rows in memory, those of deleted items included until the next compaction.
-    versions : dict
-        Of the file format, the hash and SQLite.
-    """
-
-    name: str
-    config: CollectionConfig
-    items: int
-    rows: int
-    bytes_in_memory: int
-    bytes_on_disk: int
-    backends: list[BackendDescription]
-    versions: dict[str, str]
 
 
 class StoredCollection:
@@ -89,7 +61,8 @@ class StoredCollection:
         self._memory = Collection(config, threads=threads)
         self._writer = Writer(store, self._memory)
         self._checkpoints = Checkpoints(store, self._memory, self._writer)
-        self._improver = Improver(self._memory, self._writer, self._checkpoints.start_if_due)
+        self._attachments = Attachments(store, self._memory, self._writer, threads)
+        self._improver = Improver(self._memory, self._writer, self._improved)
         self.space = self._memory.space
 
     def __len__(self) -> int:
@@ -111,8 +84,13 @@ class StoredCollection:
         DamagedFile
         """
         self._memory.load(self._loaded(progress), len(self._store), self._checkpoints.read)
+        self._attachments.load()
         self._checkpoints.loaded()
         self._improver.start_if_due()
+
+    def _improved(self) -> None:
+        self._writer.between(self._attachments.keep_notes)
+        self._checkpoints.start_if_due()
 
     def _loaded(self, progress: Callable[[int], None] | None) -> Iterator[Loaded]:
         for chunk in self._store.chunks():
@@ -182,9 +160,28 @@ class StoredCollection:
         dropped : bool
             Whether the file is about to be removed, and nothing more need be written.
         """
+        self._attachments.stop()
         self._improver.stop()
         self._checkpoints.stop()
         self._writer.close(None if dropped else self._checkpoints.finish)
+
+    # Comparison backends
+
+    def attach(self, params: BackendParams, name: str | None = None) -> BackendDescription:
+        """Attach a comparison backend, made from the stored vectors beside other work.
+
+        See `index.attachments.Attachments.attach` for parameters and errors.
+        """
+        attached = self._attachments.attach(params, name)
+        self._improver.start_if_due()
+        return described(self._memory.method(self._memory.view, attached))
+
+    def detach(self, name: str) -> None:
+        """Drop a comparison backend.
+
+        See `index.attachments.Attachments.drop` for errors.
+        """
+        self._attachments.drop(name)
 
     # Reading
 
@@ -198,7 +195,7 @@ class StoredCollection:
         view, row = self._memory.locate(item_id)
         if row is None:
             raise ItemNotFound(item_id)
-        raw = self._memory.raw(view, np.array([row]))
+        raw = view.raw(self.space, np.array([row]))
         if raw is not None:
             return StoredItem(item_id, self.space.to_json(raw, 0), view.payloads[row])
         record = self._store.fetch([item_id]).get(item_id)
@@ -232,10 +229,10 @@ class StoredCollection:
         if with_vector and not self.space.transform.is_identity:
             return self._page_from_store(after, limit)
         view = self._memory.view
-        rows = self._memory.page(view, after=after, limit=limit + 1)
+        rows = view.page(after=after, limit=limit + 1)
         shown = rows[:limit]
         vectors: list[JsonVector | None] = [None] * len(shown)
-        raw = self._memory.raw(view, shown) if with_vector else None
+        raw = view.raw(self.space, shown) if with_vector else None
         if raw is not None:
             vectors = [self.space.to_json(raw, place) for place in range(len(shown))]
         items = [
@@ -258,7 +255,6 @@ class StoredCollection:
         *,
         where: Filter | None = None,
         backend: str | None = None,
-        rerank: str = "gmm",
     ) -> QueryResults:
         """Return the hits of each query; never waits for a writer.
 
@@ -270,8 +266,6 @@ class StoredCollection:
             Which items may be returned, by payload.
         backend : str or None
             Name of the search method; None for the primary one.
-        rerank : {"gmm", "none"}
-            Whether scores are exact; those of the present search methods always are.
 
         Raises
         ------
@@ -279,9 +273,10 @@ class StoredCollection:
         InvalidVector
             The transform leaves nothing of a query.
         """
-        self._check_method(backend, rerank)
+        view = self._memory.view
+        self._memory.method(view, backend)
         prepared = self.space.prepare(queries)
-        return self._memory.search(self._memory.view, prepared, params, where=where)
+        return self._memory.search(view, prepared, params, where=where, backend=backend)
 
     def search_around(
         self,
@@ -290,7 +285,6 @@ class StoredCollection:
         *,
         where: Filter | None = None,
         backend: str | None = None,
-        rerank: str = "gmm",
     ) -> QueryResult:
         """Return the hits of a stored item's vector, the item itself left out.
 
@@ -298,18 +292,12 @@ class StoredCollection:
         ------
         ItemNotFound, BackendNotFound
         """
-        self._check_method(backend, rerank)
         view, row = self._memory.locate(item_id)
+        self._memory.method(view, backend)
         if row is None:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
-        return self._memory.search(view, query, params, where=where, skip=skip)[0]
-
-    def _check_method(self, backend: str | None, rerank: str) -> None:
-        if backend is not None and backend != self._memory.backend.kind:
-            raise BackendNotFound(backend)
-        if rerank not in ("gmm", "none"):
-            raise InvalidParameter(expected="'gmm' or 'none'", got=repr(rerank), loc=("rerank",))
+        return self._memory.search(view, query, params, where=where, skip=skip, backend=backend)[0]
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent.
@@ -324,7 +312,7 @@ class StoredCollection:
         return [None if blob is None else self._from_blob(blob) for blob in blobs]
 
     def _from_memory(self, hit: Hit) -> JsonVector | None:
-        raw = self._memory.raw(hit.view, np.array([hit.row]))
+        raw = hit.view.raw(self.space, np.array([hit.row]))
         return None if raw is None else self.space.to_json(raw, 0)
 
     def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
@@ -368,14 +356,16 @@ class StoredCollection:
 
     def describe(self) -> Description:
         """Return all there is to know of the collection."""
-        view, backend = self._memory.view, self._memory.backend
-        primary = BackendDescription(
-            backend.kind, backend.kind, True, backend.nbytes(view.state), backend.stats(view.state)
-        )
+        view = self._memory.view
+        coming = [each for each in self._attachments.building if each.name not in view.attached]
         return Description(
             name=self.name, config=self.config, items=view.count, rows=len(view),
             bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
-            backends=[primary],
+            backends=[
+                described(self._memory.method(view), primary=True),
+                *map(described, view.attached.values()),
+                *map(described_early, coming),
+            ],
             versions={
                 "format": str(FORMAT_VERSION),
                 "algorithm": str(ALGORITHM_VERSION),

@@ -127,7 +127,7 @@ class Put:
             chosen = np.array(places, np.int64)
             ids, payloads = [ids[i] for i in places], [payloads[i] for i in places]
             vectors = vectors[chosen]
-            encoded = Encoded(encoded.vectors[chosen], encoded.codes[chosen])
+            encoded = Encoded(encoded.vectors[chosen], encoded.codes[chosen], encoded.seconds)
         blobs = collection.space.to_blobs(vectors)
         stored = Rows(ids, blobs, codes_to_blobs(encoded.codes), payloads)
         return cls(ids, places, payloads, encoded, stored, mode)
@@ -254,6 +254,19 @@ class Writer:
         """
         with self._lock:
             return work() if self._refusal is None else None
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return what some short work gives that is a change itself.
+
+        Raises
+        ------
+        DamagedFile, CollectionNotFound
+            No changes are taken any more.
+        """
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            return work()
 
     def close(self, last: Callable[[], None] | None = None) -> None:
         """Wait for the change being made, refuse others, do some last work, close the store.

@@ -89,7 +89,7 @@ class CollectionAnswer(Answer):
                     "stats": {"bands": 32},
                 }
             ],
-            "versions": {"format": "2", "algorithm": "1", "sqlite": "3.45.0"},
+            "versions": {"format": "3", "algorithm": "1", "sqlite": "3.45.0"},
         },
     )
 

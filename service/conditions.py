@@ -121,12 +121,24 @@ WithVector = Annotated[bool, Field(description="Show the hits' vectors.")]
 BackendName = Annotated[
     str | None,
     Field(
-        description="Name of one of the collection's `backends`: that is the `kind` it was "
-        "created with, `gcws` or `exact`; null: that one. Any other: 404."
+        description="Name of one of the collection's `backends`; null: the one it was created "
+        "with, whose name is its `kind`. Any other: 404."
     ),
 ]
 Rerank = Annotated[
-    Literal["gmm", "none"],
-    Field(description="How hits are scored: `gcws` and `exact` give the exact GMM either way."),
+    Literal["gmm", "own", "none"],
+    Field(
+        description="How hits are scored, and ranked by it: `gmm`, the exact GMM; `own`, the "
+        "exact kernel that the backend estimates; `none`, its own estimate. `exact` gives the "
+        "exact GMM always."
+    ),
+]
+Candidates = Annotated[
+    int | None,
+    Field(
+        description="How many of the best by a comparison backend's estimate are scored exactly; "
+        "null: 100, or 10 times `limit`.",
+        json_schema_extra=bounds(1),
+    ),
 ]
 Explain = Annotated[bool, Field(description="Say what the query cost.")]

@@ -59,7 +59,6 @@ class Query(NamedTuple):
     where: ix.Filter | None
     filter_text: bytes
     backend: str | None
-    rerank: Literal["gmm", "none"]
     with_payload: bool
     with_vector: bool
     explain: bool
@@ -67,7 +66,7 @@ class Query(NamedTuple):
     @property
     def group(self) -> Hashable:
         """Queries of one group may be searched together."""
-        return self.params, self.filter_text, self.backend, self.rerank
+        return self.params, self.filter_text, self.backend
 
     @property
     def may_block(self) -> bool:
@@ -80,7 +79,7 @@ class Query(NamedTuple):
         params = self.params
         return (
             params.recall, params.guarantee, self.where is None, params.limit > _SLOW_LIMIT,
-            self.backend, self.rerank,
+            self.backend, params.rerank, params.candidates,
         )  # fmt: skip
 
 
@@ -268,15 +267,29 @@ def search_params(body: QueryBody | BatchParams, limits: Limits) -> ix.SearchPar
         raise ix.InvalidParameter(
             expected=f"at most {limits.max_limit}", got=str(body.limit), loc=("limit",)
         )
-    return _checked_params(body.limit, body.recall, body.min_score, body.guarantee)
+    if body.candidates is not None and body.candidates > limits.max_limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {limits.max_limit}", got=str(body.candidates), loc=("candidates",)
+        )
+    return _checked_params(
+        body.limit, body.recall, body.min_score, body.guarantee, body.rerank, body.candidates
+    )
 
 
 @lru_cache(maxsize=256)
 def _checked_params(
-    limit: int, recall: float, min_score: float, guarantee: Literal["measured", "proven"]
+    limit: int,
+    recall: float,
+    min_score: float,
+    guarantee: Literal["measured", "proven"],
+    rerank: Literal["gmm", "own", "none"],
+    candidates: int | None,
 ) -> ix.SearchParams:
     """Return parameters, made and checked once: most queries ask for the same."""
-    return ix.SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+    return ix.SearchParams(
+        limit=limit, recall=recall, min_score=min_score, guarantee=guarantee, rerank=rerank,
+        candidates=candidates,
+    )  # fmt: skip
 
 
 def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
@@ -294,7 +307,7 @@ def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
         vectors=None if body.vector is None else vector(body.vector, space, "vector"),
         item_id=None if body.id is None else str(body.id),
         params=search_params(body, limits),
-        where=where, filter_text=text, backend=body.backend, rerank=body.rerank,
+        where=where, filter_text=text, backend=body.backend,
         with_payload=body.with_payload, with_vector=body.with_vector, explain=body.explain,
     )  # fmt: skip
 
@@ -324,6 +337,6 @@ def matrix(rows: ix.RawBatch, sent: BatchParams, limits: Limits) -> Query:
     """
     return Query(
         vectors=rows, item_id=None, params=search_params(sent, limits), where=None,
-        filter_text=b"", backend=sent.backend, rerank=sent.rerank,
+        filter_text=b"", backend=sent.backend,
         with_payload=sent.with_payload, with_vector=sent.with_vector, explain=sent.explain,
     )  # fmt: skip

@@ -56,6 +56,8 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     ix.BackendNotFound: Kind(404, "backend_not_found"),
     ix.Conflict: Kind(409, "conflict"),
     ix.CollectionExists: Kind(409, "collection_exists"),
+    ix.BackendExists: Kind(409, "backend_exists"),
+    ix.PrimaryBackend: Kind(409, "primary_backend"),
     ix.ItemExists: Kind(409, "item_exists"),
     ix.CollectionLoading: Kind(503, "loading", 1),
     ix.StoreError: Kind(500, "store_error"),

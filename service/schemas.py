@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service.conditions import (
     BackendName,
+    Candidates,
     Explain,
     FilterDocument,
     Guarantee,
@@ -263,6 +264,7 @@ class QueryBody(Body):
             "with_vector": False,
             "backend": None,
             "rerank": "gmm",
+            "candidates": None,
             "explain": True,
         },
     )
@@ -284,6 +286,7 @@ class QueryBody(Body):
     with_vector: WithVector = False
     backend: BackendName = None
     rerank: Rerank = "gmm"
+    candidates: Candidates = None
     explain: Explain = False
 
 
@@ -312,6 +315,7 @@ class BatchParams(BaseModel):
     with_vector: WithVector = False
     backend: BackendName = None
     rerank: Rerank = "gmm"
+    candidates: Candidates = None
     explain: Explain = False
 
 

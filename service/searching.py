@@ -24,13 +24,11 @@ def search(collection: ix.StoredCollection, query: Query) -> Sequence[ix.QueryRe
     """
     if query.vectors is not None:
         return collection.search(
-            query.vectors, query.params, where=query.where, backend=query.backend,
-            rerank=query.rerank,
-        )  # fmt: skip
+            query.vectors, query.params, where=query.where, backend=query.backend
+        )
     around = collection.search_around(
-        str(query.item_id), query.params, where=query.where, backend=query.backend,
-        rerank=query.rerank,
-    )  # fmt: skip
+        str(query.item_id), query.params, where=query.where, backend=query.backend
+    )
     return [around]
 
 

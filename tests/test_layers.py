@@ -17,10 +17,16 @@ KERNEL_FOUNDATIONS = {"arrays"}
 ARROWS: dict[str, set[str]] = {
     "catalog": {"directory", "hashing", "schema", "store", "stored"},
     "stored": {
-        "backends", "checkpoints", "collection", "filters", "hashing", "improver", "items",
-        "pages", "schema", "store", "vectors", "writes",
+        "attachments", "backends", "checkpoints", "collection", "description", "filters",
+        "hashing", "improver", "items", "pages", "schema", "store", "vectors", "writes",
     },
-    "improver": {"collection", "parallel", "writes"},
+    "attachments": {
+        "backends", "collection", "directory", "items", "methods", "parallel", "saved", "schema",
+        "store", "writes",
+    },
+    "improver": {"collection", "improvement", "parallel", "writes"},
+    "description": {"attachments", "methods"},
+    "improvement": {"collection", "items", "methods"},
     "checkpoints": {"collection", "items", "links", "saved", "store", "writes"},
     "links": {"saved"},
     "writes": {"collection", "filters", "ids", "items", "payloads", "store"},
@@ -28,8 +34,11 @@ ARROWS: dict[str, set[str]] = {
     "pages": set(),
     "schema": set(),
     "directory": set(),
-    "collection": {"backends", "columns", "filters", "items", "rows", "saved", "vectors"},
-    "items": {"columns", "vectors"},
+    "collection": {
+        "backends", "columns", "filters", "items", "methods", "rows", "saved", "vectors",
+    },
+    "items": {"columns", "methods", "vectors"},
+    "methods": {"backends", "saved"},
     "filters": {"columns"},
     "columns": set(),
     "ids": set(),

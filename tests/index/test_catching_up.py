@@ -13,6 +13,7 @@ from index.backends.gcws import GcwsState
 from index.batches import VectorBatch
 from index.collection import Collection
 from index.hop import HopSearch
+from index.improvement import improve
 from index.neighbours import keys_by_row
 from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
@@ -84,7 +85,7 @@ def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
 ) -> None:
     new = clustered(rng, LEAST // 2, 1)[0]
     meanwhile = Meanwhile(collection, lambda: put(collection, new))
-    assert collection.improve(meanwhile.publish, threading.Event())
+    assert improve(collection, meanwhile.publish, threading.Event())
     assert meanwhile.left == [0]
     assert linked_rows(collection) == len(collection.view)
     queries = collection.encode(collection.space.from_dense(new))
@@ -94,7 +95,7 @@ def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
 
 def test_lists_are_made_again_when_rows_were_renumbered_meanwhile(collection: Collection) -> None:
     meanwhile = Meanwhile(collection, collection.compact)
-    assert collection.improve(meanwhile.publish, threading.Event()) is False
+    assert improve(collection, meanwhile.publish, threading.Event()) is False
     assert collection.view.state.hop is None
 
 
@@ -103,8 +104,8 @@ def test_lists_are_made_again_when_too_many_rows_were_put_meanwhile(
 ) -> None:
     new = clustered(rng, 2 * LEAST, 1)[0]
     meanwhile = Meanwhile(collection, lambda: put(collection, new))
-    assert collection.improve(meanwhile.publish, threading.Event()) is False
-    assert collection.is_improvable
+    assert improve(collection, meanwhile.publish, threading.Event()) is False
+    assert collection.overdue(collection.view) == "gcws"
 
 
 @pytest.mark.parametrize("first", [0, 1, 600, 1100, 1199, 1200])
@@ -130,6 +131,6 @@ def test_what_is_to_stop_while_it_is_measured_measures_no_further(
         return search(*given, **named)
 
     monkeypatch.setattr(HopSearch, "search", once)
-    assert collection.improve(lambda work: work(), stop) is None
+    assert improve(collection, lambda work: work(), stop) is None
     assert searches == 1
     assert collection.view.state.hop is None

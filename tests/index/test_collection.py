@@ -139,20 +139,20 @@ def test_pages_pass_over_dead_rows(filled: Filler) -> None:
     filled.put({f"i{n}": n + 1 for n in range(500)})
     filled.remove("b", *(f"i{n}" for n in range(10, 490)))
     view = collection.view
-    rows = collection.page(view, after=0, limit=15)
+    rows = view.page(after=0, limit=15)
     expected = ["a", "c", *(f"i{n}" for n in range(10)), "i490", "i491", "i492"]
     assert [view.ids[row] for row in rows] == expected
     after = int(view.keys[rows[-1]])
-    rest = collection.page(view, after=after, limit=1000)
+    rest = view.page(after=after, limit=1000)
     assert [view.ids[row] for row in rest] == [f"i{n}" for n in range(493, 500)]
-    assert collection.page(view, after=10**6, limit=5).tolist() == []
+    assert view.page(after=10**6, limit=5).tolist() == []
 
 
 def test_dense_vectors_are_given_back_as_sent(rng: np.random.Generator) -> None:
     collection = made(5)
     raw = collection.space.from_dense(rng.standard_normal((9, 5)).astype(np.float32))
     collection.put([str(i) for i in range(9)], [None] * 9, collection.encode(raw), keys=range(9))
-    back = collection.raw(collection.view, np.array([8, 0, 3]))
+    back = collection.view.raw(collection.space, np.array([8, 0, 3]))
     assert back is not None
     assert back.dense.tobytes() == raw.dense[[8, 0, 3]].tobytes()
 
@@ -162,7 +162,7 @@ def test_sparse_vectors_are_given_back_as_sent() -> None:
     sent = [SparseVector([7, 0, 2**31 - 1], [1.5, -2.25, -1e-30]), SparseVector([3], [4.0])]
     raw = collection.space.from_items(sent)
     collection.put(["a", "b"], [None] * 2, collection.encode(raw), keys=[1, 2])
-    back = collection.raw(collection.view, np.array([1, 0]))
+    back = collection.view.raw(collection.space, np.array([1, 0]))
     expected = raw[np.array([1, 0])]
     assert back is not None
     assert back.indptr.tolist() == expected.indptr.tolist()
@@ -172,8 +172,8 @@ def test_sparse_vectors_are_given_back_as_sent() -> None:
 
 def test_transformed_vectors_are_not_taken_for_the_ones_sent(filled: Filler) -> None:
     collection = made(transform=Transform(power=2.0))
-    assert collection.raw(collection.view, np.empty(0, np.int64)) is None
-    assert filled.collection.raw(filled.collection.view, np.array([0])) is not None
+    assert collection.view.raw(collection.space, np.empty(0, np.int64)) is None
+    assert filled.collection.view.raw(filled.collection.space, np.array([0])) is not None
 
 
 def test_memory_is_accounted_for(filled: Filler) -> None:

@@ -144,12 +144,19 @@ def test_a_file_that_cannot_be_removed_is_told_of(
 @pytest.fixture
 def format_1(tmp_path: Path) -> Path:
     """Return a file as it was written before there were links: gcws, 12 items put, 2 deleted."""
+    return of_format(1, tmp_path)
+
+
+def of_format(version: int, tmp_path: Path) -> Path:
+    """Copy the file of a format; that of 2 is from before there were comparison backends."""
     file = tmp_path / "things.sqlite"
-    shutil.copy(Path(__file__).parents[1] / "data" / "format_1.sqlite", file)
+    shutil.copy(Path(__file__).parents[1] / "data" / f"format_{version}.sqlite", file)
     return file
 
 
-def test_a_file_of_format_1_is_brought_up_to_date(tmp_path: Path, format_1: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+    of_format(version, tmp_path)
     values: dict[str, float] = {f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}
     values["i0"] = 20
     for turn in range(3):
@@ -163,7 +170,12 @@ def test_a_file_of_format_1_is_brought_up_to_date(tmp_path: Path, format_1: Path
         assert [(hit.id, hit.score) for hit in result.hits] == [("i0", 1.0)]
         put(stored, {f"new{turn}": 50.0})
         values[f"new{turn}"] = 50.0
+        stored.attach(ExactParams())
         catalog.close()
+    catalog = opened_catalog(tmp_path)
+    described = catalog.get("things").describe().backends
+    assert [backend.name for backend in described] == ["gcws", "exact", "exact_2", "exact_3"]
+    catalog.close()
 
 
 def test_a_migration_broken_off_is_made_at_the_next_start(

@@ -14,6 +14,7 @@ from index import growth
 from index.catalog import Catalog
 from index.filters import parse_filter
 from index.hop import Hop
+from index.improvement import improve
 from index.items import ItemBatch
 from index.params import CollectionConfig, SearchParams
 from index.stored import StoredCollection
@@ -183,7 +184,7 @@ def test_deleting_starts_an_improvement_that_ends(
             stored.delete([str(i) for i in range(1100)])
         stored.settle()
         assert stored._memory.view.state.hop is not before
-        assert not stored._memory.is_improvable
+        assert stored._memory.overdue(stored._memory.view) is None
         assert all(len(hits) == 10 for hits in found(stored, queries))
 
 
@@ -201,9 +202,9 @@ def test_lists_that_a_compaction_overtook_are_made_again(
             memory.compact()
             return adopt()
 
-        assert memory.improve(after_compaction, threading.Event()) is False
+        assert improve(memory, after_compaction, threading.Event()) is False
         assert not has_lists(stored)
-        assert memory.improve(lambda adopt: adopt(), threading.Event()) is True
+        assert improve(memory, lambda adopt: adopt(), threading.Event()) is True
         assert len(memory.view.state.hop.lists) == 1998
 
 

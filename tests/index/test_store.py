@@ -292,8 +292,8 @@ def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE meta SET value = '3' WHERE name = 'format_version'",
-        "UPDATE _sqlite_migrations SET name = '0003_later' WHERE name = '0002_links'",
+        "UPDATE meta SET value = '4' WHERE name = 'format_version'",
+        "UPDATE _sqlite_migrations SET name = '0004_later' WHERE name = '0003_backends'",
     ],
 )
 def test_a_later_format_is_refused(path: Path, sql: str) -> None:

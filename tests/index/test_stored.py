@@ -188,8 +188,6 @@ def test_search_methods_are_checked(stored: StoredCollection) -> None:
         stored.search(query, SearchParams(), backend="gcws")
     with pytest.raises(BackendNotFound):
         stored.search_around("a", SearchParams(), backend="nrff")
-    with pytest.raises(InvalidParameter):
-        stored.search(query, SearchParams(), rerank="some")
 
 
 def test_pairs_are_ranked_and_cut_with_ties_by_id(stored: StoredCollection) -> None:

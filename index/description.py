@@ -1,0 +1,81 @@
+"""What there is to know of a collection and its search methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from index.attachments import Building
+from index.methods import Method
+from index.params import CollectionConfig, backend_document
+
+
+@dataclass(frozen=True, slots=True)
+class BackendDescription:
+    """One search method of a collection.
+
+    Attributes
+    ----------
+    name, kind : str
+    params : dict
+        As the API shows them.
+    primary : bool
+        Whether it answers queries that name none.
+    status : {"ready", "building"}
+    progress : float
+        Share of the rows that it has taken in; 1 when it is ready.
+    bytes_in_memory : int
+    build_seconds : float
+        How long its index has taken to make, in this process.
+    stats : dict
+        For people.
+    """
+
+    name: str
+    kind: str
+    params: dict[str, Any]
+    primary: bool
+    status: Literal["ready", "building"]
+    progress: float
+    bytes_in_memory: int
+    build_seconds: float
+    stats: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """All there is to know of a collection.
+
+    Attributes
+    ----------
+    rows : int
+        Rows in memory, those of deleted items included until the next compaction.
+    versions : dict
+        Of the file format, the hash and SQLite.
+    """
+
+    name: str
+    config: CollectionConfig
+    items: int
+    rows: int
+    bytes_in_memory: int
+    bytes_on_disk: int
+    backends: list[BackendDescription]
+    versions: dict[str, str]
+
+
+def described(method: Method, *, primary: bool = False) -> BackendDescription:
+    """Return the description of a method that answers queries."""
+    return BackendDescription(
+        name=method.name, **backend_document(method.params), primary=primary, status="ready",
+        progress=1.0, bytes_in_memory=method.nbytes, build_seconds=method.build_seconds,
+        stats=method.backend.stats(method.state),
+    )  # fmt: skip
+
+
+def described_early(building: Building) -> BackendDescription:
+    """Return the description of a backend that is being made."""
+    return BackendDescription(
+        name=building.name, **backend_document(building.params), primary=False, status="building",
+        progress=building.progress, bytes_in_memory=0, build_seconds=0.0, stats={},
+    )  # fmt: skip

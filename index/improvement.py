@@ -1,0 +1,79 @@
+"""How the index of a collection is improved beside those that search and change it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from index.collection import Collection
+from index.errors import BackendNotFound
+from index.items import View
+from index.methods import Method
+
+_FEW_ROWS: Final = 32
+_MOST_CATCHING_UP: Final = 8
+"""An index that was improved takes in the rows put meanwhile until few are left, or so many times;
+changes wait only while it takes in the last."""
+
+Publish = Callable[[Callable[[], bool]], bool | None]
+"""Calls what it is given while no change is being made, and returns what that returns; None when
+it can be called no more."""
+
+
+def improve(collection: Collection, publish: Publish, stop: threading.Event) -> bool | None:
+    """Make searches by one method quicker; long work, but for the moment it is published.
+
+    Parameters
+    ----------
+    collection : Collection
+    publish : callable
+    stop : threading.Event
+        Once it is set the work ends soon.
+
+    Returns
+    -------
+    bool or None
+        False when it has to be done again, for too much has changed meanwhile; None when
+        ``publish`` or ``stop`` has said that it is of no use.
+    """
+    view = collection.view
+    method = collection.method(view, collection.overdue(view))
+    improved = method.improved(view.vectors, view.alive, stop)
+    if improved is None:
+        return None
+    # While rows are taken in that were put meanwhile, more are put.
+    for _ in range(_MOST_CATCHING_UP):
+        now = collection.view
+        if len(now) - len(view) <= _FEW_ROWS or stop.is_set():
+            break
+        improved = _adopted(collection, improved, view, now)
+        if improved is None:
+            return False
+        view = now
+    made, made_for = improved, view
+
+    def adopt() -> bool:
+        adopted = _adopted(collection, made, made_for, collection.view)
+        if adopted is not None:
+            collection.adopt(adopted)
+        return adopted is not None
+
+    return publish(adopt)
+
+
+def _adopted(collection: Collection, method: Method, view: View, now: View) -> Method | None:
+    """Return a method improved for an earlier view with the rows of a later one.
+
+    None when that cannot be: rows have been renumbered, or the method is gone.
+    """
+    if now.ids is not view.ids:
+        return None
+    try:
+        known = collection.method(now, method.name)
+    except BackendNotFound:
+        return None
+    if known.backend is not method.backend:
+        return None
+    state = method.backend.adopted(known.state, now.vectors, method.state)
+    return None if state is None else method.with_state(state)

@@ -1,0 +1,137 @@
+"""Search methods attached to a collection beside its own, each with its index of a view's rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Int64s, UInt8s
+from index.backends.protocol import Backend
+from index.batches import VectorBatch
+from index.params import BackendParams, GcwsParams
+from index.saved import UNKNOWN, Saved
+
+_CHUNK_ROWS: Final = 8192
+"""Rows an index takes in between two looks at whether it is still wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A search method and its index of a number of rows.
+
+    Attributes
+    ----------
+    name : str
+        What a query names it by.
+    params : BackendParams
+    backend : Backend
+    state : object
+        The backend's index of the rows.
+    build_seconds : float
+        How long making the index has taken, in this process.
+    """
+
+    name: str
+    params: BackendParams
+    backend: Backend[Any]
+    state: Any
+    build_seconds: float = 0.0
+
+    def extended(self, rows: VectorBatch, new: VectorBatch) -> Method:
+        """Return the method with ``new``, the last of ``rows``, in its index."""
+        if not len(new):
+            return self
+        start = time.perf_counter()
+        state = self.backend.extend(self.state, rows, self.backend.encode(new))
+        return self.with_state(state, time.perf_counter() - start)
+
+    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> Method:
+        """Return the method after a compaction; see `Backend.renumber`."""
+        return self.with_state(self.backend.renumber(self.state, rows, new_rows))
+
+    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> Method:
+        """Return the method with all ``rows`` in its index, ``notes`` kept of an earlier one."""
+        start = time.perf_counter()
+        nothing = Saved(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
+        state = self.backend.restored(rows, self.backend.encode(rows), nothing)
+        return self.with_state(state, time.perf_counter() - start)
+
+    def improved(self, rows: VectorBatch, alive: UInt8s, stop: threading.Event) -> Method | None:
+        """Return the method with a quicker index, where that is due; None once ``stop`` is set."""
+        if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
+            return self
+        start = time.perf_counter()
+        state = self.backend.improved(self.state, rows, alive, stop)
+        return None if state is None else self.with_state(state, time.perf_counter() - start)
+
+    def with_state(self, state: object, seconds: float = 0.0) -> Method:
+        """Return the method with another index, which took so long to make."""
+        return replace(self, state=state, build_seconds=self.build_seconds + seconds)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What is worth keeping of the index beside the vectors it is made from."""
+        if isinstance(self.params, GcwsParams):  # its notes are about lists, which are made anew
+            return {}
+        saved = self.backend.saved(self.state)
+        return {} if saved is None else saved.notes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the index holds."""
+        return self.backend.nbytes(self.state)
+
+
+Methods = Mapping[str, Method]
+"""Attached methods by name."""
+
+
+def built(
+    method: Method, rows: VectorBatch, report: Callable[[float], None], stop: threading.Event
+) -> Method | None:
+    """Return a method of no rows with ``rows`` in its index; None once ``stop`` is set.
+
+    Parameters
+    ----------
+    method : Method
+    rows : VectorBatch
+    report : callable
+        Is told the share that is done.
+    stop : threading.Event
+    """
+    n = len(rows)
+    for first in range(0, n, _CHUNK_ROWS):
+        if stop.is_set():
+            return None
+        last = min(n, first + _CHUNK_ROWS)
+        method = method.extended(rows[:last], rows[first:last])
+        report(last / n)
+    return method
+
+
+def caught_up(method: Method, keys: Int64s, rows: VectorBatch, now: Int64s) -> Method:
+    """Return a method made for some rows with its index brought to later ones.
+
+    Parameters
+    ----------
+    method : Method
+    keys : (n,) int64
+        Of the rows it was made for.
+    rows : VectorBatch
+        The present rows: those that stayed, in their old order, then new ones.
+    now : (m,) int64
+        Their keys.
+    """
+    known = len(keys)
+    if not np.array_equal(now[:known], keys):
+        places = np.searchsorted(now, keys)
+        stayed = places < len(now)
+        stayed[stayed] = now[places[stayed]] == keys[stayed]
+        method = method.renumbered(rows[: stayed.sum()], np.where(stayed, places, -1))
+        known = int(stayed.sum())
+    return method.extended(rows, rows[known:])
