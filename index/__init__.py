@@ -5,6 +5,12 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
+from index.correlation import (
+    asymptotic_variance,
+    correlation_from_gmm,
+    correlation_variance,
+    gmm_limit,
+)
 from index.description import BackendDescription, Description
 from index.errors import (
     BackendExists,
@@ -50,13 +56,25 @@ from index.params import (
     backend_document,
     backend_params,
 )
-from index.similarity import rbf, similarity
+from index.similarity import (
+    KERNEL_NAMES,
+    Kernel,
+    folded_rbf,
+    gaussian,
+    kernel_named,
+    laplace,
+    polya,
+    rbf,
+    score,
+    similarity,
+)
 from index.stored import StoredCollection
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
 from index.warmup import compile_kernels, kernels_are_cached
 from index.writes import WriteResult
 
 __all__ = [
+    "KERNEL_NAMES",
     "MAX_ID_LENGTH",
     "AnyArray",
     "BackendDescription",
@@ -91,6 +109,7 @@ __all__ = [
     "ItemBatch",
     "ItemExists",
     "ItemNotFound",
+    "Kernel",
     "Loc",
     "NotFound",
     "NystroemParams",
@@ -111,12 +130,22 @@ __all__ = [
     "Transform",
     "VectorSpace",
     "WriteResult",
+    "asymptotic_variance",
     "backend_document",
     "backend_params",
     "compile_kernels",
     "concatenate",
+    "correlation_from_gmm",
+    "correlation_variance",
+    "folded_rbf",
+    "gaussian",
+    "gmm_limit",
+    "kernel_named",
     "kernels_are_cached",
+    "laplace",
     "parse_filter",
+    "polya",
     "rbf",
+    "score",
     "similarity",
 ]

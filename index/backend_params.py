@@ -51,7 +51,7 @@ SHAPES: Final[dict[Distribution, Shape | None]] = {
     "half_normal": None,
     "rayleigh": None,
     "nakagami": Shape(1.0, 0.5),
-    "weibull": Shape(2.0),
+    "weibull": Shape(2.0, 0.05),  # below, the mean pitch leaves all others far behind
     "shifted_poisson": Shape(1.0),
 }
 """The distributions of bins' pitches, and their shape parameter where they have one: s of gamma,

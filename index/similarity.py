@@ -1,36 +1,58 @@
-"""Exact GMM as a user would call it: one pair, one against many, many against many."""
+"""Exact kernels as a user would call them; GMM also of one against many, many against many."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float32s, Float64s, Int64s
+from index.arrays import Float32s, Float64s
 from index.batches import SparseVector, VectorBatch
-from index.hashing import compressed
+from index.errors import InvalidParameter
+from index.exact_kernels import (
+    FoldedRbfKernel,
+    GaussianKernel,
+    Kernel,
+    LaplaceKernel,
+    PolyaKernel,
+    RbfKernel,
+)
 from index.kernels.gmm_dense import matrix_dense
 from index.kernels.gmm_sparse import shared_rows, spread, spread_size
-from index.params import MAX_DENSE_DIM, Form, Transform
+from index.params import MAX_DENSE_DIM, Distribution, Form, Transform
 from index.scan import exact_scores
 from index.vectors import VectorSpace
+
+__all__ = [
+    "KERNEL_NAMES",
+    "FoldedRbfKernel",
+    "GaussianKernel",
+    "GmmKernel",
+    "Kernel",
+    "LaplaceKernel",
+    "PolyaKernel",
+    "RbfKernel",
+    "Vector",
+    "folded_rbf",
+    "gaussian",
+    "gmm",
+    "gmm_matrix",
+    "gmm_rows",
+    "kernel_named",
+    "laplace",
+    "polya",
+    "rbf",
+    "score",
+    "similarity",
+]
 
 Vector = Sequence[float] | Float32s | SparseVector
 """A vector as a user has it."""
 
 
-class Kernel(Protocol):
-    """An exact kernel between vectors as they are hashed and scored."""
-
-    @property
-    def name(self) -> str:
-        """The word that names the kernel in the API."""
-
-    def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
-        """Return the (m, n) values of m queries and n rows of one space."""
-
-
+@dataclass(frozen=True, slots=True)
 class GmmKernel:
     """Σ min / Σ max over the slots ([GMM] eq. 4-6)."""
 
@@ -39,6 +61,18 @@ class GmmKernel:
     def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
         """Return the (m, n) GMM of m queries and n rows, to float32 rounding."""
         return gmm_matrix(queries, rows).astype(np.float64)
+
+
+_KERNELS: Final[dict[str, Any]] = {
+    "gmm": GmmKernel,
+    "rbf": RbfKernel,
+    "folded_rbf": FoldedRbfKernel,
+    "laplace": LaplaceKernel,
+    "gaussian": GaussianKernel,
+    "polya": PolyaKernel,
+}
+KERNEL_NAMES: Final = tuple(_KERNELS)
+"""The words that name exact kernels in the API."""
 
 
 def gmm(a: VectorBatch, b: VectorBatch) -> float:
@@ -91,31 +125,89 @@ def similarity(a: Vector, b: Vector) -> float:
     return gmm(batch[:1], batch[1:])
 
 
-def rbf(a: Vector, b: Vector, *, gamma: float) -> float:
-    """Return exp(-γ(1 - ρ)), ρ the cosine of two vectors ([GMM] §1.5).
+def rbf(a: Vector, b: Vector, *, gamma: float = 1.0) -> float:
+    """Return exp(−γ(1 − ρ)), ρ the cosine of two vectors ([GMM] §1.5).
+
+    Raises
+    ------
+    InvalidVector
+        See `similarity`.
+    InvalidParameter
+        γ is outside its range.
+    """
+    return score(RbfKernel(gamma), a, b)
+
+
+def folded_rbf(a: Vector, b: Vector, *, gamma: float = 1.0) -> float:
+    """Return ½ exp(−γ(1 − ρ)) + ½ exp(−γ(1 + ρ)), meant for non-negative vectors; see `rbf`."""
+    return score(FoldedRbfKernel(gamma), a, b)
+
+
+def laplace(a: Vector, b: Vector, *, scale: float = 1.0) -> float:
+    """Return exp(−‖a − b‖₁/scale); see `rbf`."""
+    return score(LaplaceKernel(scale), a, b)
+
+
+def gaussian(a: Vector, b: Vector, *, scale: float = 1.0) -> float:
+    """Return exp(−‖a − b‖²/(2·scale²)); see `rbf`."""
+    return score(GaussianKernel(scale), a, b)
+
+
+def polya(
+    a: Vector,
+    b: Vector,
+    *,
+    distribution: Distribution = "gamma",
+    shape: float | None = None,
+    scale: float = 1.0,
+) -> float:
+    """Return the product over coordinates of one of Polya's kernels; see `PolyaKernel`, `rbf`."""
+    return score(PolyaKernel(distribution, shape, scale), a, b)
+
+
+def kernel_named(name: str, params: Mapping[str, Any]) -> Kernel:
+    """Return an exact kernel.
+
+    Parameters
+    ----------
+    name : str
+        One of `KERNEL_NAMES`.
+    params : mapping
+        Parameters by name; what is missing has its default.
+
+    Raises
+    ------
+    InvalidParameter
+        There is no such kernel or parameter, or a parameter is outside its range.
+    """
+    made = _KERNELS.get(name)
+    if made is None:
+        expected = f"one of {', '.join(KERNEL_NAMES)}"
+        raise InvalidParameter(expected=expected, got=repr(name)[:80], loc=("kernel",))
+    known = [each.name for each in fields(made) if each.init]
+    for given in params:
+        if given not in known:
+            expected = " or ".join(known) or f"no parameters of {name}"
+            raise InvalidParameter(expected=expected, got=repr(given)[:80], loc=("params",))
+    try:
+        kernel: Kernel = made(**params)
+    except InvalidParameter as error:
+        raise error.at("params") from None
+    return kernel
+
+
+def score(kernel: Kernel, a: Vector, b: Vector) -> float:
+    """Return a kernel's value of two vectors as a user has them, dense or sparse.
 
     Raises
     ------
     InvalidVector
         See `similarity`.
     """
+    if isinstance(kernel, GmmKernel):
+        return similarity(a, b)
     batch = _pair(a, b)
-    slots = [_entries(batch[row : row + 1]) for row in (0, 1)]
-    (slots_a, values_a), (slots_b, values_b) = slots
-    # Coordinates, signed: slot 2i + 1 holds the magnitude of a negative x_i.
-    _, in_a, in_b = np.intersect1d(slots_a >> 1, slots_b >> 1, return_indices=True)
-    signs = np.where((slots_a[in_a] ^ slots_b[in_b]) & 1, -1.0, 1.0)
-    # Scaled by the greatest entries, so that squares neither overflow nor vanish.
-    top_a, top_b = values_a.max(), values_b.max()
-    dot = float(np.sum(signs * (values_a[in_a] / top_a) * (values_b[in_b] / top_b)))
-    norms = np.sqrt(np.sum((values_a / top_a) ** 2) * np.sum((values_b / top_b) ** 2))
-    return float(np.exp(-gamma * max(0.0, 1.0 - dot / float(norms))))
-
-
-def _entries(batch: VectorBatch) -> tuple[Int64s, Float64s]:
-    """Return the slots of one vector, and their magnitudes in float64."""
-    _, slots, values = compressed(batch)
-    return slots.astype(np.int64), values.astype(np.float64)
+    return float(kernel.scores(batch[:1], batch[1:])[0, 0])
 
 
 def _pair(a: Vector, b: Vector) -> VectorBatch:
