@@ -5,6 +5,7 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
+from index.comparison import Compared, Comparison
 from index.correlation import (
     asymptotic_variance,
     correlation_from_gmm,
@@ -86,6 +87,8 @@ __all__ = [
     "CollectionExists",
     "CollectionLoading",
     "CollectionNotFound",
+    "Compared",
+    "Comparison",
     "Conflict",
     "DamagedFile",
     "Description",

@@ -14,6 +14,7 @@ from index.attachments import Attachments
 from index.backends import GcwsBackend
 from index.checkpoints import Checkpoints
 from index.collection import Collection
+from index.comparison import SAMPLE, Comparison, Queries, compare
 from index.description import BackendDescription, Description, described, described_early
 from index.errors import (
     DamagedFile,
@@ -298,6 +299,42 @@ class StoredCollection:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
         return self._memory.search(view, query, params, where=where, skip=skip, backend=backend)[0]
+
+    def compare(
+        self,
+        queries: RawBatch | None,
+        params: SearchParams,
+        *,
+        sample: int = SAMPLE,
+        seed: int = 0,
+        backends: Sequence[str] | None = None,
+    ) -> Comparison:
+        """Search for the same by several methods, and say what each finds and costs.
+
+        Parameters
+        ----------
+        queries : RawBatch or None
+            At least one; None takes stored items, each left out of its own hits.
+        params : SearchParams
+        sample, seed : int
+            How many stored items, and which.
+        backends : sequence of str or None
+            Names; None for all that are ready.
+
+        Raises
+        ------
+        BackendNotFound
+        InvalidParameter
+            There are too few items to sample.
+        InvalidVector
+            The transform leaves nothing of a query.
+        """
+        view = self._memory.view
+        if queries is None:
+            chosen = Queries.sampled(view, sample, seed)
+        else:
+            chosen = Queries.given(self.space.prepare(queries))
+        return compare(self._memory, view, chosen, params, backends)
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent.

@@ -1,6 +1,6 @@
 """What a client gets, for the API page; the hot path writes JSON without these classes."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -44,13 +44,36 @@ class CollectionList(Answer):
 class BackendAnswer(Answer):
     """A search method of a collection, with statistics for people."""
 
+    model_config = examples(
+        {
+            "name": "nrff",
+            "kind": "nrff",
+            "params": {"features": 512, "gamma": 1.0, "seed": 0},
+            "primary": False,
+            "status": "ready",
+            "progress": 1.0,
+            "bytes_in_memory": 20480,
+            "build_seconds": 0.002,
+            "stats": {},
+        },
+    )
+
     name: str = Field(description="What a query's `backend` may name.")
-    kind: str = Field(description="`gcws` or `exact`.")
+    kind: str = Field(description="The method: `gcws`, `exact`, `nrff` …")
+    params: dict[str, Any] = Field(description="As created, defaults filled in.")
     primary: bool = Field(description="Whether it answers queries that name none.")
+    status: Literal["ready", "building"] = Field(
+        description="`building` until it has taken in all items and answers queries."
+    )
+    progress: float = Field(description="Share of the items taken in; 1 when `ready`.")
     bytes_in_memory: int = Field(description="About how much memory it takes.")
+    build_seconds: float = Field(
+        description="How long its index has taken to make, in this process.",
+    )
     stats: dict[str, Any] = Field(
-        description="For people: `bands`, `band_width`, `samples` and `key_bits_per_sample` of "
-        "the tables; `segments`, the rows of each sorted run they are kept in; "
+        description="For people; of `gcws`: `bands`, `band_width`, `samples` and "
+        "`key_bits_per_sample` of the tables; `segments`, the rows of each sorted run they are "
+        "kept in; "
         "`table_bytes`, `bytes_per_item_and_table`; `parameter_bytes` of the hash; "
         "`postings_bytes`, the inverted index that exact scans of sparse vectors use, "
         "0 for dense ones.",
@@ -84,8 +107,12 @@ class CollectionAnswer(Answer):
                 {
                     "name": "gcws",
                     "kind": "gcws",
+                    "params": {"bands": 32, "seed": 0},
                     "primary": True,
+                    "status": "ready",
+                    "progress": 1.0,
                     "bytes_in_memory": 20480,
+                    "build_seconds": 0.002,
                     "stats": {"bands": 32},
                 }
             ],
@@ -206,10 +233,13 @@ class LoadProgress(Answer):
 
 
 class HitAnswer(Answer):
-    """One hit; ``score`` is the exact GMM similarity."""
+    """One hit; ``score`` is the exact GMM similarity, unless `rerank` asks for another."""
 
     id: str = Field(description="The item's id.")
-    score: float = Field(description="Exact GMM similarity, in [0, 1].")
+    score: float = Field(
+        description="Exact GMM similarity, in [0, 1]; with `rerank` `own` or `none` the "
+        "backend's own kernel, or its estimate of that.",
+    )
     payload: Payload | None = Field(default=None, description="With `with_payload`.")
     vector: VectorBody | None = Field(
         default=None,
@@ -221,8 +251,8 @@ class ExplainAnswer(Answer):
     """What a query cost and what it can promise."""
 
     method: str = Field(
-        description="`hop`: a walk over neighbour lists; `probe` of hash tables; or `scan` of all "
-        "permitted rows.",
+        description="`hop`: a walk over neighbour lists; `probe` of hash tables; `scan` of all "
+        "permitted rows; or the kind of the comparison backend that answered.",
     )
     bands: int = Field(description="Tables probed, or entered by a walk; 0 for a scan.")
     depth: int = Field(
@@ -276,6 +306,63 @@ class PairAnswer(Answer):
     a: str = Field(description="Id of the one item.")
     b: str = Field(description="Id of the other.")
     score: float = Field(description="Their exact GMM similarity.")
+
+
+class ComparedAnswer(Answer):
+    """What one search method found and cost."""
+
+    name: str = Field(description="The backend.")
+    kind: str = Field(description="Its method.")
+    kernel: str = Field(description="What it estimates.")
+    recall: float = Field(
+        description="Mean share of the exact GMM neighbours among its hits, re-ranked by GMM."
+    )
+    recall_own: float = Field(
+        description="Mean share of the exact neighbours by its own kernel among its hits, "
+        "re-ranked by that.",
+    )
+    latency_p50_seconds: float = Field(description="Median of the queries, asked one by one.")
+    latency_p95_seconds: float = Field(description="95 of 100 took no longer.")
+    candidates: float = Field(description="Mean number of items found or scanned.")
+    bytes_per_item: float = Field(description="Memory of its index.")
+    build_seconds: float = Field(
+        description="How long its index has taken to make, in this process.",
+    )
+
+
+class CompareAnswer(Answer):
+    """Search methods side by side."""
+
+    model_config = examples(
+        {
+            "queries": 2,
+            "limit": 2,
+            "recall": 0.9,
+            "backends": [
+                {
+                    "name": "gcws",
+                    "kind": "gcws",
+                    "kernel": "gmm",
+                    "recall": 1.0,
+                    "recall_own": 1.0,
+                    "latency_p50_seconds": 0.0001,
+                    "latency_p95_seconds": 0.0002,
+                    "candidates": 4.0,
+                    "bytes_per_item": 384.0,
+                    "build_seconds": 0.002,
+                }
+            ],
+            "mean_similarity": [0.75, 0.5],
+        },
+    )
+
+    queries: int = Field(description="How many queries were asked.")
+    limit: int = Field(description="Hits of each.")
+    recall: float = Field(description="The recall asked for.")
+    backends: list[ComparedAnswer] = Field(description="One a backend.")
+    mean_similarity: list[float] = Field(
+        description="Of each query and its exact neighbours: their mean GMM.",
+    )
 
 
 class SketchAnswer(Answer):

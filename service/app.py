@@ -13,7 +13,9 @@ from service.dependencies import Service
 from service.metrics import Metrics
 from service.middleware import Envelope
 from service.routes import (
+    backends,
     collections,
+    compare,
     health,
     items,
     load,
@@ -41,6 +43,8 @@ _ROUTERS = (
     load.router,
     collections.reading,
     collections.writing,
+    backends.router,
+    compare.router,
     pairs.router,
     sketch.router,
     similarity.router,

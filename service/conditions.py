@@ -2,10 +2,9 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, GetJsonSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import Field
 
-from service.shapes import Body, bounds, examples
+from service.shapes import Body, ShownAs, bounds, examples
 
 
 class ValueBody(Body):
@@ -72,19 +71,7 @@ Clause = list[Condition] | Condition | None
 FilterBody.model_rebuild()
 
 
-class _ShownAs:
-    """Shows a field on the API page as another model than the one that reads it."""
-
-    def __init__(self, model: type[BaseModel]) -> None:
-        self._model = model
-
-    def __get_pydantic_json_schema__(
-        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return handler(self._model.__pydantic_core_schema__)
-
-
-FilterDocument = Annotated[dict[str, Any], _ShownAs(FilterBody)]
+FilterDocument = Annotated[dict[str, Any], ShownAs(FilterBody)]
 
 Limit = Annotated[
     int,

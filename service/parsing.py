@@ -10,13 +10,16 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
+from pydantic import ValidationError
 
 import index as ix
+from service.backend_schemas import BODY_OF, AttachBody
+from service.problems import invalid_request
 from service.schemas import (
     BatchBody,
     BatchParams,
+    CompareBody,
     CreateBody,
-    ExactBackendBody,
     ItemBody,
     QueryBody,
 )
@@ -25,6 +28,8 @@ from service.shapes import SparseBody
 
 T = TypeVar("T")
 _SLOW_LIMIT: Final = 1000
+SAMPLE: Final = 100
+"""Stored items that a comparison searches for unless it says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,12 @@ class Limits:
 
     max_limit: int
     max_payload_bytes: int
+    max_queries: int
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
         """Return the limits that the settings give."""
-        return cls(settings.max_limit, settings.max_payload_bytes)
+        return cls(settings.max_limit, settings.max_payload_bytes, settings.max_queries_per_request)
 
 
 class Query(NamedTuple):
@@ -154,16 +160,30 @@ def config(body: CreateBody) -> ix.CollectionConfig:
         center=None if center is None else tuple(center),
         power=body.transform.power, normalize=body.transform.normalize,
     )  # fmt: skip
-    backend: ix.BackendParams
-    if isinstance(body.backend, ExactBackendBody):
-        backend = ix.ExactParams()
-    else:
-        sent = body.backend.params.model_dump()
-        backend = located(ix.GcwsParams, "backend", "params", **sent)
+    backend = located(
+        ix.backend_params, "backend", "params",
+        kind=body.backend.kind, params=body.backend.params.model_dump(),
+    )  # fmt: skip
     try:
         return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
     except ix.InvalidParameter as error:
         raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+
+
+def attached(body: AttachBody) -> ix.BackendParams:
+    """Return the parameters of a backend to be attached.
+
+    Raises
+    ------
+    InvalidRequest, InvalidParameter
+    """
+    model = BODY_OF[body.kind]
+    try:
+        sent = model.model_validate({"kind": body.kind, "params": body.params})
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+    params = sent.model_dump()["params"]
+    return located(ix.backend_params, "params", kind=body.kind, params=params)
 
 
 def json_text(value: dict[str, Any]) -> bytes:
@@ -256,7 +276,7 @@ def items(sent: Sequence[ItemBody], space: ix.VectorSpace, limits: Limits) -> ix
     )
 
 
-def search_params(body: QueryBody | BatchParams, limits: Limits) -> ix.SearchParams:
+def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -> ix.SearchParams:
     """Return what a query asks for.
 
     Raises
@@ -271,6 +291,8 @@ def search_params(body: QueryBody | BatchParams, limits: Limits) -> ix.SearchPar
         raise ix.InvalidParameter(
             expected=f"at most {limits.max_limit}", got=str(body.candidates), loc=("candidates",)
         )
+    if isinstance(body, CompareBody):
+        return _checked_params(body.limit, body.recall, candidates=body.candidates)
     return _checked_params(
         body.limit, body.recall, body.min_score, body.guarantee, body.rerank, body.candidates
     )
@@ -280,16 +302,41 @@ def search_params(body: QueryBody | BatchParams, limits: Limits) -> ix.SearchPar
 def _checked_params(
     limit: int,
     recall: float,
-    min_score: float,
-    guarantee: Literal["measured", "proven"],
-    rerank: Literal["gmm", "own", "none"],
-    candidates: int | None,
+    min_score: float = 0.0,
+    guarantee: Literal["measured", "proven"] = "measured",
+    rerank: Literal["gmm", "own", "none"] = "gmm",
+    candidates: int | None = None,
 ) -> ix.SearchParams:
     """Return parameters, made and checked once: most queries ask for the same."""
     return ix.SearchParams(
         limit=limit, recall=recall, min_score=min_score, guarantee=guarantee, rerank=rerank,
         candidates=candidates,
     )  # fmt: skip
+
+
+def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:
+    """Return what a comparison asks for, and how many stored items it samples.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body.queries is not None and body.sample is not None:
+        raise ix.InvalidParameter(expected="one of 'queries' and 'sample'", got="both")
+    if body.queries == []:
+        raise ix.InvalidParameter(expected="at least one", got="none", loc=("queries",))
+    sample = SAMPLE if body.sample is None else body.sample
+    asked = {"sample": sample, "queries": len(body.queries or ())}
+    for name, count in asked.items():
+        if count > limits.max_queries:
+            raise ix.InvalidParameter(
+                expected=f"at most {limits.max_queries}", got=str(count), loc=(name,)
+            )
+    if sample < 1:
+        raise ix.InvalidParameter(expected="at least 1", got=str(sample), loc=("sample",))
+    if body.seed < 0:
+        raise ix.InvalidParameter(expected="at least 0", got=str(body.seed), loc=("seed",))
+    return search_params(body, limits), sample
 
 
 def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:

@@ -16,6 +16,7 @@ from starlette.routing import Match
 
 import index as ix
 from service import errors as sv
+from service.backend_schemas import BODY_OF
 
 CONTENT_TYPE: Final = "application/problem+json"
 MAX_ERRORS_SHOWN: Final = 20
@@ -162,16 +163,11 @@ def _fields_at(loc: ix.Loc, model: type[BaseModel] | None) -> list[str]:
         if isinstance(part, int):
             continue
         if part in _BRANCHES:
-            models = [one for one in models if part in _branch_names(one)]
+            models = [one for one in models if part == one.__name__]
         else:
             fields = [one.model_fields[part] for one in models if part in one.model_fields]
             models = [inner for field in fields for inner in _models_in(field.annotation)]
     return [name for one in models for name in one.model_fields]
-
-
-def _branch_names(model: type[BaseModel]) -> tuple[str, ...]:
-    kind = model.model_fields.get("kind")
-    return model.__name__, *(get_args(kind.annotation) if kind else ())
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # of any form
@@ -188,7 +184,9 @@ def _code_of(loc: ix.Loc) -> str:
     return "invalid_parameter"
 
 
-_BRANCHES: Final = {"list[float]", "SparseBody", "str", "int", "gcws", "exact"}
+_BRANCHES: Final = {"list[float]", "SparseBody", "str", "int"} | {
+    body.__name__ for body in BODY_OF.values()
+}
 _WHOLE: Final = {
     "list[float]": "a list of numbers or an object with 'indices' and 'values'",
     "SparseBody": "a list of numbers or an object with 'indices' and 'values'",

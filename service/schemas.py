@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 
+from service.backend_schemas import BackendBody, GcwsBackendBody
 from service.conditions import (
     BackendName,
     Candidates,
@@ -47,81 +48,6 @@ class TransformBody(Body):
     normalize: Literal["none", "l1", "l2"] = Field(
         default="none", description="Norm to divide by at the end."
     )
-
-
-class GcwsParamsBody(Body):
-    """Parameters of the hash tables."""
-
-    model_config = examples(
-        {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0},
-    )
-
-    bands: int = Field(
-        default=32, description="Number of tables.", json_schema_extra=bounds(1, 256)
-    )
-    band_width: int | None = Field(
-        default=None,
-        description="Samples of every band, 1 to 64; null: depth is chosen per query.",
-        json_schema_extra=bounds(1, 64),
-    )
-    encoding: Literal["full", "zero_bit", "b_bit"] = Field(
-        default="full",
-        description="What of a sample (i*, t*) goes into a key: "
-        "both, i* alone, or the lowest `bits` bits of i*.",
-    )
-    bits: int = Field(default=8, description="b of `b_bit`.", json_schema_extra=bounds(1, 16))
-    seed: int = Field(
-        default=0,
-        description="Seed of all randomness, 0 to 2^63 - 1.",
-        json_schema_extra=bounds(0),
-    )
-
-
-class ExactParamsBody(Body):
-    """The exact scan has no parameters."""
-
-    model_config = examples(
-        {},
-    )
-
-
-class GcwsBackendBody(Body):
-    """Hash tables over GCWS samples."""
-
-    model_config = examples(
-        {"kind": "gcws", "params": {"bands": 16, "seed": 7}},
-    )
-
-    kind: Literal["gcws"] = Field(default="gcws", description="The backend, and its name.")
-    params: GcwsParamsBody = Field(
-        default_factory=GcwsParamsBody, description="Parameters of the tables."
-    )
-
-
-class ExactBackendBody(Body):
-    """No index: every query scans all items."""
-
-    model_config = examples(
-        {"kind": "exact", "params": {}},
-    )
-
-    kind: Literal["exact"] = Field(description="The backend, and its name.")
-    params: ExactParamsBody = Field(default_factory=ExactParamsBody, description="None.")
-
-
-def _backend_kind(value: object) -> object:
-    kind = value.get("kind", "gcws") if isinstance(value, dict) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) else None
-
-
-BackendBody = Annotated[
-    Annotated[GcwsBackendBody, Tag("gcws")] | Annotated[ExactBackendBody, Tag("exact")],
-    Discriminator(
-        _backend_kind,
-        custom_error_type="unknown_kind",
-        custom_error_message="expected an object with kind 'gcws' or 'exact'",
-    ),
-]
 
 
 class CreateBody(Body):
@@ -338,6 +264,35 @@ class PairsBody(Body):
         default=0.9,
         description="Expected share of the pairs found, in (0, 1].",
         json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+    )
+
+
+class CompareBody(Body):
+    """What to compare a collection's search methods by."""
+
+    model_config = examples(
+        {"sample": 3, "limit": 2},
+        {"queries": [[0.1, -2, 0, 3], {"indices": [1, 3], "values": [-2, 3]}], "limit": 2,
+         "recall": 0.9, "backends": ["gcws"]},
+    )  # fmt: skip
+
+    queries: Annotated[list[VectorBody], FirstErrorOnly()] | None = Field(
+        default=None, description="Vectors to search for; instead of `sample`."
+    )
+    sample: int | None = Field(
+        default=None,
+        description="Searches around so many stored items, each left out of its own hits; 100 "
+        "where neither this nor `queries` is given.",
+        json_schema_extra=bounds(1),
+    )
+    seed: int = Field(
+        default=0, description="Of the choice of the sample.", json_schema_extra=bounds(0)
+    )
+    limit: Limit = 10
+    recall: Recall = 0.9
+    candidates: Candidates = None
+    backends: list[str] | None = Field(
+        default=None, description="Names of the backends to compare; null: all that are ready."
     )
 
 

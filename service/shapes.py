@@ -2,8 +2,16 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 MAX_ID_LENGTH: Final = 255
 
@@ -28,6 +36,31 @@ def _id_text(value: str | int) -> str:
 def bounds(least: int, most: int | None = None) -> dict[str, Any]:
     """Return bounds for the API page alone: it is the index that holds numbers to them."""
     return {"minimum": least} if most is None else {"minimum": least, "maximum": most}
+
+
+class ShownAs:
+    """Shows a field on the API page as another model than the one that reads it.
+
+    Parameters
+    ----------
+    model : type
+    field : str or None
+        Only as this field of the model.
+    """
+
+    def __init__(self, model: type[BaseModel], field: str | None = None) -> None:
+        self._model = model
+        self._field = field
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the schema of the other model, or of its field."""
+        shown = handler(self._model.__pydantic_core_schema__)
+        if self._field is None:
+            return shown
+        found: dict[str, Any] = handler.resolve_ref_schema(shown)["properties"][self._field]
+        return found
 
 
 class FirstErrorOnly(FailFast):

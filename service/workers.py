@@ -95,6 +95,8 @@ class Workers:
         self.loads = Pool("loads", threads=max_loads, limit=max_loads)
         # Joins take long: one at a time, and never in the way of a search.
         self.joins = Pool("joins", threads=1, limit=max_loads)
+        # Calls only wait here: a collection makes its backends one by one in a thread of its own.
+        self.builds = Pool("builds", threads=max_loads, limit=max_loads)
         self.pace = Pace()
         self._inline_seconds = inline_seconds
 
@@ -126,7 +128,7 @@ class Workers:
 
     def close(self) -> None:
         """Wait for all threads."""
-        for pool in (self.joins, self.loads, self.writes, self.searches):
+        for pool in (self.builds, self.joins, self.loads, self.writes, self.searches):
             pool.close()
 
 

@@ -17,14 +17,15 @@ KERNEL_FOUNDATIONS = {"arrays"}
 ARROWS: dict[str, set[str]] = {
     "catalog": {"directory", "hashing", "schema", "store", "stored"},
     "stored": {
-        "attachments", "backends", "checkpoints", "collection", "description", "filters",
-        "hashing", "improver", "items", "pages", "schema", "store", "vectors", "writes",
+        "attachments", "backends", "checkpoints", "collection", "comparison", "description",
+        "filters", "hashing", "improver", "items", "pages", "schema", "store", "vectors", "writes",
     },
     "attachments": {
         "backends", "collection", "directory", "items", "methods", "parallel", "saved", "schema",
         "store", "writes",
     },
     "improver": {"collection", "improvement", "parallel", "writes"},
+    "comparison": {"collection", "items", "methods", "similarity"},
     "description": {"attachments", "methods"},
     "improvement": {"collection", "items", "methods"},
     "checkpoints": {"collection", "items", "links", "saved", "store", "writes"},

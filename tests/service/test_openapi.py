@@ -32,6 +32,9 @@ CONTRACT: Final = [
     ("post", "/v1/collections/{name}/query/batch"),
     ("post", "/v1/collections/{name}/pairs"),
     ("post", "/v1/collections/{name}/sketch"),
+    ("post", "/v1/collections/{name}/backends"),
+    ("delete", "/v1/collections/{name}/backends/{backend}"),
+    ("post", "/v1/collections/{name}/compare"),
     ("post", "/v1/similarity"),
 ]
 
