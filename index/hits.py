@@ -49,7 +49,8 @@ class Explanation:
     beam : int
         Width of the beam of a walk over neighbour lists, 0 without one.
     expected_recall : float
-        The promise a probe stopped at, the recall measured of such walks; 1 for a scan.
+        The promise a probe stopped at, the recall measured of such walks; 1 for a scan, 0 for a
+        backend that estimates and promises nothing.
     """
 
     method: str

@@ -49,8 +49,9 @@ ARROWS: dict[str, set[str]] = {
         "vectors",
     },
     "backends": {
-        "bands", "growth", "hashing", "hop", "inverted", "kernels", "pairs", "parallel", "partners",
-        "saved", "scan", "search", "similarity", "tables",
+        "bands", "features", "growth", "hashing", "hop", "inverted", "kernels", "nystroem",
+        "pairs", "parallel", "partners", "rerank", "saved", "scan", "search", "similarity",
+        "tables",
     },
     "growth": {
         "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",
@@ -81,6 +82,8 @@ ARROWS: dict[str, set[str]] = {
     "distances": set(),
     "polya": set(),
     "correlation": set(),
+    "nystroem": {"hashing", "parallel", "scan"},
+    "rerank": {"scan", "similarity"},
     "rows": set(),
     "vectors": {"kernels"},
     "parallel": set(),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from index.backends.exact import ExactBackend
+from index.backends.features import FeatureBackend
 from index.backends.gcws import GcwsBackend
 from index.backends.protocol import Backend
 from index.parallel import Workers
-from index.params import CollectionConfig, ExactParams, GcwsParams
+from index.params import CollectionConfig, ExactParams, FourierParams, GcwsParams, NystroemParams
 from index.saved import Saved
 
-__all__ = ["ExactBackend", "GcwsBackend", "Saved", "make_backend"]
+__all__ = ["ExactBackend", "FeatureBackend", "GcwsBackend", "Saved", "make_backend"]
 
 
 def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Backend[Any]:
@@ -30,5 +31,7 @@ def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Bac
             return ExactBackend(config, workers)
         case GcwsParams():
             return GcwsBackend(config, params, workers)
+        case FourierParams() | NystroemParams():
+            return FeatureBackend(config, params, workers)
         case _:
             raise NotImplementedError(params.kind)

@@ -1,0 +1,343 @@
+"""Real features whose inner products estimate a kernel, searched by a scan of all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
+from index.batches import VectorBatch, padded_width
+from index.errors import InvalidParameter
+from index.features import FeatureMap, FourierMap
+from index.hits import METHODS, SCAN, BatchHits, Pairs, RowView
+from index.inverted import InvertedIndex
+from index.kernels.products import scan_products
+from index.nystroem import NystroemMap
+from index.pairs import PairSink, scanned_pairs
+from index.parallel import Workers
+from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
+from index.rerank import Ranked, packed, ranked, reranked
+from index.saved import UNKNOWN, Saved
+from index.scan import scan
+from index.similarity import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
+
+_FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
+_CHUNK_ROWS: Final = 4096
+"""Rows mapped between two looks at whether to stop."""
+_OUTGROWN: Final = 4
+"""Landmarks are drawn anew once there are so many times the rows they were drawn from."""
+
+
+_NO_ROWS: Final = np.empty(0, np.int64)
+_NO_ESTIMATES: Final = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureState:
+    """The features of a number of rows.
+
+    Attributes
+    ----------
+    rows : int
+    features : (rows or more, padded k) float32
+        Zeros after the k features of a row; empty while there is no map.
+    map : FeatureMap or None
+        None while landmarks have not been drawn.
+    drawn_from : int
+        Live rows that landmarks were drawn from.
+    """
+
+    rows: int
+    features: Float32s
+    map: FeatureMap | None
+    drawn_from: int = 0
+
+
+class FeatureBackend:
+    """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+    params : FourierParams or NystroemParams
+    workers : Workers
+    """
+
+    code_width = 0
+
+    def __init__(
+        self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
+    ) -> None:
+        self._form = config.form
+        self._params = params
+        self._workers = workers
+        self._behind = Workers(workers.threads, behind=True)
+        self.kind = params.kind
+        self.kernel = _own_kernel(params)
+        self._fixed: FourierMap | None = None
+        if isinstance(params, FourierParams):
+            width = padded_width(config.dim) if config.form == "dense" and config.dim else None
+            self._fixed = FourierMap(params, width, workers)
+
+    def encode(self, batch: VectorBatch) -> UInt64s:
+        """Return (n, 0) words: features are made from the rows."""
+        return np.empty((len(batch), 0), np.uint64)
+
+    def empty(self) -> FeatureState:
+        """Return the features of no rows."""
+        return self._started(self._fixed)
+
+    def _started(self, made: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
+        width = 0 if made is None else padded_width(made.width)
+        return FeatureState(0, np.empty((0, width), np.float32), made, drawn_from)
+
+    def extend(self, state: FeatureState, rows: VectorBatch, codes: UInt64s) -> FeatureState:
+        """Return the features with the last len(codes) of ``rows`` added."""
+        del codes
+        return self._extended(state, rows)
+
+    def _extended(self, state: FeatureState, rows: VectorBatch) -> FeatureState:
+        """Return the features of all of ``rows``, the first of which ``state`` has."""
+        n, features = len(rows), state.features
+        if state.map is not None and n > state.rows:
+            features = with_room(features, state.rows, n)
+            state.map.fill(rows[state.rows :], features[state.rows : n])
+        return replace(state, rows=n, features=features)
+
+    def renumber(self, state: FeatureState, rows: VectorBatch, new_rows: Int64s) -> FeatureState:
+        """Return the features after a compaction."""
+        features = state.features
+        if state.map is not None:
+            features = large((len(rows), features.shape[1]), np.float32)
+            np.take(state.features, np.flatnonzero(new_rows >= 0), axis=0, out=features)
+        return replace(state, rows=len(rows), features=features)
+
+    def is_overdue(self, state: FeatureState, rows: int, live: int) -> bool:
+        """Return whether landmarks should be drawn, or drawn anew."""
+        del rows
+        if isinstance(self._params, FourierParams) or live < self._params.landmarks:
+            return False
+        return state.map is None or live >= _OUTGROWN * state.drawn_from
+
+    def improved(
+        self, state: FeatureState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+    ) -> FeatureState | None:
+        """Return the features by landmarks drawn from the live rows."""
+        if isinstance(self._params, FourierParams):
+            return state
+        live = np.flatnonzero(alive)
+        rng = np.random.default_rng(self._params.seed)
+        count = min(self._params.landmarks, len(live))
+        chosen = np.sort(rng.choice(live, count, replace=False))
+        if stop.is_set() or count == 0:
+            return None
+        made = NystroemMap(self._params, rows[chosen], self._behind)
+        features = large((len(rows), padded_width(made.width)), np.float32)
+        for first in range(0, len(rows), _CHUNK_ROWS):
+            if stop.is_set():
+                return None
+            part = slice(first, first + _CHUNK_ROWS)
+            made.fill(rows[part], features[part])
+        made.workers = self._workers  # who puts rows is waited for
+        return FeatureState(len(rows), features, made, len(live))
+
+    def adopted(
+        self, state: FeatureState, rows: VectorBatch, improved: FeatureState
+    ) -> FeatureState | None:
+        """Return the improved features with those of the rows put since."""
+        del state
+        return self._extended(improved, rows)
+
+    def saved(self, state: FeatureState) -> Saved | None:
+        """Return the landmarks; all else is made from the rows."""
+        if not isinstance(state.map, NystroemMap):
+            return None
+        none = np.broadcast_to(np.int32(UNKNOWN), (state.rows, 1))
+        return Saved(none, {"drawn_from": state.drawn_from, "map": state.map.to_notes()})
+
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> FeatureState:
+        """Return the features of all rows."""
+        del codes
+        return self._extended(self._kept(saved.notes) or self.empty(), rows)
+
+    def _kept(self, notes: dict[str, Any]) -> FeatureState | None:
+        """Return the state of no rows with the landmarks that were kept, None without any."""
+        if isinstance(self._params, FourierParams):
+            return None
+        try:
+            made = NystroemMap.from_notes(self._params, notes["map"], self._workers)
+            return self._started(made, int(notes["drawn_from"]))
+        except (KeyError, TypeError, ValueError):  # damaged
+            return None
+
+    def search(
+        self,
+        state: FeatureState,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s | None = None,
+    ) -> BatchHits:
+        """Return the hits of each query: the best by estimate, scored as ``params`` say.
+
+        Raises
+        ------
+        InvalidParameter
+            A proof is asked for: features give none.
+        """
+        if params.guarantee == "proven":
+            raise InvalidParameter(
+                expected=f"'measured': {self.kind} proves nothing", got="'proven'",
+                loc=("guarantee",),
+            )  # fmt: skip
+        skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        exact = state.map is None or (params.recall == 1 and params.rerank != "none")
+        if exact and (params.rerank == "gmm" or isinstance(self.kernel, GmmKernel)):
+            none = InvertedIndex()
+            return scan(view, queries, params, skip=skipped, inverted=none, workers=self._workers)
+        if exact or state.map is None:
+            return self._scanned(view, queries, params, skipped)
+        return self._estimated(state.map, state.features, view, queries, params, skipped)
+
+    def _scanned(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
+    ) -> BatchHits:
+        """Return hits by the exact kernel of all permitted rows."""
+        permitted = np.flatnonzero(view.permitted)
+        vectors = view.vectors[permitted]
+        answers = []
+        for i in range(len(queries)):
+            scores = self.kernel.scores(queries[i : i + 1], vectors)[0]
+            others = permitted != skip[i]
+            answers.append(ranked(permitted[others], scores[others], params))
+        count = len(permitted)
+        return packed(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
+
+    def _estimated(
+        self,
+        feature_map: FeatureMap,
+        features: Float32s,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+    ) -> BatchHits:
+        """Return hits out of the best rows by estimate."""
+        m, n, width = len(queries), len(view.vectors), features.shape[1]
+        sought = np.empty((m, width), np.float32)
+        feature_map.fill(queries, sought)
+        pool = max(1, min(params.pool, view.permitted_count))
+        answers: list[Ranked | None] = [None] * m
+
+        def finish(first: int, last: int, parts: Sequence[_Pools]) -> None:
+            for i in range(first, last):
+                rows, estimates = _Pools.best(parts, i - first, pool)
+                query = queries[i : i + 1]
+                answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
+
+        def offer(first: int, last: int, rows: slice) -> _Pools:
+            ours = _Pools.empty(last - first, pool)
+            scan_products(
+                sought[first:last], features, view.permitted, skip[first:last], rows.start,
+                rows.stop, ours.estimates, ours.rows, ours.sizes,
+            )  # fmt: skip
+            return ours
+
+        if m < self._workers.threads:
+            parts: list[_Pools] = []
+            least = _FLOATS_A_THREAD // max(1, m * width)
+            self._workers.split(
+                n, lambda first, last: parts.append(offer(0, m, slice(first, last))), least=least
+            )
+            finish(0, m, parts)
+        else:
+            self._workers.split(
+                m, lambda first, last: finish(first, last, [offer(first, last, slice(0, n))])
+            )
+        scored = 0 if params.rerank == "none" else pool
+        done = [answer for answer in answers if answer is not None]
+        return packed(
+            METHODS.index(self.kind), done, candidates=view.permitted_count,
+            scored=min(scored, view.permitted_count),
+        )  # fmt: skip
+
+    def pairs(
+        self,
+        state: FeatureState,
+        view: RowView,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> Pairs:
+        """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
+        del state, recall
+        sink = PairSink(view, min_score, limit, stop)
+        inverted = InvertedIndex()
+        if self._form == "sparse":
+            inverted = inverted.cover(view.vectors)
+        scanned_pairs(view, inverted, sink, workers=self._workers)
+        return sink.result()
+
+    def nbytes(self, state: FeatureState) -> int:
+        """Bytes of memory the features and their map hold."""
+        return state.features.nbytes + (0 if state.map is None else state.map.nbytes)
+
+    def stats(self, state: FeatureState) -> dict[str, Any]:
+        """Return what there is to know of the features."""
+        width = None if state.map is None else state.map.width
+        return {
+            "features": width,
+            "feature_bytes": state.features.nbytes,
+            "map_bytes": 0 if state.map is None else state.map.nbytes,
+            "bytes_per_item": None if width is None else 4 * padded_width(width),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Pools:
+    """The best rows so far of m queries by estimate, as `kernels.heap` keeps them.
+
+    Attributes
+    ----------
+    estimates, rows : (m, pool) float32 and int64
+    sizes : (m,) int64
+    """
+
+    estimates: Float32s
+    rows: Int64s
+    sizes: Int64s
+
+    @classmethod
+    def empty(cls, m: int, pool: int) -> _Pools:
+        """Return room for ``pool`` rows of each query."""
+        return cls(
+            np.empty((m, pool), np.float32), np.empty((m, pool), np.int64), np.zeros(m, np.int64)
+        )
+
+    @staticmethod
+    def best(parts: Sequence[_Pools], query: int, pool: int) -> Ranked:
+        """Return the ``pool`` best rows of one query over all parts, and their estimates."""
+        sizes = [part.sizes[query] for part in parts]
+        found = list(zip(parts, sizes, strict=True))
+        rows = np.concatenate([_NO_ROWS, *(part.rows[query, :size] for part, size in found)])
+        estimates = np.concatenate(
+            [_NO_ESTIMATES, *(part.estimates[query, :size] for part, size in found)]
+        )
+        if len(rows) > pool:
+            order = np.lexsort((rows, -estimates))[:pool]
+            rows, estimates = rows[order], estimates[order]
+        return rows, estimates.astype(np.float64)
+
+
+def _own_kernel(params: FourierParams | NystroemParams) -> Kernel:
+    if params.kind == "gmm_nystroem":
+        return GmmKernel()
+    if params.kind == "folded_rff":
+        return FoldedRbfKernel(params.gamma)
+    return RbfKernel(params.gamma)

@@ -1,0 +1,88 @@
+"""From candidates with estimates to hits: scored by exact GMM or another kernel, or as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from index.arrays import Float64s, Int64s
+from index.batches import VectorBatch
+from index.hits import BatchHits
+from index.params import SearchParams
+from index.scan import rescored
+from index.similarity import GmmKernel, Kernel
+
+Ranked = tuple[Int64s, Float64s]
+"""Rows and their scores, best first, equal scores by rising row; cut after the limit's ties."""
+
+
+def reranked(
+    vectors: VectorBatch,
+    query: VectorBatch,
+    rows: Int64s,
+    estimates: Float64s,
+    params: SearchParams,
+    kernel: Kernel,
+) -> Ranked:
+    """Return the candidates of one query as ``params.rerank`` wants them scored.
+
+    Parameters
+    ----------
+    vectors : VectorBatch
+        All rows.
+    query : VectorBatch
+        One vector.
+    rows : (c,) int64
+        Distinct.
+    estimates : (c,) float64
+    params : SearchParams
+    kernel : Kernel
+        What is estimated.
+    """
+    if params.rerank == "none":
+        return ranked(rows, estimates, params)
+    if params.rerank == "gmm" or isinstance(kernel, GmmKernel):
+        return rescored(vectors, query, rows, params)
+    return ranked(rows, kernel.scores(query, vectors[rows])[0], params)
+
+
+def ranked(rows: Int64s, scores: Float64s, params: SearchParams) -> Ranked:
+    """Return rows by falling score."""
+    order = np.lexsort((rows, -scores))
+    if params.min_score > 0:
+        order = order[scores[order] >= params.min_score]
+    if len(order) > params.limit:
+        order = order[scores[order] >= scores[order[params.limit - 1]]]
+    return rows[order], scores[order]
+
+
+def packed(
+    method: int,
+    answers: Sequence[Ranked],
+    *,
+    candidates: Int64s | int,
+    scored: Int64s | int,
+    expected_recall: float = 0.0,
+) -> BatchHits:
+    """Return the hits of several queries.
+
+    Parameters
+    ----------
+    method : int
+        A number of `index.hits.METHODS`.
+    answers : sequence of Ranked
+        Of each query.
+    candidates, scored : (m,) int64 or int
+        See `index.hits.Explanation`.
+    expected_recall : float
+    """
+    sizes = np.array([len(rows) for rows, _ in answers], np.int64)
+    shape = len(answers), int(sizes.max(initial=0))
+    rows, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float64)
+    for i, (found, exact) in enumerate(answers):
+        rows[i, : len(found)], scores[i, : len(found)] = found, exact
+    return BatchHits.found(
+        method, rows, scores, sizes, expected_recall=expected_recall, candidates=candidates,
+        scored=scored,
+    )  # fmt: skip
