@@ -212,7 +212,7 @@ def test_rows_that_are_not_permitted_are_not_hits(
             assert hits.explanation.candidates == permitted.sum()
             np.testing.assert_allclose(hits.scores[:8], expected, atol=2e-6)
     for rerank in ("gmm", "own", "none"):
-        wanted = SearchParams(limit=8, rerank=rerank)  # type: ignore[arg-type]
+        wanted = SearchParams(limit=8, rerank=rerank)
         first = [int(hits.rows[0]) for hits in index.search(queries, wanted)]
         for hits, skipped in zip(index.search(queries, wanted, skip=first), first, strict=True):
             assert skipped not in hits.rows
@@ -223,8 +223,8 @@ def test_hits_reach_the_least_score(rng: np.random.Generator, params: BackendPar
     rows, queries = data_of(rng, DIM)
     index = made_index(rows, DIM, params)
     for rerank in ("gmm", "own", "none"):
-        every = SearchParams(limit=50, rerank=rerank)  # type: ignore[arg-type]
-        some = SearchParams(limit=50, rerank=rerank, min_score=0.3)  # type: ignore[arg-type]
+        every = SearchParams(limit=50, rerank=rerank)
+        some = SearchParams(limit=50, rerank=rerank, min_score=0.3)
         for all_hits, hits in zip(
             index.search(queries, every), index.search(queries, some), strict=True
         ):
@@ -238,7 +238,7 @@ def test_equal_rows_tie_by_row_and_a_tie_at_the_limit_is_complete(params: Backen
     rows[40:, 0] = -5.0
     index = made_index(rows, DIM, params)
     for rerank in ("gmm", "own", "none"):
-        wanted = SearchParams(limit=3, rerank=rerank)  # type: ignore[arg-type]
+        wanted = SearchParams(limit=3, rerank=rerank)
         hits = index.search(rows[:1], wanted)[0]
         assert hits.rows.tolist() == list(range(40))
 
@@ -260,7 +260,7 @@ def test_no_rows_have_no_hits(
     _, queries = data_of(rng, dim)
     index = SmallIndex(CollectionConfig(dim=dim, backend=params), threads=2)
     for rerank in ("gmm", "own", "none"):
-        wanted = SearchParams(rerank=rerank)  # type: ignore[arg-type]
+        wanted = SearchParams(rerank=rerank)
         for some in (queries, queries[:1], queries[:0]):
             found = index.search(some, wanted)
             assert [len(hits.rows) for hits in found] == [0] * len(some)
@@ -317,7 +317,7 @@ def test_landmarks_are_drawn_once_there_are_enough_live_rows(
     assert answers(index.search(queries, wanted)) == answers(exact.search(queries, wanted))
     own = own_scores(index, queries)
     for rerank in ("own", "none"):  # there is nothing to estimate by
-        for i, hits in enumerate(index.search(queries, SearchParams(limit=5, rerank=rerank))):  # type: ignore[arg-type]
+        for i, hits in enumerate(index.search(queries, SearchParams(limit=5, rerank=rerank))):
             assert hits.explanation.method == "scan"
             np.testing.assert_allclose(hits.scores[:5], best(own, 5)[i], atol=4e-6)
     alive = np.ones(60, np.uint8)
@@ -371,7 +371,8 @@ def test_what_is_kept_of_a_state_restores_it(
     assert answers(index.search(queries, wanted)) == expected
     if kept is not None:
         assert kept.links.shape == (ALL, 1)
-        for notes in ({}, {"map": {}}, kept.notes | {"drawn_from": "x"}):
+        damaged: list[dict[str, object]] = [{}, {"map": {}}, kept.notes | {"drawn_from": "x"}]
+        for notes in damaged:
             broken = backend.restored(vectors, codes, Saved(none.links, notes))
             assert broken.map is None
             assert backend.is_overdue(broken, ALL, ALL)
@@ -445,7 +446,7 @@ def test_a_collection_of_features_outlives_the_process(
 
     for catalog in opened():
         stored, _ = catalog.create("things", config)
-        payloads = [b'{"even":%d}' % (i % 2 == 0) for i in range(300)]
+        payloads: list[bytes | None] = [b'{"even":%d}' % (i % 2 == 0) for i in range(300)]
         raw = stored.space.from_items(items_of(rows, dim))
         stored.put(ItemBatch([str(i) for i in range(300)], raw, payloads))
         stored.settle()

@@ -22,6 +22,8 @@ from index.warmup import compile_kernels
 
 ROOT = Path(__file__).parents[2]
 KERNELS = "index.kernels."
+COMPARISON = {"fourier", "products"}
+"""Kernels of backends that are attached on demand: compiled when one first is."""
 ROWS = 2500
 """Enough for neighbour lists."""
 
@@ -63,7 +65,8 @@ def test_every_kernel_that_python_calls_is_compiled_by_the_warm_up() -> None:
     called = _called()
     assert {"hop.hop", "linking.join_lists", "probe.probe"} <= called
     kernels = _kernels()
-    assert [name for name in kernels if name in called and not kernels[name].signatures] == []
+    left = [name for name in kernels if name in called and not kernels[name].signatures]
+    assert {name.partition(".")[0] for name in left} <= COMPARISON
 
 
 def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> None:
