@@ -14,7 +14,7 @@ from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
 from index.hashing import Gcws, Signatures, round_up
-from index.hits import BatchHits, Pairs, RowView
+from index.hits import PROBE, BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
 from index.kernels.hop import ANSWERED, RARE
@@ -22,6 +22,7 @@ from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.partners import PairJoin
+from index.rerank import packed, ranked
 from index.saved import Saved
 from index.search import TableSearch
 from index.similarity import GmmKernel
@@ -165,11 +166,44 @@ class GcwsBackend:
     ) -> BatchHits:
         """Return the hits of each query, at the recall asked for in the mean."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        if params.rerank == "none":
+            pool = replace(params, limit=params.pool, min_score=0.0, rerank="gmm")
+            found = self.search(state, view, queries, pool, skipped)
+            return self._estimated(found, view.vectors, queries, params)
         if state.hop is not None and is_worth_walking(view, params):
             found = self._walked(state, state.hop, view, queries, params, skipped)
             if found is not None:
                 return found
         return self._probed(state, view, queries, params, skipped)
+
+    def _estimated(
+        self, found: BatchHits, vectors: VectorBatch, queries: VectorBatch, params: SearchParams
+    ) -> BatchHits:
+        """Return rows found by the share of samples in which they collide with the query.
+
+        The samples are those the tables are made of, drawn anew. Chance collisions of b-bit codes
+        are taken off: of unrelated samples a share of 2^-b collides ([BBIT]).
+        """
+        chance = 2.0**-self._params.bits if self._params.encoding == "b_bit" else 0.0
+        answers = []
+        for i in range(len(queries)):
+            rows = found.hits(i)[0]
+            ours = self._codes(queries[i : i + 1])
+            share = np.mean(self._codes(vectors[rows]) == ours, axis=1)
+            answers.append(ranked(rows, np.maximum(0.0, (share - chance) / (1 - chance)), params))
+        hits = packed(PROBE, answers, candidates=0, scored=0)
+        return replace(hits, work=found.work, expected_recall=found.expected_recall)
+
+    def _codes(self, batch: VectorBatch) -> UInt64s:
+        """Return (n, samples): what keys keep of each sample, equal where samples collide."""
+        signatures = self.hash.sketch(batch)
+        slots = signatures.slots[:, : self.plan.samples].astype(np.uint64)
+        if self._params.encoding == "b_bit":
+            return slots & np.uint64((1 << self._params.bits) - 1)
+        if self._params.encoding == "zero_bit":
+            return slots
+        levels = signatures.levels[:, : self.plan.samples].view(np.uint32).astype(np.uint64)
+        return slots << np.uint64(32) | levels
 
     def _walked(
         self,
