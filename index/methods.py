@@ -105,6 +105,7 @@ def built(
     stop : threading.Event
     """
     n = len(rows)
+    method.extended(rows[:1], rows[:1])  # compiles what has not been: no part of building
     for first in range(0, n, _CHUNK_ROWS):
         if stop.is_set():
             return None

@@ -168,8 +168,8 @@ class GcwsBackend:
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         if params.rerank == "none":
             pool = replace(params, limit=params.pool, min_score=0.0, rerank="gmm")
-            found = self.search(state, view, queries, pool, skipped)
-            return self._estimated(found, view.vectors, queries, params)
+            pooled = self.search(state, view, queries, pool, skipped)
+            return self._estimated(pooled, view.vectors, queries, params)
         if state.hop is not None and is_worth_walking(view, params):
             found = self._walked(state, state.hop, view, queries, params, skipped)
             if found is not None:
