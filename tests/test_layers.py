@@ -81,6 +81,7 @@ ARROWS: dict[str, set[str]] = {
     "exact_kernels": {"distances", "polya"},
     "distances": set(),
     "polya": set(),
+    "binning": {"hashing", "kernels", "polya"},
     "correlation": set(),
     "nystroem": {"hashing", "parallel", "scan"},
     "rerank": {"scan", "similarity"},

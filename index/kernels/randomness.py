@@ -5,7 +5,8 @@ the halves of one give the two uniforms of r, of another those of c; the third g
 is integer arithmetic or an exactly rounded float32 operation, so a stored table and the bare
 generator agree to the bit.
 
-Normal numbers of feature maps come from the same words, of a coordinate and a pair of features.
+Pitches and offsets of bins, and normal numbers of feature maps come from the same words, of a
+coordinate and a sample or a pair of features.
 
 The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
 """
@@ -29,9 +30,13 @@ _MIX_32_A = np.int32(0x7FEB352D)
 _MIX_32_B = np.int32(0x846CA68B - 2**32)
 # What tells the words of a (slot, sample) apart: w ^ (w >> 16) of three numbers w, because
 # (x ^ w) ^ ((x ^ w) >> 16) is what x gives ^ what w gives.
-_DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE = (
-    np.int32(w ^ (w >> 16)) for w in (0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647)
-)
+_DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE, _DRAW_PITCH, _DRAW_OFFSET = (
+    np.int32(w ^ (w >> 16))
+    for w in (
+        0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647, 0x3C6EF372, 0x1B873593,
+    )
+)  # fmt: skip
+_1 = np.int32(1)
 _9 = np.int32(9)
 _15 = np.int32(15)
 _16 = np.int32(16)
@@ -164,3 +169,32 @@ def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN0
 def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return sixteen U(0, 1) numbers; parameters are those of `hash_parameters`."""
     return _uniform(_draw(_mixed(low, high, samples), low, _DRAW_BETA))
+
+
+@njit(cache=True, nogil=True)
+def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what places the bins of sixteen samples along a coordinate.
+
+    Parameters
+    ----------
+    low, high : int32 lanes
+        `slot_words` of coordinates.
+    samples : int32 lanes
+        Sample numbers.
+
+    Returns
+    -------
+    (int32 lanes, float32 lanes, int32 lanes)
+        32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
+    """
+    x = _mixed(low, high, samples)
+    offset = _uniform(_draw(x, low, _DRAW_OFFSET))
+    return _draw(x, low, _DRAW_PITCH), offset, x | splat(_1)
+
+
+@njit(cache=True, nogil=True)
+def scrambled(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return int32 lanes through a bijection in which every bit moves every other."""
+    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
+    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    return x ^ (x >> splat(_16))
