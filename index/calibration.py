@@ -32,7 +32,7 @@ _NEARBY: Final = 3
 _WIDER: Final = 16
 """A query that is rare walks with a beam so many times as wide."""
 _RARE: Final = 0.01
-"""The share of the queries measured that is rare."""
+"""The share of the queries measured that is rare: which find so little by an effort."""
 _BEYOND: Final = 0.4
 """A score below the least one measured, by this share of what lies between it and the median, is
 strange."""
@@ -74,16 +74,17 @@ class Curve:
         Never falling.
     candidates : tuple of float
         Rows scored quickly, on average.
-    rare, strange : float
-        Scores of the last true hit: one query in a hundred was below the first, and none anywhere
-        near the second. See `Calibration.strangeness`.
+    rare : tuple of float
+        Scores of the last hit found: one query in a hundred was below.
+    strange : float
+        Score of the last true hit: no query was anywhere near. See `Calibration.strange`.
     """
 
     limit: int
     efforts: tuple[int, ...]
     recalls: tuple[float, ...]
     candidates: tuple[float, ...]
-    rare: float = 0.0
+    rare: tuple[float, ...]
     strange: float = 0.0
 
     def effort(self, recall: float) -> float | None:
@@ -97,10 +98,11 @@ class Curve:
         share = (recall - low) / (high - low)
         return self.efforts[place - 1] + share * (self.efforts[place] - self.efforts[place - 1])
 
-    def at(self, effort: float) -> tuple[float, float]:
-        """Return recall and candidates at an effort."""
-        recall = np.interp(effort, self.efforts, self.recalls)
-        return float(recall), float(np.interp(effort, self.efforts, self.candidates))
+    def at(self, effort: float) -> tuple[float, float, float]:
+        """Return recall, candidates, and the score of rare queries at an effort."""
+        columns = self.recalls, self.candidates, self.rare
+        recall, candidates, rare = (np.interp(effort, self.efforts, each) for each in columns)
+        return float(recall), float(candidates), float(rare)
 
 
 def most_lists(beam: int) -> int:
@@ -121,12 +123,15 @@ class Effort:
         Expected.
     candidates : float
         Expected number of rows scored quickly.
+    rare : float
+        Below this score of the last hit a query found less than nearly all others.
     """
 
     beam: int
     lists: float
     recall: float
     candidates: float
+    rare: float = 0.0
 
     def tables(self, most: int) -> int:
         """Return through how many tables the walk enters: half of ``most`` when it is short."""
@@ -138,10 +143,14 @@ class Effort:
         return Effort(beam, most_lists(beam), self.recall, _WIDER * self.candidates)
 
     @classmethod
-    def of(cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0) -> Effort:
+    def of(
+        cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0,
+        rare: float = 0.0,
+    ) -> Effort:  # fmt: skip
         """Return the effort of a number; see the module."""
         beam = max(ceil(effort), limit, LEAST_BEAM)
-        return cls(beam, effort if effort <= beam - 1 else most_lists(beam), recall, candidates)
+        lists = effort if effort <= beam - 1 else most_lists(beam)
+        return cls(beam, lists, recall, candidates, rare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,24 +186,25 @@ class Calibration:
             curve, effort = reached[-1]
             if len(reached) < len(known) and limit > _NEARBY * curve.limit:
                 return None  # the curve beyond does not reach it
-            number = effort * limit / curve.limit
-        elif after == 0 or reached[after][0].limit == limit:
-            curve, number = reached[after]
-        else:
-            (low, lesser), (curve, greater) = reached[after - 1], reached[after]
+            scale = limit / curve.limit
+            expected, candidates, _ = curve.at(effort)
+            # Hits that far down score less than any measured: no query is rare.
+            return Effort.of(effort * scale, limit, expected, candidates * scale)
+        curve, number = reached[after]
+        expected, candidates, rare = curve.at(number)
+        if after > 0 and curve.limit > limit:
+            low, lesser = reached[after - 1]
             share = log(limit / low.limit) / log(curve.limit / low.limit)
-            number = lesser ** (1 - share) * greater**share
-        expected, candidates = curve.at(number if curve.limit == limit else _reached_at(curve, aim))
-        scale = limit / curve.limit if limit > curve.limit else 1.0
-        return Effort.of(number, limit, expected, candidates * scale)
+            number = lesser ** (1 - share) * number**share
+            rare = (1 - share) * low.at(lesser)[2] + share * rare
+        return Effort.of(number, limit, expected, candidates, rare)
 
-    def strangeness(self, limit: int) -> tuple[float, float]:
-        """Return below which score of the last hit a query is rare, and is unlike the items.
+    def strange(self, limit: int) -> float:
+        """Return below which score of the last hit a query is unlike the items.
 
         Figures measured by items say nothing of queries unlike them.
         """
-        fitting = [curve for curve in self.curves if curve.limit >= limit]
-        return (fitting[0].rare, fitting[0].strange) if fitting else (0.0, 0.0)
+        return next((curve.strange for curve in self.curves if curve.limit >= limit), 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form."""
@@ -205,7 +215,7 @@ class Calibration:
                 {
                     "limit": curve.limit, "efforts": list(curve.efforts),
                     "recalls": list(curve.recalls), "candidates": list(curve.candidates),
-                    "rare": curve.rare, "strange": curve.strange,
+                    "rare": list(curve.rare), "strange": curve.strange,
                 }
                 for curve in self.curves
             ],
@@ -217,17 +227,11 @@ class Calibration:
         curves = tuple(
             Curve(
                 int(each["limit"]), tuple(each["efforts"]), tuple(each["recalls"]),
-                tuple(each["candidates"]), float(each["rare"]), float(each["strange"]),
+                tuple(each["candidates"]), tuple(each["rare"]), float(each["strange"]),
             )
             for each in document["curves"]
         )  # fmt: skip
         return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]))
-
-
-def _reached_at(curve: Curve, aim: float) -> float:
-    """Return the effort of a curve that is known to reach a recall."""
-    effort = curve.effort(aim)
-    return float(curve.efforts[-1]) if effort is None else effort
 
 
 Search = Callable[[VectorBatch, int, Effort], BatchHits]
@@ -287,6 +291,7 @@ def _curves(
     """
     efforts: list[int] = []
     recalls: dict[int, list[float]] = {limit: [] for limit in least}
+    rare: dict[int, list[float]] = {limit: [] for limit in least}
     candidates: list[float] = []
     for effort in _ladder(searched):
         found = search(queries, searched, Effort.of(effort, searched))
@@ -296,6 +301,7 @@ def _curves(
             good = ((found.scores >= scores[:, None] - _ROUNDING) & inside).sum(1)
             recall = float(np.minimum(good, wanted).mean() / wanted)
             recalls[limit].append(max([recall, *recalls[limit][-1:]]))
+            rare[limit].append(float(np.quantile(_last_scores(found, wanted), _RARE)))
         efforts.append(effort)
         candidates.append(float(found.work[:, CANDIDATES].mean()))
         enough = recalls[searched][-1] >= _ENOUGH
@@ -303,10 +309,11 @@ def _curves(
             break
     return [
         Curve(
-            limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates), *_strangeness(scores)
+            limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates), tuple(rare[limit]),
+            _strange(scores),
         )
         for limit, scores in least.items()
-    ]
+    ]  # fmt: skip
 
 
 def _ladder(limit: int) -> list[int]:
@@ -321,7 +328,7 @@ def _ladder(limit: int) -> list[int]:
     return efforts
 
 
-def _strangeness(scores: Float64s) -> tuple[float, float]:
-    """Return `Curve.rare` and `Curve.strange`, given the last true scores of the queries."""
-    least, rare, usual = np.quantile(scores, [0.0, _RARE, 0.5]).tolist()
-    return rare, least - _BEYOND * (usual - least)
+def _strange(scores: Float64s) -> float:
+    """Return `Curve.strange`, given the last true scores of the queries."""
+    least, usual = np.quantile(scores, [0.0, 0.5]).tolist()
+    return float(least - _BEYOND * (usual - least))

@@ -39,7 +39,7 @@ _COSTED: Final = 64
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
-_NOTES_VERSION: Final = 2
+_NOTES_VERSION: Final = 3
 """Of what is kept: lists and notes of another version are made anew."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
@@ -68,7 +68,9 @@ def made(
     lists = neighbours.cover(rows)
     keys = keys_by_row(tables, lists.tables)
     linked = order[len(held_out) :]
-    neighbours.link(linked, keys[linked], tables, lists, alive, linked=0, stop=stop)
+    shown = alive.copy()
+    shown[held_out] = 0
+    neighbours.link(linked, keys[linked], tables, lists, shown, linked=0, stop=stop)
     if stop.is_set():
         return None
     view = RowView(rows, alive, len(order))
@@ -94,6 +96,8 @@ def _calibrated(
     """Measure walks by rows that are not linked yet."""
     others = view.permitted.copy()
     others[held_out] = 0
+    hidden = np.zeros(len(view.vectors), np.uint8)
+    hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
 
     def search(queries: VectorBatch, limit: int, effort: Effort) -> BatchHits:
@@ -102,7 +106,7 @@ def _calibrated(
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
         walk = walks.walk(view, limit, effort)
-        return walks.search(view, queries, params, none, walk, hidden=held_out).hits
+        return walks.search(view, queries, params, none, walk, hidden=hidden).hits
 
     def true(queries: VectorBatch, limit: int) -> BatchHits:
         none = np.full(len(queries), -1, np.int64)

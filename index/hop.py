@@ -41,8 +41,8 @@ _ALL: Final = 100
 _MOST_REMEMBERED: Final = 1024
 """Walks that are remembered."""
 
-_NOBODY: Final = np.empty(0, np.int64)
-"""No rows."""
+_NOBODY: Final = np.empty(0, np.uint8)
+"""Hides no row."""
 
 
 Asked = tuple[int, float, int, int, int, int]
@@ -62,16 +62,14 @@ class Walk:
         Rows scored exactly.
     sizes : Sizes
         Of sparse queries as long as the rows.
-    rare, strange : float
-        Below these scores of the last hit a query is walked for again, with a wider beam, and
-        left to the tables.
+    strange : float
+        Below this score of the last hit, after a second walk, a query is left to the tables.
     """
 
     effort: Effort
     tables: int
     rescored: int
     sizes: Sizes
-    rare: float = 0.0
     strange: float = 0.0
 
 
@@ -129,8 +127,8 @@ class Hop:
         if effort is None or search.foreseen(view, effort) > self.scan_nanoseconds(view):
             return None
         share = max(1, view.permitted_count) / len(view.vectors)
-        rare, strange = self.calibration.strangeness(ceil(params.limit / share))
-        return replace(search.walk(view, params.limit, effort), rare=rare, strange=strange)
+        strange = self.calibration.strange(ceil(params.limit / share))
+        return replace(search.walk(view, params.limit, effort), strange=strange)
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
         """Return the effort of a walk, None where no effort that was measured is enough.
@@ -228,7 +226,7 @@ class HopSearch:
         return _START + effort.candidates * row
 
     def walk(self, view: RowView, limit: int, effort: Effort) -> Walk:
-        """Return how to walk with this effort; no query is rare."""
+        """Return how to walk with this effort; no query is strange."""
         lists, n = self.lists, len(view.vectors)
         beam = effort.beam + 1  # the skipped row may take a place
         more = max(_SPARE_BYTES, limit // 2) if lists.coarse.rounding.kind == BYTES else _SPARE
@@ -242,7 +240,7 @@ class HopSearch:
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
-        walk: Walk, *, usual: float = 0.0, hidden: Int64s = _NOBODY,
+        walk: Walk, *, usual: float = 0.0, hidden: UInt8s = _NOBODY,
     ) -> Walked:  # fmt: skip
         """Return what walks found.
 
@@ -257,8 +255,8 @@ class HopSearch:
         walk : Walk
         usual : float
             Below this score of the last hit a query is `RARE`.
-        hidden : (h,) int64
-            Distinct rows that are treated as if they were not there.
+        hidden : (n,) or (0,) uint8
+            1 for rows that no list names, and that are treated as if they were not there.
         """
         m, n, effort = len(queries), len(view.vectors), walk.effort
         vectors, lists, rounding = view.vectors, self.lists, self.lists.coarse.rounding
@@ -268,8 +266,6 @@ class HopSearch:
         sizes = walk.sizes
         if queries.form == "sparse":
             sizes = sizes.for_queries(int(np.diff(queries.indptr).max(initial=0)))
-        if len(hidden):
-            sizes = replace(sizes, room=sizes.room + len(hidden))
         scores = np.empty((m, params.limit), np.float64)
         rows = np.empty((m, params.limit), np.int64)
         found, outcomes = np.empty(m, np.int64), np.empty(m, np.uint8)

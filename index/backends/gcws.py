@@ -219,7 +219,7 @@ class GcwsBackend:
         walk = hop.walk(walks, view, params)
         if walk is None:
             return None
-        walked = walks.search(view, queries, params, skip, walk, usual=walk.rare)
+        walked = walks.search(view, queries, params, skip, walk, usual=walk.effort.rare)
         hits, outcomes = walked.hits, walked.outcomes
         if not outcomes.any():
             return hits

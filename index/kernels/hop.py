@@ -21,13 +21,11 @@ from index.kernels.walk import (
     DONE,
     FOUND,
     MARKED,
-    SCORED,
     SIZE,
     Entries,
     begin,
     enter,
     find_entries,
-    mark,
     row_of,
     score_of,
     space_at,
@@ -86,7 +84,7 @@ def hop(
     filtered: bool,
     permitted_count: int,
     skip: Int64s,
-    hidden: Int64s,
+    hidden: UInt8s,
     beam: int,
     most: float,
     rescored: int,
@@ -126,8 +124,8 @@ def hop(
         How many.
     skip : (m,) int64
         A row that a query must not return, or -1.
-    hidden : (h,) int64
-        Rows that are treated as if they were not there at all.
+    hidden : (count,) or (0,) uint8
+        1 for rows that no list names, and that are treated as if they were not there at all.
     beam : int
     most : float
         Lists read at most; a fraction is the share of the queries that read one more, chosen by
@@ -167,13 +165,9 @@ def hop(
                     pointer(query_slots), pointer(query_values), query_indptr[m],
                     query_indptr[m + 1],
                 )  # fmt: skip
-            for i in range(hidden.shape[0]):
-                mark(space.marks, hidden[i], i)
-            put(space.state, MARKED, hidden.shape[0])
-            put(space.state, SCORED, hidden.shape[0])
             find_entries(entries, offset(pointer(keys), m * tables), space.places)
         for m in range(start, end):
-            enter(view, space_at(spaces[m - start]), entries, count)
+            enter(view, space_at(spaces[m - start]), entries, count, hidden)
         active = end - start
         while active > 0:
             active = 0
@@ -228,7 +222,7 @@ def hop(
                 out_scores[m, i] = ranked[i]
                 out_rows[m, i] = chosen[i]
             out_sizes[m] = found
-            out_counters[m, CANDIDATES] = at(space.state, MARKED) - hidden.shape[0]
+            out_counters[m, CANDIDATES] = at(space.state, MARKED)
             out_counters[m, SCORED_EXACTLY] = kept
             last_score = np.float32(0)
             if size > 0:

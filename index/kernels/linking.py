@@ -137,6 +137,7 @@ def choose_neighbours(
     rows = rows_at(row_addresses)
     n, width = links.shape
     entries = Entries(segments, keys.shape[1], beside)
+    nothing_hidden = np.empty(0, np.uint8)
     walks = spaces.shape[0]
     for start in range(0, chosen.shape[0], walks):
         end = min(start + walks, chosen.shape[0])
@@ -148,7 +149,7 @@ def choose_neighbours(
             put(space.state, SCORED, 1)
             find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
         for i in range(start, end):
-            enter(rows, space_at(spaces[i - start]), entries, n)
+            enter(rows, space_at(spaces[i - start]), entries, n, nothing_hidden)
         active = end - start
         while active > 0:
             active = 0

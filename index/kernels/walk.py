@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from index.arrays import Int64s
+from index.arrays import Int64s, UInt8s
 from index.kernels.coarse import fetch_ahead, score
 from index.kernels.differences import float_bits, float_of_bits, prefetch, put
 from index.kernels.simd import (
@@ -177,7 +177,7 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def enter(rows: Any, space: Any, entries: Any, count: Any) -> None:
+def enter(rows: Any, space: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
     """Mark the rows around a query's places, and ask for them.
 
     Parameters
@@ -188,6 +188,8 @@ def enter(rows: Any, space: Any, entries: Any, count: Any) -> None:
     entries : Entries
     count : int
         Rows from this number on are left out.
+    hidden : (count,) or (0,) uint8
+        1 for rows that are passed over as if they were not in the tables, if there are any.
     """
     marked = at(space.state, MARKED)
     segments = entries.segments
@@ -198,12 +200,30 @@ def enter(rows: Any, space: Any, entries: Any, count: Any) -> None:
         for table in range(entries.tables):
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
             place = at(space.places, s * entries.tables + table)
-            for i in range(max(0, place - beside), min(length, place + beside)):
+            first, last = max(0, place - beside), min(length, place + beside)
+            if hidden.shape[0] > 0:
+                first = _shown(table_rows, place - 1, -1, beside, length, hidden)
+                last = _shown(table_rows, place, 1, beside, length, hidden) + 1
+            for i in range(first, last):
                 row = np.int64(at(table_rows, i))
-                if row < count:
+                if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
                     marked = mark(space.marks, row, marked)
                     fetch_ahead(rows, row)
     put(space.state, MARKED, marked)
+
+
+@njit(cache=True, nogil=True)
+def _shown(
+    table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
+) -> Any:  # fmt: skip
+    """Return the place of the last one of so many rows that are not hidden, from a place on."""
+    last = place - way
+    while wanted > 0 and 0 <= place < length:
+        if hidden[at(table_rows, place)] == 0:
+            wanted -= 1
+            last = place
+        place += way
+    return last
 
 
 @njit(cache=True, nogil=True)

@@ -14,8 +14,8 @@ from index.params import SearchParams
 from tests.hopping import linked
 from tests.made_data import clustered
 
-ONE = Curve(10, (10, 20, 40), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0))
-FAR = Curve(100, (100, 200), (0.8, 1.0), (1000.0, 2000.0))
+ONE = Curve(10, (10, 20, 40), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), 0.1)
+FAR = Curve(100, (100, 200), (0.8, 1.0), (1000.0, 2000.0), (0.1, 0.3), 0.05)
 BOTH = Calibration(5000, (ONE, FAR), 7.5)
 
 
@@ -30,17 +30,17 @@ def test_the_effort_between_two_measured_ones_is_in_proportion() -> None:
     assert ONE.effort(0.95) == pytest.approx(30)
     assert ONE.effort(0.85) == pytest.approx(15)
     assert ONE.effort(0.1) == 10
-    assert ONE.at(30) == pytest.approx((0.95, 300))
+    assert ONE.at(30) == pytest.approx((0.95, 300, 0.45))
 
 
 def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
-    curve = Curve(10, (10, 20), (0.5, 0.9), (100.0, 200.0))
+    curve = Curve(10, (10, 20), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3))
     assert curve.effort(0.91) is None
     calibration = Calibration(5000, (curve,), 1.0)
     assert calibration.effort(10, 0.91) is None
     assert calibration.effort(10, 0.5) is not None
     assert Calibration(5000, (curve, FAR), 1.0).effort(50, 0.95) is not None  # by the other curve
-    far_off = Calibration(5000, (ONE, Curve(100, (100,), (0.5,), (1.0,))), 1.0)
+    far_off = Calibration(5000, (ONE, Curve(100, (100,), (0.5,), (1.0,), (0.1,))), 1.0)
     assert far_off.effort(50, 0.9) is None
     near = far_off.effort(12, 0.9)  # as after a few deletions at a limit of 10
     assert near is not None
@@ -66,6 +66,48 @@ def test_limits_between_measured_ones_take_efforts_between() -> None:
     assert beams[0] == beams[1] < beams[2] < beams[3] < beams[4]
     assert beams[5] == pytest.approx(2 * beams[4], abs=2)
     assert beams[6] == pytest.approx(10 * beams[4], abs=10)
+
+
+def test_a_query_is_rare_below_a_score_between_those_measured() -> None:
+    at_ten, between, at_hundred = (aimed(BOTH, limit, 0.75).rare for limit in (10, 30, 100))
+    assert (at_ten, at_hundred) == (0.2, 0.1)
+    assert at_hundred < between < at_ten
+    assert aimed(BOTH, 300, 0.75).rare == 0  # so far down nothing was measured
+    assert [BOTH.strange(limit) for limit in (1, 10, 11, 100, 101)] == [0.1, 0.1, 0.05, 0.05, 0]
+
+
+def test_new_queries_find_what_was_measured(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 20_000, 1500)
+    index = linked(rows[:, :8])
+    backend, hop = index.backend, index.state.hop
+    assert isinstance(backend, GcwsBackend)
+    search = HopSearch(hop.neighbours, hop.lists, index.state.tables, backend._keys, Workers(2))
+    view = RowView(index.rows.view(), np.ones(20_000, np.uint8), 20_000)
+    batch = index.prepare(queries[:, :8])
+    params = SearchParams(limit=10, recall=1.0)
+    least = np.array([hits.scores[9] for hits in index.search(queries[:, :8], params)])
+    curve = hop.calibration.curves[1]
+    assert curve.limit == 10
+    measured = 20_000 // 32
+    for effort, expected in list(zip(curve.efforts, curve.recalls, strict=True))[:6]:
+        walk = search.walk(view, 10, Effort.of(effort, 10))
+        hits = search.search(view, batch, params, np.full(1500, -1, np.int64), walk).hits
+        shares = np.minimum((hits.scores >= least[:, None] - 1e-9).sum(1), 10) / 10
+        error = float(shares.std()) * (1 / 1500 + 1 / measured) ** 0.5
+        assert float(shares.mean()) == pytest.approx(expected, abs=4 * error)
+
+
+def test_one_query_in_a_hundred_is_walked_again(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 20_000, 3000)
+    index = linked(rows)
+    hop = index.state.hop
+    for recall in (0.8, 0.9, 0.95):
+        effort = hop.calibration.effort(10, recall)
+        assert effort is not None
+        hits = index.search(queries, SearchParams(limit=10, recall=recall))
+        again = np.mean([each.explanation.beam > effort.beam for each in hits])
+        error = (0.01 * 0.99 * (1 / 3000 + 1 / 625)) ** 0.5
+        assert again == pytest.approx(0.01, abs=4 * error)
 
 
 def test_an_effort_below_the_limit_is_a_number_of_lists() -> None:
