@@ -207,7 +207,8 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
-    rows = rng.standard_normal((4000, 32)).astype(np.float32)
+    rows, _ = clustered(rng, 4000, 0, dim=32)
+    rows /= np.abs(rows).sum(axis=1, keepdims=True)
     rows[:100] *= 1e-5  # in units these are nothing
     index = linked(rows)
     params = SearchParams(limit=10)
