@@ -71,6 +71,15 @@ class BandPlan:
             encoding=encoding, code_bits=bits,
         )  # fmt: skip
 
+    @classmethod
+    def of_codes(cls, bands: int) -> BandPlan:
+        """Return the plan of keys that hold samples of one number each, in `Signatures.slots`."""
+        return cls(
+            bands=bands, band_width=KEY_BITS // PREFIX_BITS, prefix=True,
+            depths=KEY_BITS // PREFIX_BITS, bits=PREFIX_BITS, step=1, floor=2.0**-PREFIX_BITS,
+            encoding=ZERO_BIT, code_bits=PREFIX_BITS,
+        )  # fmt: skip
+
     @property
     def samples(self) -> int:
         """Samples needed for all bands."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from index.arrays import Float64s, Int64s
 from index.batches import VectorBatch
-from index.hits import BatchHits
+from index.hits import SCAN, BatchHits, RowView
 from index.params import SearchParams
 from index.scan import rescored
 from index.similarity import GmmKernel, Kernel
@@ -55,6 +55,32 @@ def ranked(rows: Int64s, scores: Float64s, params: SearchParams) -> Ranked:
     if len(order) > params.limit:
         order = order[scores[order] >= scores[order[params.limit - 1]]]
     return rows[order], scores[order]
+
+
+def scanned(
+    view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s, kernel: Kernel
+) -> BatchHits:
+    """Return the hits of every query by an exact kernel, out of all permitted rows.
+
+    Parameters
+    ----------
+    view : RowView
+    queries : VectorBatch
+    params : SearchParams
+        ``limit`` and ``min_score`` count here.
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    kernel : Kernel
+    """
+    permitted = np.flatnonzero(view.permitted)
+    vectors = view.vectors if len(permitted) == len(view.vectors) else view.vectors[permitted]
+    answers = []
+    for i in range(len(queries)):
+        scores = kernel.scores(queries[i : i + 1], vectors)[0]
+        others = permitted != skip[i]
+        answers.append(ranked(permitted[others], scores[others], params))
+    count = len(permitted)
+    return packed(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
 
 
 def packed(

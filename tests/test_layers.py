@@ -49,9 +49,9 @@ ARROWS: dict[str, set[str]] = {
         "vectors",
     },
     "backends": {
-        "bands", "features", "growth", "hashing", "hop", "inverted", "kernels", "nystroem",
-        "pairs", "parallel", "partners", "rerank", "saved", "scan", "search", "similarity",
-        "tables",
+        "bands", "binning", "features", "growth", "hashing", "hop", "inverted", "kernels",
+        "nystroem", "pairs", "parallel", "partners", "rerank", "saved", "scan", "search",
+        "similarity", "tables",
     },
     "growth": {
         "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",

@@ -8,11 +8,26 @@ from index.backends.exact import ExactBackend
 from index.backends.features import FeatureBackend
 from index.backends.gcws import GcwsBackend
 from index.backends.protocol import Backend
+from index.backends.random_binning import RandomBinningBackend
 from index.parallel import Workers
-from index.params import CollectionConfig, ExactParams, FourierParams, GcwsParams, NystroemParams
+from index.params import (
+    CollectionConfig,
+    ExactParams,
+    FourierParams,
+    GcwsParams,
+    NystroemParams,
+    RandomBinningParams,
+)
 from index.saved import Saved
 
-__all__ = ["ExactBackend", "FeatureBackend", "GcwsBackend", "Saved", "make_backend"]
+__all__ = [
+    "ExactBackend",
+    "FeatureBackend",
+    "GcwsBackend",
+    "RandomBinningBackend",
+    "Saved",
+    "make_backend",
+]
 
 
 def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Backend[Any]:
@@ -33,5 +48,5 @@ def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Bac
             return GcwsBackend(config, params, workers)
         case FourierParams() | NystroemParams():
             return FeatureBackend(config, params, workers)
-        case _:
-            raise NotImplementedError(params.kind)
+        case RandomBinningParams():
+            return RandomBinningBackend(config, params, workers)

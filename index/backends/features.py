@@ -13,14 +13,14 @@ from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
 from index.features import FeatureMap, FourierMap
-from index.hits import METHODS, SCAN, BatchHits, Pairs, RowView
+from index.hits import METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels.products import scan_products
 from index.nystroem import NystroemMap
 from index.pairs import PairSink, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
-from index.rerank import Ranked, packed, ranked, reranked
+from index.rerank import Ranked, packed, reranked, scanned
 from index.saved import UNKNOWN, Saved
 from index.scan import scan
 from index.similarity import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
@@ -200,22 +200,8 @@ class FeatureBackend:
             none = InvertedIndex()
             return scan(view, queries, params, skip=skipped, inverted=none, workers=self._workers)
         if exact or state.map is None:
-            return self._scanned(view, queries, params, skipped)
+            return scanned(view, queries, params, skipped, self.kernel)
         return self._estimated(state.map, state.features, view, queries, params, skipped)
-
-    def _scanned(
-        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
-    ) -> BatchHits:
-        """Return hits by the exact kernel of all permitted rows."""
-        permitted = np.flatnonzero(view.permitted)
-        vectors = view.vectors[permitted]
-        answers = []
-        for i in range(len(queries)):
-            scores = self.kernel.scores(queries[i : i + 1], vectors)[0]
-            others = permitted != skip[i]
-            answers.append(ranked(permitted[others], scores[others], params))
-        count = len(permitted)
-        return packed(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
 
     def _estimated(
         self,

@@ -1,0 +1,258 @@
+"""Hash tables over random bins, candidates gathered from deep prefixes to shallow ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from index.arrays import Float64s, Int64s, UInt8s, UInt32s, UInt64s
+from index.bands import BandPlan
+from index.batches import VectorBatch, padded_width
+from index.binning import RandomBinning
+from index.errors import InvalidParameter
+from index.hashing import Signatures
+from index.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
+from index.inverted import InvertedIndex
+from index.kernels import gather as counters
+from index.kernels.gather import COUNTERS, gather
+from index.pairs import PairSink, scanned_pairs
+from index.parallel import Workers
+from index.params import CollectionConfig, RandomBinningParams, SearchParams
+from index.rerank import Ranked, packed, reranked, scanned
+from index.saved import Saved
+from index.scan import scan
+from index.similarity import PolyaKernel
+from index.tables import Tables
+
+_CHUNK_ROWS: Final = 256
+"""Rows sketched at a time: their samples stay in cache until they are packed."""
+_METHOD: Final = METHODS.index("random_binning")
+
+
+class RandomBinningBackend:
+    """Hash tables over bands of random bins; an estimate of a product kernel of Polya's class.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+    params : RandomBinningParams
+    workers : Workers
+    """
+
+    kind = "random_binning"
+
+    def __init__(
+        self, config: CollectionConfig, params: RandomBinningParams, workers: Workers
+    ) -> None:
+        self._form = config.form
+        self._workers = workers
+        self.plan = BandPlan.of_codes(params.bands)
+        self.kernel = PolyaKernel(params.distribution, params.shape, params.scale)
+        width = padded_width(config.dim) if config.form == "dense" and config.dim else None
+        self.binning = RandomBinning(params, samples=self.plan.samples, dense_width=width)
+
+    @property
+    def code_width(self) -> int:
+        """Words stored for each row: its key in each table."""
+        return self.plan.bands
+
+    def encode(self, batch: VectorBatch) -> UInt64s:
+        """Return the (n, bands) keys of the vectors; pure, any thread."""
+        keys = np.empty((len(batch), self.plan.bands), np.uint64)
+
+        def encode_rows(first: int, last: int) -> None:
+            for start in range(first, last, _CHUNK_ROWS):
+                chunk = slice(start, min(start + _CHUNK_ROWS, last))
+                samples = self.binning.sketch(batch[chunk])
+                self.plan.pack(Signatures(samples, samples.view(np.int32)), keys[chunk])
+
+        self._workers.split(len(batch), encode_rows, least=16)
+        return keys
+
+    def empty(self) -> Tables:
+        """Return the tables of no rows."""
+        return Tables.of(self.plan.bands, ())
+
+    def extend(self, state: Tables, rows: VectorBatch, codes: UInt64s) -> Tables:
+        """Return the tables with the last len(codes) of ``rows`` added."""
+        return state.extend(codes, len(rows) - len(codes), self._workers)
+
+    def renumber(self, state: Tables, rows: VectorBatch, new_rows: Int64s) -> Tables:
+        """Return the tables after a compaction."""
+        del rows
+        return state.renumber(new_rows)
+
+    def is_overdue(self, state: Tables, rows: int, live: int) -> bool:
+        """Return False: tables are as good as they get."""
+        del state, rows, live
+        return False
+
+    def improved(
+        self, state: Tables, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+    ) -> Tables | None:
+        """Return the state as it is."""
+        del rows, alive, stop
+        return state
+
+    def adopted(self, state: Tables, rows: VectorBatch, improved: Tables) -> Tables | None:
+        """Return the state as it is."""
+        del rows, improved
+        return state
+
+    def saved(self, state: Tables) -> Saved | None:
+        """Return None: tables are made from the codes."""
+        del state
+        return None
+
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> Tables:
+        """Return the tables of all rows."""
+        del saved
+        return self.extend(self.empty(), rows, codes)
+
+    def search(
+        self,
+        state: Tables,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s | None = None,
+    ) -> BatchHits:
+        """Return the hits of each query: rows that share its deepest prefixes, scored as asked.
+
+        Where ``recall`` is 1, or no more rows are permitted than are candidates, all permitted rows
+        are scored, unless estimates alone are wanted.
+
+        Raises
+        ------
+        InvalidParameter
+            A proof is asked for: tables of another kernel's samples prove nothing of GMM.
+        """
+        if params.guarantee == "proven":
+            raise InvalidParameter(
+                expected=f"'measured': {self.kind} proves nothing", got="'proven'",
+                loc=("guarantee",),
+            )  # fmt: skip
+        if len(queries) == 0:
+            return BatchHits.none()
+        skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        everything = params.recall >= 1 or view.permitted_count <= params.pool
+        if everything and params.rerank == "gmm":
+            none = InvertedIndex()
+            return scan(view, queries, params, skip=skipped, inverted=none, workers=self._workers)
+        if everything and params.rerank == "own":
+            return scanned(view, queries, params, skipped, self.kernel)
+        return self._gathered(state, view, queries, params, skipped)
+
+    def _gathered(
+        self,
+        state: Tables,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+    ) -> BatchHits:
+        """Return hits out of the candidates that the tables give."""
+        m = len(queries)
+        samples = self.binning.sketch(queries)
+        keys = self.plan.keys(Signatures(samples, samples.view(np.int32)))
+        counts = np.zeros((m, COUNTERS), np.int64)
+        candidates = np.zeros(m, np.int64)
+        answers: list[Ranked | None] = [None] * m
+
+        def answer(first: int, last: int) -> None:
+            found = self._candidates(
+                state, view, keys[first:last], skip[first:last], params.pool, counts[first:last]
+            )
+            for i, rows in enumerate(found, first):
+                candidates[i] = len(rows)
+                estimates = np.empty(0, np.float64)
+                if params.rerank == "none":
+                    estimates = self._estimates(view.vectors[rows], samples[i])
+                query = queries[i : i + 1]
+                answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
+
+        self._workers.split(m, answer)
+        hits = packed(
+            _METHOD, [each for each in answers if each is not None], candidates=candidates,
+            scored=0 if params.rerank == "none" else candidates,
+        )  # fmt: skip
+        hits.work[:, BANDS] = self.plan.bands
+        hits.work[:, DEPTH] = counts[:, counters.DEPTH]
+        return hits
+
+    def _candidates(
+        self,
+        state: Tables,
+        view: RowView,
+        keys: UInt64s,
+        skip: Int64s,
+        pool: int,
+        counts: Int64s,
+    ) -> Iterator[Int64s]:
+        """Yield the candidates of each query, as many as wanted where there are so many.
+
+        Of the last bucket the lowest rows are taken, and of rows that share no prefix with the
+        query, when all tables are exhausted.
+        """
+        n = len(view.vectors)
+        visited, rows = np.empty((n + 63) // 64, np.uint64), np.empty(n, np.int32)
+        for i, counted in enumerate(counts):
+            gather(
+                keys[i], int(skip[i]), view.permitted, state.addresses, self.plan.depths,
+                self.plan.bits, pool, visited, rows, counted,
+            )  # fmt: skip
+            certain, found = (int(counted[each]) for each in (counters.CERTAIN, counters.GATHERED))
+            if counted[counters.DEPTH] > 0:
+                others: Int64s = np.sort(rows[certain:found]).astype(np.int64)
+            else:
+                unseen = view.permitted.astype(np.bool_)
+                unseen[rows[:found]] = False
+                if skip[i] >= 0:
+                    unseen[skip[i]] = False
+                others = np.flatnonzero(unseen)
+            chosen = np.concatenate([rows[:certain], others[: pool - certain]])
+            yield np.sort(chosen).astype(np.int64)
+
+    def _estimates(self, vectors: VectorBatch, sample: UInt32s) -> Float64s:
+        """Return the share of samples in which vectors collide with the query."""
+        return np.asarray(np.mean(self.binning.sketch(vectors) == sample, axis=1), np.float64)
+
+    def pairs(
+        self,
+        state: Tables,
+        view: RowView,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> Pairs:
+        """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
+        del state, recall
+        sink = PairSink(view, min_score, limit, stop)
+        inverted = InvertedIndex()
+        if self._form == "sparse":
+            inverted = inverted.cover(view.vectors)
+        scanned_pairs(view, inverted, sink, workers=self._workers)
+        return sink.result()
+
+    def nbytes(self, state: Tables) -> int:
+        """Bytes of memory the tables hold, and the parameters of the bins."""
+        return state.nbytes + self.binning.nbytes
+
+    def stats(self, state: Tables) -> dict[str, Any]:
+        """Return table statistics."""
+        rows = len(state)
+        return {
+            "bands": self.plan.bands,
+            "band_width": self.plan.band_width,
+            "samples": self.plan.samples,
+            "key_bits_per_sample": self.plan.bits,
+            "segments": [len(segment) for segment in state.segments],
+            "table_bytes": state.nbytes,
+            "bytes_per_item_and_table": state.nbytes / (rows * self.plan.bands) if rows else None,
+            "parameter_bytes": self.binning.nbytes,
+        }
