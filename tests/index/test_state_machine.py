@@ -1,4 +1,4 @@
-"""Inserts, updates, deletes, queries and restarts, in any order, against a dict and brute force.
+"""Items and comparison backends come and go, in any order, against a dict and brute force.
 
 Coordinates are few binary fractions, so that sums are exact in float32 and in float64: scores must
 equal the reference to the bit, and ties are many.
@@ -23,13 +23,16 @@ from hypothesis.stateful import (
 
 from index import collection as collection_module
 from index.catalog import Catalog
-from index.errors import ItemExists, ItemNotFound
+from index.errors import BackendNotFound, InvalidParameter, ItemExists, ItemNotFound
 from index.filters import parse_filter
 from index.items import ItemBatch, QueryResult
 from index.params import (
+    BackendParams,
     CollectionConfig,
     ExactParams,
+    FourierParams,
     GcwsParams,
+    NystroemParams,
     SearchParams,
     Transform,
 )
@@ -43,7 +46,15 @@ Entries = dict[int, float]
 Payload = dict[str, Any] | None
 Ranked = list[tuple[str, float]]
 
-IDS = st.sampled_from([f"{letter}{digit}" for letter in "abä" for digit in range(5)])
+IDS_POSSIBLE = [f"{letter}{digit}" for letter in "abä" for digit in range(5)]
+IDS = st.sampled_from(IDS_POSSIBLE)
+LANDMARKS = 4
+METHODS: dict[str, BackendParams] = {
+    "exact": ExactParams(),
+    "gcws": GcwsParams(bands=2),
+    "nrff": FourierParams(kind="nrff", features=16),
+    "gmm_nystroem": NystroemParams(kind="gmm_nystroem", landmarks=LANDMARKS),
+}
 VECTORS = st.dictionaries(
     st.integers(0, DIM - 1), st.sampled_from([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0]), min_size=1
 )
@@ -98,6 +109,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self._compaction_rows = collection_module.COMPACTION_ROWS
         collection_module.COMPACTION_ROWS = 3  # type: ignore[misc]
         self.model: dict[str, tuple[Entries, Payload]] = {}
+        self.attached: list[str] = []
         self.catalog = self.opened()
         self.stored = self.catalog.create("things", self.config)[0]
 
@@ -286,6 +298,37 @@ class CollectionMachine(RuleBasedStateMachine):
         expected = [(a, b, -s) for s, a, b in sorted(scored) if -s >= min_score][:limit]
         assert self.stored.pairs(min_score=min_score, recall=1, limit=limit) == expected
 
+    # Comparison backends
+
+    @rule(kind=st.sampled_from(["exact", "gcws", "nrff", "gmm_nystroem"]))
+    def attach(self, kind: str) -> None:
+        if kind == "gmm_nystroem" and len(self.model) < LANDMARKS:
+            with pytest.raises(InvalidParameter):
+                self.stored.attach(METHODS[kind])
+            return
+        self.attached.append(self.stored.attach(METHODS[kind]).name)
+
+    @precondition(lambda self: self.attached)
+    @rule(data=st.data())
+    def detach(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(self.attached))
+        self.stored.detach(name)
+        self.attached.remove(name)
+        with pytest.raises(BackendNotFound):
+            self.stored.search_around("a0", SearchParams(), backend=name)
+
+    @precondition(lambda self: self.attached)
+    @rule(query=VECTORS, limit=st.integers(1, 5), min_score=st.sampled_from([0.0, 0.5]))
+    def query_attached(self, query: Entries, limit: int, min_score: float) -> None:
+        """With all items as candidates nothing is missed, whatever is estimated."""
+        for name in self.attached:
+            recall = 1.0 if name.startswith("gcws") else 0.9
+            params = SearchParams(
+                limit=limit, recall=recall, min_score=min_score, candidates=len(IDS_POSSIBLE)
+            )
+            [result] = self.stored.search(self.raw(query), params, backend=name)
+            self.check_hits(result, self.ranking(query, limit=limit, min_score=min_score))
+
     # Restarting
 
     @precondition(lambda self: self.model)
@@ -297,6 +340,8 @@ class CollectionMachine(RuleBasedStateMachine):
         self.stored = self.catalog.get("things")
         assert self.stored.config == self.config
         assert self.answers(queries) == before
+        shown = [backend.name for backend in self.stored.describe().backends]
+        assert shown == [self.config.backend.kind, *self.attached]
 
     @initialize()
     def restart_empty(self) -> None:
