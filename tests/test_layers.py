@@ -83,6 +83,7 @@ ARROWS: dict[str, set[str]] = {
     "polya": set(),
     "binning": {"hashing", "kernels", "polya"},
     "correlation": set(),
+    "transformers": {"binning", "features", "hashing", "nystroem", "parallel", "vectors"},
     "nystroem": {"hashing", "parallel", "scan"},
     "rerank": {"scan", "similarity"},
     "rows": set(),

@@ -193,7 +193,7 @@ def only_base(dockerfile: list[Instruction]) -> str:
 
 
 def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
-    assert set(project["optional-dependencies"]) == {"test", "bench"}
+    assert set(project["optional-dependencies"]) == {"test", "bench", "learn"}
     assert project["scripts"] == {"gcws-search": "service.cli:main"}
 
 

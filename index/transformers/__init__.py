@@ -1,0 +1,27 @@
+"""Feature maps as scikit-learn transformers: linear methods on their output approximate kernels.
+
+Inner products of rows estimate the kernel; those of the one-hot maps do so when divided by
+``samples``. A row of zeros has no cosine, no samples and no GMM: its features are all zero (that of
+random binning, for which it is a point like others, excepted).
+
+Needs the extra ``learn`` (scikit-learn); nothing else of the package imports this folder.
+"""
+
+from index.transformers.one_hot import GcwsFeatures, RandomBinningFeatures
+from index.transformers.real import (
+    FoldedRffFeatures,
+    GmmNystroem,
+    NrffFeatures,
+    RbfNystroem,
+    RffFeatures,
+)
+
+__all__ = [
+    "FoldedRffFeatures",
+    "GcwsFeatures",
+    "GmmNystroem",
+    "NrffFeatures",
+    "RandomBinningFeatures",
+    "RbfNystroem",
+    "RffFeatures",
+]
