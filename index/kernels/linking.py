@@ -178,6 +178,26 @@ def choose_neighbours(
                 rows, chosen[i], space.pool, kept, most, diversity, space.other_table,
                 offset(pointer(out), i * width), width,
             )  # fmt: skip
+            _keep(offset(pointer(links), chosen[i] * width), offset(pointer(out), i * width), width)
+
+
+@njit(cache=True, nogil=True)
+def _keep(old: Any, new: Any, width: Any) -> None:
+    """Fill up a row's new list with those that joined its old one."""
+    count = 0
+    while count < width and at(new, count) >= 0:
+        count += 1
+    found = count
+    for i in range(width):
+        row = at(old, i)
+        if row < 0 or count == width:
+            break
+        known = False
+        for j in range(found):
+            known = known or at(new, j) == row
+        if not known:
+            put(new, count, row)
+            count += 1
 
 
 @njit(cache=True, nogil=True)

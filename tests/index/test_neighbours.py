@@ -1,8 +1,13 @@
-"""Through how many tables walks enter."""
+"""Lists of rows, and through how many tables walks enter them."""
 
+import numpy as np
 import pytest
 
-from index.neighbours import entered
+from index.neighbours import WIDTH, begun, entered, keys_by_row
+from index.parallel import Workers
+from index.params import CollectionConfig
+from tests.made_data import clustered
+from tests.searching import SmallIndex
 
 
 @pytest.mark.parametrize(
@@ -16,3 +21,24 @@ def test_the_more_rows_the_more_tables_as_far_as_there_are(
     rows: int, bands: int, tables: int
 ) -> None:
     assert entered(rows, bands) == tables
+
+
+def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Generator) -> None:
+    data, _ = clustered(rng, 3000, 0)
+    index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
+    rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
+    neighbours = begun(rows, alive, tables, Workers(1))
+    lists = neighbours.cover(rows)
+    keys = keys_by_row(tables, lists.tables)
+    first, rest = np.split(rng.permutation(3000), [2000])
+    neighbours.link(first, keys[first], tables, lists, alive, linked=0)
+    joined = 0
+    for row in rest[:200]:
+        before = [other for other in lists.links[row].tolist() if other >= 0]
+        neighbours.link(np.array([row]), keys[[row]], tables, lists, alive, linked=2000)
+        after = [other for other in lists.links[row].tolist() if other >= 0]
+        assert len(set(after)) == len(after)
+        assert set(before) <= set(after) or len(after) == WIDTH
+        assert row not in after
+        joined += len(before)
+    assert joined
