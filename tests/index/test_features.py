@@ -12,7 +12,8 @@ from index.kernels.fourier import fill_phases, fill_projection
 from index.parallel import Workers
 from index.params import FourierKind, FourierParams
 from tests import fourier_reference as theory
-from tests.adapters import LARGE_DIM, dense_of, prepared, space_of
+from tests import reference
+from tests.adapters import LARGE_DIM, dense_of, full_sketch, prepared, signed_rows, space_of
 from tests.laws import SIGMAS
 
 KINDS: tuple[FourierKind, ...] = ("rff", "nrff", "folded_rff")
@@ -210,8 +211,31 @@ def test_folded_features_estimate_the_folded_kernel(rho: float, gamma: float) ->
     assert_law(found, theory.folded_rbf(rho, gamma), variance, bias=0.0, excess=0.0)
 
 
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
+def test_collisions_of_gcws_estimate_rbf_with_the_variance_of_theory(
+    rng: np.random.Generator, gamma: float
+) -> None:
+    samples, seeds = 1024, 1200
+    rows = rng.standard_normal((2, 8)).astype(np.float32)
+    rows[1] += 2 * rows[0]
+    space = space_of(8)
+    batch = space.prepare(space.from_dense(rows))
+    rho = theory.cosine_of_gmm(reference.gmm(*signed_rows(batch)))
+    share = np.empty(seeds)
+    for seed in range(seeds):
+        sketch = full_sketch(batch, seed=seed, samples=samples)
+        same = (sketch.slots[0] == sketch.slots[1]) & (sketch.levels[0] == sketch.levels[1])
+        share[seed] = same.mean()
+    found = np.exp(-2 * gamma * ((1 - share) / (1 + share)) ** 2)
+    variance = theory.gcws_variance(rho, gamma) / samples
+    # The delta method: bias and the excess of the variance are of the order of 1/k.
+    assert_law(found, theory.rbf(rho, gamma), variance, bias=1 / samples, excess=20 / samples)
+
+
 def test_the_variances_are_those_that_theory_states() -> None:
     table = {(0.5, 1.0): (0.6998, 0.4363), (0.9, 2.0): (0.5543, 0.1269), (0.0, 5.0): (1, 0.9999)}
     for (rho, gamma), (plain, normalised) in table.items():
         assert theory.rff_variance(rho, gamma) == pytest.approx(plain, abs=1e-4)
         assert theory.nrff_variance(rho, gamma) == pytest.approx(normalised, abs=1e-4)
+    for (rho, gamma), collisions in {(0.5, 1.0): 0.4139, (0.9, 2.0): 0.2788}.items():
+        assert theory.gcws_variance(rho, gamma) == pytest.approx(collisions, abs=1e-4)
