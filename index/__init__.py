@@ -45,6 +45,7 @@ from index.ids import MAX_ID_LENGTH
 from index.items import Hit, ItemBatch, QueryResult, QueryResults, Total
 from index.pages import Page, StoredItem
 from index.params import (
+    SHAPES,
     BackendParams,
     CollectionConfig,
     ExactParams,
@@ -77,6 +78,7 @@ from index.writes import WriteResult
 __all__ = [
     "KERNEL_NAMES",
     "MAX_ID_LENGTH",
+    "SHAPES",
     "AnyArray",
     "BackendDescription",
     "BackendExists",

@@ -182,7 +182,7 @@ def kernel_named(name: str, params: Mapping[str, Any]) -> Kernel:
     """
     made = _KERNELS.get(name)
     if made is None:
-        expected = f"one of {', '.join(KERNEL_NAMES)}"
+        expected = f"one of {', '.join(map(repr, KERNEL_NAMES))}"
         raise InvalidParameter(expected=expected, got=repr(name)[:80], loc=("kernel",))
     known = [each.name for each in fields(made) if each.init]
     for given in params:

@@ -93,7 +93,7 @@ class RandomBinningParamsBody(Body):
     shape: float | None = Field(
         default=None,
         description="Shape of the distribution, at most 1e6: s > 0 of `gamma` (2), ν > 0 of "
-        "`chi_square` (4) and `chi` (3), m ≥ 0.5 of `nakagami` (1), κ > 0 of `weibull` (2), "
+        "`chi_square` (4) and `chi` (3), m ≥ 0.5 of `nakagami` (1), κ ≥ 0.05 of `weibull` (2), "
         "μ > 0 of `shifted_poisson` (1); the others have none. null: the number in brackets.",
         json_schema_extra=_ABOVE_0 | {"maximum": 1e6},
     )

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+import index as ix
 from service.backend_schemas import BackendBody, GcwsBackendBody
 from service.conditions import (
     BackendName,
@@ -320,24 +321,50 @@ class SimilarityBody(Body):
     model_config = examples(
         {"a": [0.1, -2, 0, 3], "b": {"indices": [1, 3], "values": [-2, 2.5]}},
         {"a": [1, 0], "b": [0.6, 0.8], "kernel": "rbf", "params": {"gamma": 1.0}},
+        {"a": [1, 0], "b": [0.6, 0.8], "kernel": "laplace", "params": {"scale": 2.0}},
+        {
+            "a": [1, 0],
+            "b": [0.6, 0.8],
+            "kernel": "polya",
+            "params": {"distribution": "weibull", "shape": 3.0, "scale": 5.0},
+        },
     )
 
     a: VectorBody = Field(description="The one vector.")
     b: VectorBody = Field(description="The other; two lists of numbers are of one length.")
     kernel: str = Field(
         default="gmm",
-        description="`gmm`: signed weighted Jaccard. `rbf`: exp(-gamma (1 - cosine)).",
-        json_schema_extra={"enum": ["gmm", "rbf"]},
+        description="With c the cosine of a and b, `gmm`: signed weighted Jaccard. `rbf`: "
+        "exp(-gamma (1 - c)). `folded_rbf`: the mean of exp(-gamma (1 - c)) and "
+        "exp(-gamma (1 + c)). `laplace`: exp(-|a - b|_1 / scale). `gaussian`: "
+        "exp(-|a - b|^2 / (2 scale^2)). `polya`: the product over coordinates d of "
+        "E[max(0, 1 - |a_d - b_d| / S)], S a pitch of mean `scale` from `distribution`.",
+        json_schema_extra={"enum": [*ix.KERNEL_NAMES]},
     )
     params: dict[str, Any] = Field(
         default_factory=dict,
-        description="Of `gmm`: none. Of `rbf`: `gamma`, above 0 and below 1e9 (1.0).",
+        description="Of `gmm`: none. Of `rbf` and `folded_rbf`: `gamma`. Of `laplace` and "
+        "`gaussian`: `scale`. Of `polya`: `distribution`, `shape`, `scale`.",
         json_schema_extra={
             "properties": {
                 "gamma": {
-                    "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9,
-                    "default": 1.0, "description": "Of `rbf`: how fast similarity falls.",
-                }
+                    "type": "number", "exclusiveMinimum": 0, "maximum": 1e6, "default": 1.0,
+                    "description": "How fast similarity falls with the angle.",
+                },
+                "scale": {
+                    "type": "number", "exclusiveMinimum": 0, "maximum": 1e9, "default": 1.0,
+                    "description": "At which distance similarity has fallen; the mean pitch.",
+                },
+                "distribution": {
+                    "type": "string", "enum": [*ix.SHAPES], "default": "gamma",
+                    "description": "Of the pitches.",
+                },
+                "shape": {
+                    "type": ["number", "null"], "maximum": 1e6, "default": None,
+                    "description": "s > 0 of `gamma` (2), degrees of freedom > 0 of `chi_square` "
+                    "(4) and `chi` (3), m from 0.5 of `nakagami` (1), k from 0.05 of `weibull` "
+                    "(2), mu > 0 of `shifted_poisson` (1); the others have none.",
+                },
             },
             "additionalProperties": False,
         },

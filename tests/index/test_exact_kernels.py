@@ -146,7 +146,7 @@ def test_parameters_outside_their_range_are_refused_with_the_range(
 
 
 def test_kernels_and_parameters_that_are_unknown_are_refused() -> None:
-    with pytest.raises(InvalidParameter, match="kernel: expected one of gmm, rbf"):
+    with pytest.raises(InvalidParameter, match="kernel: expected one of 'gmm', 'rbf'"):
         kernel_named("linear", {})
     with pytest.raises(InvalidParameter, match="params: expected no parameters of gmm"):
         kernel_named("gmm", {"gamma": 1.0})

@@ -9,7 +9,6 @@ import pytest
 
 import index as ix
 from service.app import create_app
-from service.routes.similarity import KERNELS
 from service.settings import Settings
 from tests.served import Client, Json, Serve, fill
 
@@ -107,7 +106,7 @@ def test_the_page_says_once_what_any_path_may_answer() -> None:
 
 
 def test_the_kernels_shown_are_those_there_are() -> None:
-    assert SCHEMAS["SimilarityBody"]["properties"]["kernel"]["enum"] == [*KERNELS]
+    assert SCHEMAS["SimilarityBody"]["properties"]["kernel"]["enum"] == [*ix.KERNEL_NAMES]
 
 
 FILTERS: Final[list[Json]] = SCHEMAS["FilterBody"]["examples"]

@@ -84,6 +84,34 @@ def test_the_rbf_kernel_is_of_the_cosine(client: Client) -> None:
     assert client.post("/v1/similarity", json=sparse).json()["score"] == pytest.approx(score)
 
 
+POISSON_AT_HALF = 1 - 0.5 * (1 - np.exp(-1))
+POISSON_AT_ONE = np.exp(-1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params", "expected"),
+    [
+        ("gmm", {}, 1 / 7),
+        ("rbf", {}, np.exp(-0.4)),
+        ("folded_rbf", {"gamma": 2}, (np.exp(-2 * 0.4) + np.exp(-2 * 1.6)) / 2),
+        ("laplace", {"scale": 2}, np.exp(-6 / 2)),
+        ("gaussian", {"scale": 2}, np.exp(-20 / 8)),
+        ("polya", {"scale": 4}, np.exp(-6 / 2)),
+        ("polya", {"distribution": "shifted_poisson", "shape": 1, "scale": 8},
+         POISSON_AT_HALF * POISSON_AT_ONE),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_two_vectors_are_compared_by_any_kernel(
+    client: Client, kernel: str, params: Json, expected: float
+) -> None:
+    dense, sparse = [1, 0], {"indices": [0, 1], "values": [3, 4]}
+    for a, b in ((dense, sparse), (sparse, dense), (dense, [3, 4])):
+        body: dict[str, Json] = {"a": a, "b": b, "kernel": kernel, "params": params}
+        score = client.post("/v1/similarity", json=body).json()["score"]
+        assert score == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
@@ -100,6 +128,31 @@ def test_the_rbf_kernel_is_of_the_cosine(client: Client) -> None:
         (
             {"a": [1], "b": [1], "kernel": "rbf", "params": {"gamma": True}},
             "invalid_parameter", ["params.gamma"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "folded_rbf", "params": {"gamma": 1e7}},
+            "invalid_parameter", ["params.gamma", "above 0, at most 1e+06"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "laplace", "params": {"scale": 0}},
+            "invalid_parameter", ["params.scale", "above 0, at most 1e+09"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "gaussian", "params": {"gamma": 1}},
+            "invalid_parameter", ["params", "scale", "gamma"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "polya", "params": {"distribution": "cauchy"}},
+            "invalid_parameter", ["params.distribution", "half_normal", "cauchy"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "polya",
+             "params": {"distribution": "nakagami", "shape": 0.4}},
+            "invalid_parameter", ["params.shape", "0.5 to 1e+06", "0.4"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "polya", "params": {"shape": [2]}},
+            "invalid_parameter", ["params.shape", "null or a number"],
         ),
     ],
     ids=str,
