@@ -25,6 +25,7 @@ from index.items import Encoded, Loaded, QueryResults, View
 from index.methods import Method, Methods
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
+from index.rows_by_id import RowsById
 from index.saved import Saved
 from index.vectors import RawBatch, VectorBatch, VectorSpace
 
@@ -56,7 +57,7 @@ class Collection:
         self.backend = make_backend(config, threads=threads)
         # Held for the moment in which the ids and the view change, never for work.
         self._names = threading.Lock()
-        self._row_of: dict[str, int] = {}
+        self._row_of = RowsById()
         self._text_bytes = 0
         self._build_seconds = 0.0  # of the primary index
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
@@ -118,7 +119,7 @@ class Collection:
         kept, start = saved(self._keys[:n]), time.perf_counter()
         state = self.backend.restored(self._rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
-        row_of = dict(zip(self._ids, range(n), strict=True))
+        row_of = RowsById(self._ids)
         with self._names:
             self._row_of = row_of
             self.view = self._view(state, n, self.view.version + 1)
@@ -153,7 +154,7 @@ class Collection:
             Rising, and above all before.
         replaced : sequence of int
         """
-        before, n = len(self._rows), len(self._rows) + len(ids)
+        before = len(self._rows)
         if replaced:
             self._alive = self._alive.copy()  # readers hold the old one
             self._alive[list(replaced)] = 0
@@ -167,9 +168,8 @@ class Collection:
             for name, method in self.view.attached.items()
         }
         view = self._view(state, count, self.view.version + 1, attached)
-        found = dict(zip(ids, range(before, n), strict=True))
         with self._names:
-            self._row_of.update(found)
+            self._row_of.put(ids, before)
             self.view = view
         self._compact_if_due()
 
@@ -198,7 +198,7 @@ class Collection:
         view = self._view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._names:
             for row in rows:
-                del self._row_of[self._ids[row]]
+                self._row_of.remove(self._ids[row])
             self.view = view
         self._compact_if_due()
 
@@ -227,7 +227,7 @@ class Collection:
             for name, method in old.attached.items()
         }
         view = self._view(state, len(rows), old.version + 1, attached)
-        row_of = dict(zip(self._ids, range(len(rows)), strict=True))
+        row_of = RowsById(self._ids)
         with self._names:
             self._row_of = row_of
             self.view = view

@@ -36,7 +36,8 @@ ARROWS: dict[str, set[str]] = {
     "schema": set(),
     "directory": set(),
     "collection": {
-        "backends", "columns", "filters", "items", "methods", "rows", "saved", "vectors",
+        "backends", "columns", "filters", "items", "methods", "rows", "rows_by_id", "saved",
+        "vectors",
     },
     "items": {"columns", "methods", "vectors"},
     "methods": {"backends", "saved"},
@@ -87,6 +88,7 @@ ARROWS: dict[str, set[str]] = {
     "nystroem": {"hashing", "parallel", "scan"},
     "rerank": {"scan", "similarity"},
     "rows": set(),
+    "rows_by_id": set(),
     "vectors": {"kernels"},
     "parallel": set(),
     "kernels": set(),
