@@ -46,9 +46,7 @@ EVERY: dict[str, BackendParams] = {
     "nrff": FourierParams(kind="nrff", features=1024),
     "folded_rff": FourierParams(kind="folded_rff", features=1024),
     "random_binning": RandomBinningParams(scale=40.0, bands=16),
-    "random_binning weibull": RandomBinningParams(
-        distribution="weibull", shape=1.5, scale=40.0, bands=16
-    ),
+    "random_binning rayleigh": RandomBinningParams(distribution="rayleigh", scale=40.0, bands=16),
     "gmm_nystroem": NystroemParams(kind="gmm_nystroem", landmarks=64),
     "rbf_nystroem": NystroemParams(kind="rbf_nystroem", landmarks=64),
 }
@@ -60,13 +58,22 @@ Vector = dict[int, float]
 def own_kernel(params: BackendParams, u: Vector, v: Vector) -> float:
     """Return the exact value of what a method estimates, by its definition."""
     match params:
-        case RandomBinningParams():
-            return kernel_reference.product(params.distribution, params.shape, params.scale, u, v)
+        case RandomBinningParams(distribution="rayleigh"):
+            return rayleigh(params.scale, u, v)
+        case RandomBinningParams():  # gamma of shape 2 and mean pitch 2θ
+            return kernel_reference.kernel("laplace", u, v, scale=params.scale / 2)
         case FourierParams(kind="folded_rff"):
             return kernel_reference.kernel("folded_rbf", u, v, gamma=params.gamma)
         case FourierParams() | NystroemParams(kind="rbf_nystroem"):
             return kernel_reference.kernel("rbf", u, v, gamma=params.gamma)
     return reference.gmm(u, v)
+
+
+def rayleigh(scale: float, u: Vector, v: Vector) -> float:
+    """Return Π_d e^(-x²) - x√π·erfc(x), x = r_d/(σ√2), for σ√(π/2) the mean pitch ([POLYA])."""
+    sigma = scale / math.sqrt(math.pi / 2)
+    shares = (r / sigma / math.sqrt(2) for r in kernel_reference.differences(u, v))
+    return math.prod(math.exp(-x * x) - x * math.sqrt(math.pi) * math.erfc(x) for x in shares)
 
 
 def deviation(params: BackendParams, value: float) -> float | None:
