@@ -14,12 +14,15 @@ import numpy as np
 from index.arrays import Float64s
 from index.backend_params import MAX_GAMMA, MAX_SCALE, require
 from index.batches import VectorBatch
+from index.curves import curve_of
 from index.distances import cosines, folded_differences
 from index.params import Distribution, RandomBinningParams
 from index.polya import Pitches, pitches
 
 _FAR: Final = 1e300
 """No two coordinates so far apart share a bin."""
+_MANY: Final = 1 << 16
+"""From so many distances on, kernels are read off a curve, right to 10^-8."""
 
 
 class Kernel(Protocol):
@@ -167,7 +170,11 @@ class PolyaKernel:
     def along(self, distances: Float64s) -> Float64s:
         """Return k(r), entry by entry, for distances r ≥ 0 along one coordinate."""
         with np.errstate(over="ignore"):
-            raw = distances / self.scale * self._pitches.mean
+            units = distances / self.scale
+            raw = units * self._pitches.mean
+        curve = curve_of(self.distribution, self.shape) if units.size >= _MANY else None
+        if curve is not None:
+            return curve.along(np.minimum(units, _FAR))
         return self._pitches.kernel(np.minimum(raw, _FAR))
 
     def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
