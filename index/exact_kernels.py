@@ -21,7 +21,7 @@ from index.polya import Pitches, pitches
 
 _FAR: Final = 1e300
 """No two coordinates so far apart share a bin."""
-_MANY: Final = 1 << 16
+_MANY: Final = 1 << 13
 """From so many distances on, kernels are read off a curve, right to 10^-8."""
 
 
