@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from time import perf_counter
+from typing import Final, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -74,6 +75,10 @@ class Sheet:
         print(f"# {self.title}\n\n{figures}\n")
 
 
+Run: TypeAlias = Callable[[Options], Sheet]
+"""An experiment."""
+
+
 def panels(columns: int, rows: int = 1) -> tuple[Figure, list[Axes]]:
     """Return an empty picture of so many panels, and its axes row by row."""
     width, height = INCHES
@@ -99,11 +104,15 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
-def main(run: Callable[[Options], Sheet], description: str, *, needs_data: bool) -> None:
-    """Run one experiment from the command line."""
+def main(runs: Run | Sequence[Run], description: str, *, needs_data: bool) -> None:
+    """Run experiments from the command line, and write each result as it comes."""
     command = parser(description)
     given = command.parse_args()
     if needs_data and given.data is None and not given.quick:
         command.error("--data is needed, except with --quick")
     options = Options(given.data, given.quick, given.threads)
-    run(options).write(given.out, threads=given.threads, page=given.write)
+    for run in runs if isinstance(runs, Sequence) else [runs]:
+        began = perf_counter()
+        sheet = run(options)
+        sheet.write(given.out, threads=given.threads, page=given.write)
+        print(f"{sheet.name}: {perf_counter() - began:,.0f} s", flush=True)

@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks.papers.sheet import Options
 
-QUICK = ("collisions", "correlation", "fourier", "kernel_svm")
+QUICK = (
+    "binning", "collisions", "correlation", "fourier", "hashed_svm", "kernel_svm", "search",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", QUICK)
