@@ -1,0 +1,67 @@
+"""Linear SVMs of the papers' benchmarks, and what they search for parameters with."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.svm import LinearSVC
+
+from benchmarks.papers.binning import fejer
+from benchmarks.papers.machines import Codes, fit, margins
+from benchmarks.papers.sweep import coarse_to_fine, exhaustive
+
+Floats = NDArray[np.float64]
+
+
+def objective(rows: Floats, signs: Floats, weights: Floats, cost: float) -> float:
+    """Return ½‖w‖² + C Σ max(0, 1 − y w·x)²."""
+    slack = np.maximum(0, 1 - signs * (rows @ weights))
+    return float(weights @ weights / 2 + cost * np.sum(slack**2))
+
+
+def one_hot(codes: NDArray[np.uint8], choices: int) -> Floats:
+    """Return codes as rows of ones and zeros, of unit length."""
+    ones = np.eye(choices)[codes].reshape(len(codes), -1)
+    return ones / math.sqrt(codes.shape[1])
+
+
+@pytest.mark.parametrize("cost", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("kind", ["dense", "codes"])
+def test_weights_are_as_good_as_those_of_liblinear(
+    kind: str, cost: float, rng: np.random.Generator
+) -> None:
+    labels = rng.integers(3, size=150)
+    codes = ((rng.integers(4, size=(150, 12)) + labels[:, None]) % 5).astype(np.uint8)
+    rows = one_hot(codes, 5)
+    given = Codes(codes, 5) if kind == "codes" else rows.astype(np.float32)
+    weights = fit(given, labels, 3, cost=cost).astype(np.float64)
+    assert np.allclose(margins(given, weights.astype(np.float32)), rows @ weights, atol=1e-4)
+    for c in range(3):
+        signs = np.where(labels == c, 1.0, -1.0)
+        judge = LinearSVC(C=cost, fit_intercept=False, tol=1e-8, max_iter=100_000, random_state=0)
+        best = objective(rows, signs, judge.fit(rows, signs).coef_[0], cost)
+        # Stopped at a projected gradient of 0.1, as LIBLINEAR does unless told otherwise.
+        assert best * 0.999 <= objective(rows, signs, weights[:, c], cost) <= best * 1.02
+
+
+def test_draws_of_fejers_density_have_the_triangle_as_their_characteristic_function(
+    rng: np.random.Generator,
+) -> None:
+    count = 100_000
+    draws = fejer(rng, count)
+    for r in (0.25, 0.5, 0.9, 1.5):
+        triangle, doubled = max(0.0, 1 - r), max(0.0, 1 - 2 * r)
+        spread = math.sqrt((0.5 + doubled / 2 - triangle**2) / count)
+        assert abs(np.cos(r * draws).mean() - triangle) <= 4 * spread
+
+
+def test_both_sweeps_find_the_peak_of_a_hill() -> None:
+    gammas, costs = [float(i) for i in range(1, 40)], [1.0, 10.0, 100.0]
+
+    def hill(gamma: float, some: Sequence[float]) -> list[float]:
+        return [90 - abs(gamma - 18) - abs(math.log10(cost) - 2) for cost in some]
+
+    for best in (exhaustive(hill, gammas, costs), coarse_to_fine(hill, gammas, costs)):
+        assert (best.gamma, best.cost) == (18.0, 100.0)
