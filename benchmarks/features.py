@@ -3,6 +3,7 @@
 ``python -m benchmarks.features``
 """
 
+import time
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,8 @@ PRODUCT_FLOATS: Final = 1 << 23
 POOL: Final = 100
 BATCH: Final = 32
 REPEATS: Final = 9
+SETTLE_SECONDS: Final = 0.1
+"""For some 20 ms after a product threads of OpenBLAS go on spinning, on processors others need."""
 MAP_COLUMNS: Final = (
     "dimensions", "features", "threads", "`X @ R`, ns a feature", "NRFF, ns", "ratio of rates",
     "RFF, ns", "ratio of rates", "folded RFF, ns", "ratio of rates",
@@ -56,9 +59,10 @@ def add_map(table: Table, dim: int, features: int, threads: int) -> None:
         for kind in kinds
     )
     with threadpool_limits(threads, user_api="blas"):
-        bare, *ours = interleaved(
+        bare, _, *ours = interleaved(
             [
                 lambda: rows @ projection,
+                lambda: time.sleep(SETTLE_SECONDS),
                 lambda: nrff.transform(batch),
                 lambda: rff.transform(batch),
                 lambda: folded.transform(batch),
@@ -95,12 +99,13 @@ def add_scan(table: Table, features: int, threads: int) -> None:
         scan(slice(BATCH * thread // threads, BATCH * (thread + 1) // threads), 0, n)
 
     with threadpool_limits(threads, user_api="blas"):
-        single, read, batch, product = interleaved(
+        single, read, batch, product, _ = interleaved(
             [
                 in_threads(one, threads),
                 reading(threads),
                 in_threads(several, threads),
                 lambda: rows @ queries.T,
+                lambda: time.sleep(SETTLE_SECONDS),
             ],
             repeats=REPEATS,
         )
