@@ -50,10 +50,11 @@ ARROWS: dict[str, set[str]] = {
         "vectors",
     },
     "backends": {
-        "bands", "binning", "features", "growth", "hashing", "hop", "inverted", "kernels",
-        "nystroem", "pairs", "parallel", "partners", "rerank", "saved", "scan", "search",
+        "bands", "binning", "features", "gathering", "growth", "hashing", "hop", "inverted",
+        "kernels", "nystroem", "pairs", "parallel", "partners", "rerank", "saved", "scan", "search",
         "similarity", "tables",
     },
+    "gathering": {"bands", "kernels", "tables"},
     "growth": {
         "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",
         "saved", "scan", "tables",

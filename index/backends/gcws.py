@@ -13,16 +13,19 @@ from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.errors import InvalidParameter
+from index.gathering import gathered
 from index.hashing import Gcws, Signatures, round_up
-from index.hits import PROBE, BatchHits, Pairs, RowView
+from index.hits import BANDS, DEPTH, PROBE, BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
+from index.kernels import gather as counters
+from index.kernels.gather import COUNTERS
 from index.kernels.hop import ANSWERED, RARE
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.partners import PairJoin
-from index.rerank import packed, ranked
+from index.rerank import Ranked, packed, ranked
 from index.saved import Saved
 from index.search import TableSearch
 from index.similarity import GmmKernel
@@ -167,9 +170,7 @@ class GcwsBackend:
         """Return the hits of each query, at the recall asked for in the mean."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         if params.rerank == "none":
-            pool = replace(params, limit=params.pool, min_score=0.0, rerank="gmm")
-            pooled = self.search(state, view, queries, pool, skipped)
-            return self._estimated(pooled, view.vectors, queries, params)
+            return self._estimated(state.tables, view, queries, params, skipped)
         if state.hop is not None and is_worth_walking(view, params):
             found = self._walked(state, state.hop, view, queries, params, skipped)
             if found is not None:
@@ -177,22 +178,44 @@ class GcwsBackend:
         return self._probed(state, view, queries, params, skipped)
 
     def _estimated(
-        self, found: BatchHits, vectors: VectorBatch, queries: VectorBatch, params: SearchParams
+        self,
+        tables: Tables,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
     ) -> BatchHits:
-        """Return rows found by the share of samples in which they collide with the query.
+        """Return candidates of the tables by the share of samples that collide with the query's.
 
         The samples are those the tables are made of, drawn anew. Chance collisions of b-bit codes
         are taken off: of unrelated samples a share of 2^-b collides ([BBIT]).
         """
+        m = len(queries)
         chance = 2.0**-self._params.bits if self._params.encoding == "b_bit" else 0.0
-        answers = []
-        for i in range(len(queries)):
-            rows = found.hits(i)[0]
-            ours = self._codes(queries[i : i + 1])
-            share = np.mean(self._codes(vectors[rows]) == ours, axis=1)
-            answers.append(ranked(rows, np.maximum(0.0, (share - chance) / (1 - chance)), params))
-        hits = packed(PROBE, answers, candidates=0, scored=0)
-        return replace(hits, work=found.work, expected_recall=found.expected_recall)
+        keys, ours = self.encode(queries), self._codes(queries)
+        counts = np.zeros((m, COUNTERS), np.int64)
+        candidates = np.zeros(m, np.int64)
+        answers: list[Ranked | None] = [None] * m
+
+        def answer(first: int, last: int) -> None:
+            some = slice(first, last)
+            found = gathered(
+                self.plan, tables, view, keys[some], skip[some], pool=params.pool,
+                counts=counts[some],
+            )  # fmt: skip
+            for i, rows in enumerate(found, first):
+                candidates[i] = len(rows)
+                share = np.mean(self._codes(view.vectors[rows]) == ours[i], axis=1)
+                estimates = np.maximum(0.0, (share - chance) / (1.0 - chance))
+                answers[i] = ranked(rows, estimates, params)
+
+        self._workers.split(m, answer)
+        hits = packed(
+            PROBE, [each for each in answers if each is not None], candidates=candidates, scored=0
+        )
+        hits.work[:, BANDS] = self.plan.bands
+        hits.work[:, DEPTH] = counts[:, counters.DEPTH]
+        return hits
 
     def _codes(self, batch: VectorBatch) -> UInt64s:
         """Return (n, samples): what keys keep of each sample, equal where samples collide."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -13,11 +12,12 @@ from index.bands import BandPlan
 from index.batches import VectorBatch, padded_width
 from index.binning import RandomBinning
 from index.errors import InvalidParameter
+from index.gathering import gathered
 from index.hashing import Signatures
 from index.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels import gather as counters
-from index.kernels.gather import COUNTERS, gather
+from index.kernels.gather import COUNTERS
 from index.pairs import PairSink, scanned_pairs
 from index.parallel import Workers
 from index.params import CollectionConfig, RandomBinningParams, SearchParams
@@ -163,9 +163,10 @@ class RandomBinningBackend:
         answers: list[Ranked | None] = [None] * m
 
         def answer(first: int, last: int) -> None:
-            found = self._candidates(
-                state, view, keys[first:last], skip[first:last], params.pool, counts[first:last]
-            )
+            found = gathered(
+                self.plan, state, view, keys[first:last], skip[first:last], pool=params.pool,
+                counts=counts[first:last],
+            )  # fmt: skip
             for i, rows in enumerate(found, first):
                 candidates[i] = len(rows)
                 estimates = np.empty(0, np.float64)
@@ -182,39 +183,6 @@ class RandomBinningBackend:
         hits.work[:, BANDS] = self.plan.bands
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]
         return hits
-
-    def _candidates(
-        self,
-        state: Tables,
-        view: RowView,
-        keys: UInt64s,
-        skip: Int64s,
-        pool: int,
-        counts: Int64s,
-    ) -> Iterator[Int64s]:
-        """Yield the candidates of each query, as many as wanted where there are so many.
-
-        Of the last bucket the lowest rows are taken, and of rows that share no prefix with the
-        query, when all tables are exhausted.
-        """
-        n = len(view.vectors)
-        visited, rows = np.empty((n + 63) // 64, np.uint64), np.empty(n, np.int32)
-        for i, counted in enumerate(counts):
-            gather(
-                keys[i], int(skip[i]), view.permitted, state.addresses, self.plan.depths,
-                self.plan.bits, pool, visited, rows, counted,
-            )  # fmt: skip
-            certain, found = (int(counted[each]) for each in (counters.CERTAIN, counters.GATHERED))
-            if counted[counters.DEPTH] > 0:
-                others: Int64s = np.sort(rows[certain:found]).astype(np.int64)
-            else:
-                unseen = view.permitted.astype(np.bool_)
-                unseen[rows[:found]] = False
-                if skip[i] >= 0:
-                    unseen[skip[i]] = False
-                others = np.flatnonzero(unseen)
-            chosen = np.concatenate([rows[:certain], others[: pool - certain]])
-            yield np.sort(chosen).astype(np.int64)
 
     def _estimates(self, vectors: VectorBatch, sample: UInt32s) -> Float64s:
         """Return the share of samples in which vectors collide with the query."""
