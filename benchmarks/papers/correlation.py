@@ -161,7 +161,7 @@ def draw_limit(axes: Axes, trials: list[Trial]) -> None:
     for sigma in (1.0, 2.0, 4.0):
         axes.plot(rhos, [gmm_limit(rho, sigma=sigma) for rho in rhos], label=f"f_∞, σ = {sigma:g}")
     axes.plot([t.rho for t in trials], [t.scores.mean() for t in trials], "k.", label="measured")
-    axes.set(xlabel="ρ", ylabel="GMM", title="limit of GMM")
+    axes.set(xlabel="ρ", ylabel="GMM", title="limit of GMM", xticks=np.linspace(-1, 1, 5))
     axes.legend(fontsize=8)
 
 
@@ -176,6 +176,8 @@ def draw_errors(axes: Axes, trials: list[Trial], rho: float) -> None:
     finite = line[line > 4.1]
     axes.loglog(finite, [cosine_variance(rho, nu) for nu in finite], "C1")
     axes.set(xlabel="degrees of freedom ν", ylabel="n · MSE", title=f"ρ = {rho:g}")
+    axes.set_xticks(freedoms, [f"{freedom:g}" for freedom in freedoms])
+    axes.minorticks_off()
     axes.legend(fontsize=8)
 
 

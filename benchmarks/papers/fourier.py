@@ -191,6 +191,7 @@ def draw_errors(axes: Axes, errors: Errors) -> None:
         axes.plot(rhos, line, colour, label=f"{kind.upper()}, law")
         axes.plot(RHOS, points, colour + "o", label=f"k = {k}, measured")
     axes.set(xlabel="ρ", ylabel="k · MSE", title=f"RBF kernel, γ = {PICTURED_GAMMA:g}")
+    axes.set_xticks(np.linspace(-1, 1, 5))
     axes.legend(fontsize=7)
 
 

@@ -8,7 +8,7 @@ Weighted Sampling*, are "B".
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from index.batches import VectorBatch
 from index.params import CollectionConfig
 from index.vectors import VectorSpace
 
-SEED: Final = 0
-"""Of random splits."""
+Loader: TypeAlias = Callable[[Path, int], "Labelled"]
+"""From a folder and the seed of random splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ def unit_rows(rows: Float32s) -> Float32s:
     return unit
 
 
-def load(name: str, folder: Path) -> Labelled:
-    """Return the set of this name; KeyError for an unknown one."""
-    return replace(SETS[name](folder), name=name, published=PUBLISHED[name])
+def load(name: str, folder: Path, *, seed: int = 0) -> Labelled:
+    """Return the set of this name; KeyError for an unknown one; ``seed`` is of random splits."""
+    return replace(SETS[name](folder, seed), name=name, published=PUBLISHED[name])
 
 
-def made(*, train: int = 300, test: int = 200, classes: int = 4, seed: int = SEED) -> Labelled:
+def made(*, train: int = 300, test: int = 200, classes: int = 4, seed: int = 0) -> Labelled:
     """Return heavy-tailed signed clusters, two a class: no line separates them."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_t(3, (2 * classes, 12))
@@ -118,33 +118,33 @@ def _arrays(name: str, folder: Path) -> tuple[AnyArray, AnyArray, int]:
         return file["X"], file["y"], int(file["n_train"]) if "n_train" in file.files else 0
 
 
-def _official(name: str) -> Callable[[Path], Labelled]:
+def _official(name: str) -> Loader:
     """Return a loader of the conventional split."""
 
-    def loader(folder: Path) -> Labelled:
+    def loader(folder: Path, seed: int) -> Labelled:
+        del seed
         rows, labels, train = _arrays(name, folder)
         return _cut(name, rows, labels, np.arange(len(rows)), train)
 
     return loader
 
 
-def _random(
-    name: str, train: int, test: int | None = None, *, of_training: bool = False
-) -> Callable[[Path], Labelled]:
+def _random(name: str, train: int, test: int | None = None, *, of_training: bool = False) -> Loader:
     """Return a loader of a random split, of all rows or of the training part alone."""
 
-    def loader(folder: Path) -> Labelled:
+    def loader(folder: Path, seed: int) -> Labelled:
         rows, labels, official = _arrays(name, folder)
         count = official if of_training else len(rows)
-        order = np.random.default_rng(SEED).permutation(count)
+        order = np.random.default_rng(seed).permutation(count)
         cut = _cut(name, rows, labels, order, train, test)
         return replace(cut, preparation="as stored, random split")
 
     return loader
 
 
-def _letter(folder: Path) -> Labelled:
+def _letter(folder: Path, seed: int) -> Labelled:
     """Return Letter as LIBSVM ships it: columns mapped to [-1, 1] by the training rows."""
+    del seed
     rows, labels, train = _arrays("letter", folder)
     low, high = rows[:train].min(axis=0), rows[:train].max(axis=0)
     mapped = 2 * (rows.astype(np.float64) - low) / (high - low) - 1
@@ -152,34 +152,34 @@ def _letter(folder: Path) -> Labelled:
     return replace(cut, preparation="columns mapped to [−1, 1] by the training rows")
 
 
-def _covertype(folder: Path) -> Labelled:
+def _covertype(folder: Path, seed: int) -> Labelled:
     """Return 10,000 random rows and 50,000 others, columns mapped to [0, 1] as LIBSVM ships it."""
     rows, labels, _ = _arrays("covtype93k", folder)
     low, high = rows.min(axis=0).astype(np.float64), rows.max(axis=0)
     mapped = (rows - low) / np.maximum(high - low, 1)
-    order = np.random.default_rng(SEED).permutation(len(rows))
+    order = np.random.default_rng(seed).permutation(len(rows))
     cut = _cut("covertype", mapped, labels, order, 10_000, 50_000)
     return replace(cut, preparation="columns mapped to [0, 1], random split")
 
 
-def _shuttle(folder: Path) -> Labelled:
+def _shuttle(folder: Path, seed: int) -> Labelled:
     """Return 500 random rows of the training part, and the official test part."""
     rows, labels, train = _arrays("shuttle", folder)
-    some = np.random.default_rng(SEED).permutation(train)[:500]
+    some = np.random.default_rng(seed).permutation(train)[:500]
     cut = _cut("shuttle", rows, labels, np.concatenate([some, np.arange(train, len(rows))]), 500)
     return replace(cut, preparation="as stored, 500 random training rows")
 
 
-def _daily_sports(folder: Path) -> Labelled:
+def _daily_sports(folder: Path, seed: int) -> Labelled:
     """Return segments of ten frames, half of them for training."""
     rows, labels, _ = _arrays("dailysports_frames", folder)
     segments = rows.reshape(-1, 10 * rows.shape[1])
-    order = np.random.default_rng(SEED).permutation(len(segments))
+    order = np.random.default_rng(seed).permutation(len(segments))
     cut = _cut("dailysports", segments, labels[::10], order, len(segments) // 2)
     return replace(cut, preparation="10 of each segment's 125 frames (450 values), random halves")
 
 
-SETS: Final[dict[str, Callable[[Path], Labelled]]] = {
+SETS: Final[dict[str, Loader]] = {
     "Letter": _letter,
     "Satimage": _official("satimage"),
     "Splice": _official("splice"),
