@@ -68,6 +68,12 @@ def search_batch(
     return [results[number] for number in range(len(queries))], costs
 
 
+def may_compile(collection: ix.StoredCollection, query: Query) -> bool:
+    """Return whether the first search of its kind compiles kernels that the warm-up leaves out."""
+    compared = collection.config.backend.kind not in ("gcws", "exact")
+    return compared or query.backend is not None or query.params.rerank != "gmm"
+
+
 def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
     """Return what searches cost, by method."""
     if isinstance(found, ix.QueryResults):

@@ -44,8 +44,9 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
         return json_response(searching.answer(collection, asked, result, seconds))
 
     answer, _ = await service.workers.search(
-        (name, asked.pace), searching.entries(collection), work, may_block=asked.may_block
-    )
+        (name, asked.pace), searching.entries(collection), work,
+        may_block=asked.may_block or searching.may_compile(collection, asked),
+    )  # fmt: skip
     return answer
 
 
