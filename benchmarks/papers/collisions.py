@@ -21,7 +21,8 @@ from benchmarks.report import Table
 from index.arrays import AnyArray, Float64s
 from index.batches import VectorBatch
 from index.hashing import Gcws, Signatures
-from index.params import CollectionConfig
+from index.kernels.simd import LANES
+from index.params import CollectionConfig, Transform
 from index.similarity import gmm
 from index.vectors import VectorSpace
 
@@ -37,6 +38,12 @@ RATIOS: Final = (1, 3, 10, 30)
 WORD_RATIOS: Final = (1, 10, 50)
 FREQUENT_WORDS: Final = 1500
 PICTURED: Final = 4
+LENGTHS: Final = (100, 1000, 10_000, 100_000)
+"""Non-zeros of vectors one of which is ten times the other."""
+DRAWS: Final = 1 << 30
+"""(slot, sample) pairs a length, both vectors together."""
+QUICK_DRAWS: Final = 1 << 23
+LENGTH_COLUMNS: Final = ("non-zeros", "samples", "GMM", "full, −GMM", "in σ")
 COLUMNS: Final = (
     "pair", "norm ratio", "GMM", "full, −GMM", "in σ", "k·Var / GMM(1−GMM)", "0-bit, −GMM",
     "1 bit of t*", *(f"b = {b}" for b in BITS),
@@ -127,7 +134,7 @@ def word_pairs(folder: Path) -> list[tuple[str, VectorBatch]]:
     words = load("news20", folder).vectors.T.tocsr()
     totals = np.asarray(words.sum(axis=1)).ravel()
     frequent = np.argsort(-totals, kind="stable")[:FREQUENT_WORDS]
-    space = VectorSpace(words.shape[1], "sparse", CollectionConfig(dim=1).transform)
+    space = VectorSpace(words.shape[1], "sparse", Transform())
     pairs = []
     for ratio in WORD_RATIOS:
         a, b = best_pair(words, totals, frequent, ratio)
@@ -173,6 +180,31 @@ def add_row(table: Table, pair: Pair) -> None:
     )
 
 
+def length_table(draws: int) -> Table:
+    """Return how full samples of long vectors collide: u and u/10, all values of u equal."""
+    table = Table("collisions by length", LENGTH_COLUMNS)
+    space = VectorSpace(None, "sparse", Transform())
+    for length in LENGTHS:
+        values = np.repeat([1.0, 0.1], length)
+        raw = space.from_sparse(length * np.arange(3), np.tile(np.arange(length), 2), values)
+        batch = space.prepare(raw)
+        score = gmm(batch[:1], batch[1:])
+        per_seed = min(CHUNK, max(LANES, draws // (16 * length) // LANES * LANES))
+        seeds = range(max(1, draws // (2 * length * per_seed)))
+        hits = 0
+        for seed in seeds:
+            family = Gcws(seed=seed, samples=per_seed, dense_width=None)
+            drawn = family.sketch(batch)
+            same = (drawn.slots[0] == drawn.slots[1]) & (drawn.levels[0] == drawn.levels[1])
+            hits += int(np.count_nonzero(same))
+        count = per_seed * len(seeds)
+        error = hits / count - score
+        sigmas = error / np.sqrt(score * (1 - score) / count)
+        table.add(f"{length:,}", f"{count:,}", f"{score:.4f}", f"{error:+.4f}", f"{sigmas:+.1f}")
+    table.notes.append("Vectors of so many equal values, and a tenth of them.")
+    return table
+
+
 def draw(axes: Axes, pair: Pair) -> None:
     """Draw the mean squared error of the estimates of one pair against k."""
     sizes = [k for k in (4**i for i in range(1, 8)) if len(pair.full) // k >= 32]
@@ -208,11 +240,12 @@ def run(options: Options) -> Sheet:
         "t*, and the lowest b bits of i* with the chance 2^−b of unrelated ones taken off. "
         f"The standard error is at most {0.5 / np.sqrt(samples):.4f} (b = 1: twice that)."
     )
+    lengths = length_table(QUICK_DRAWS if options.quick else DRAWS)
     figure, axes = panels(2, 2)
     unlike = sorted(pairs, key=lambda pair: (not pair.name.startswith("words"), pair.ratio))
     for panel, pair in zip(axes, pictured(unlike), strict=True):
         draw(panel, pair)
-    return Sheet("collisions", "Collisions of GCWS samples", figure, [table])
+    return Sheet("collisions", "Collisions of GCWS samples", figure, [table, lengths])
 
 
 def pictured(pairs: list[Pair]) -> list[Pair]:
