@@ -16,7 +16,7 @@ from index.hop import HopSearch
 from index.kernels.coarse import BYTES, FLOATS, rows_at
 from index.kernels.linking import prune
 from index.kernels.simd import pointer
-from index.kernels.walk import NONE
+from index.kernels.walk import NONE, Marks, mark, unmark
 from index.neighbours import BESIDE, WIDTH, Neighbours
 from index.parallel import Workers
 from index.params import CollectionConfig, GcwsParams, SearchParams
@@ -35,6 +35,19 @@ def _prune(addresses, row, pool, most, diversity, out):  # type: ignore[no-untyp
         rows_at(addresses), row, pointer(pool), pool.shape[0], most, diversity, pointer(table),
         pointer(out), out.shape[0],
     )  # fmt: skip
+
+
+@njit(nogil=True)
+def _mark(words, seen, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    marks, count = Marks(pointer(words), pointer(seen)), 0
+    for row in rows:
+        count = mark(marks, row, count)
+    return count
+
+
+@njit(nogil=True)
+def _unmark(words, seen, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    unmark(Marks(pointer(words), pointer(seen)), count)
 
 
 class Graph:
@@ -170,6 +183,17 @@ def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
     monkeypatch.undo()
     assert graph.search(EFFORTS[1], 10) == untouched
     assert graph.search(EFFORTS[1], 10) == untouched
+
+
+def test_each_marked_row_counts_once_and_all_are_forgotten(rng: np.random.Generator) -> None:
+    words, seen = np.zeros(500, np.uint64), np.empty(2001, np.int32)
+    for size in (1, 2, 40, 2000):  # few of 32,000 rows share a word
+        rows = rng.integers(0, 32_000, size)
+        count = _mark(words, seen, rows)
+        _, first = np.unique(rows, return_index=True)
+        assert seen[:count].tolist() == rows[np.sort(first)].tolist()
+        _unmark(words, seen, count)
+        assert not words.any()
 
 
 def test_rows_newer_than_a_search_are_passed_over(rng: np.random.Generator) -> None:
