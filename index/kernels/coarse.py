@@ -13,14 +13,12 @@ import numpy as np
 from numba import njit
 
 from index.arrays import AnyArray, Float32s, Int64s, UInt8s
+from index.kernels.addresses import as_float_address, prefetch, put
 from index.kernels.differences import (
     REGISTER_BYTES,
     add_byte_differences,
     add_short_differences,
-    as_float_address,
     no_sums,
-    prefetch,
-    put,
     total_of_ints,
     total_of_sums,
 )

@@ -1,4 +1,4 @@
-"""Sums of absolute differences, 64 bytes at a time, and the small steps around them.
+"""Sums of absolute differences, 64 bytes at a time.
 
 A row is an address of bytes, whatever it holds: unsigned bytes, int16 or float32. On x86 the
 processor's own instructions for such sums are asked for (psadbw, pmaddwd); elsewhere LLVM makes
@@ -181,63 +181,3 @@ def total_of_ints(typingctx, ints):
         return _call(builder, "llvm.vector.reduce.add.v16i32", _INT, args[0])
 
     return types.int32(INTS), codegen
-
-
-@intrinsic
-def as_float_address(typingctx, address):
-    """Return an address of bytes as one of float32s."""
-
-    def codegen(context, builder, sig, args):
-        return builder.bitcast(args[0], context.get_value_type(sig.return_type))
-
-    return types.CPointer(types.float32)(address), codegen
-
-
-@intrinsic
-def put(typingctx, address, place, value):
-    """Write a number to ``place`` behind an address."""
-    if not isinstance(address, types.CPointer):
-        return None
-
-    def codegen(context, builder, sig, args):
-        element = sig.args[0].dtype
-        written = context.cast(builder, args[2], sig.args[2], element)
-        context.pack_value(builder, element, written, builder.gep(args[0], [args[1]]))
-        return context.get_dummy_value()
-
-    return types.none(address, types.intp, value), codegen
-
-
-@intrinsic
-def prefetch(typingctx, address):
-    """Ask for the cache line at an address, to be read soon; any address is allowed."""
-
-    def codegen(context, builder, sig, args):
-        place = builder.bitcast(args[0], _BYTE.as_pointer())
-        read, near, data = (ir.Constant(_INT, number) for number in (0, 3, 1))
-        kind = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [place, read, near, data])
-        return context.get_dummy_value()
-
-    return types.none(address), codegen
-
-
-@intrinsic
-def float_bits(typingctx, value):
-    """Return the bits of a float32 as a uint64; of floats not below 0 they rise as the floats."""
-
-    def codegen(context, builder, sig, args):
-        return builder.zext(builder.bitcast(args[0], _INT), _LONG)
-
-    return types.uint64(types.float32), codegen
-
-
-@intrinsic
-def float_of_bits(typingctx, bits):
-    """Return the float32 of the lower 32 bits: the inverse of `float_bits`."""
-
-    def codegen(context, builder, sig, args):
-        return builder.bitcast(builder.trunc(args[0], _INT), ir.FloatType())
-
-    return types.float32(types.uint64), codegen

@@ -1,9 +1,12 @@
 """Searching by tables and lists: enter, walk, and score the best exactly, for many queries."""
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from index.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from index.kernels.addresses import prefetch, put
 from index.kernels.coarse import (
     SPARSE,
     Query,
@@ -12,7 +15,6 @@ from index.kernels.coarse import (
     rows_at,
     spread_over,
 )
-from index.kernels.differences import prefetch, put
 from index.kernels.gmm_dense import exact_dense
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.probe import rank
@@ -57,6 +59,35 @@ def _whole(most: float, key: np.uint64) -> int:
     below = np.int64(most)
     drawn = np.float64((key * _GOLDEN) >> np.uint64(40)) * _SCALE
     return below + 1 if drawn < most - below else below
+
+
+@njit(cache=True, nogil=True)
+def _best(space: Any, filtered: bool) -> Any:
+    """Return the address of the best rows that are permitted, and how many there are."""
+    if filtered:
+        return space.hits, at(space.state, FOUND)
+    return space.pool, at(space.state, SIZE)
+
+
+@njit(cache=True, nogil=True)
+def _fetch_rows(rows: Float32s, best: Any, count: int) -> None:
+    """Ask for the float32 rows of the first entries of a pool."""
+    for i in range(count):
+        address = offset(pointer(rows), row_of(at(best, i)) * rows.shape[1])
+        for line in range(0, min(rows.shape[1], _AHEAD), _LINE_FLOATS):
+            prefetch(offset(address, line))
+
+
+@njit(cache=True, nogil=True)
+def _choose(best: Any, size: int, skip: int, out: Int64s) -> int:
+    """Write the rows of the first entries of a pool but for one; return how many."""
+    kept = 0
+    for i in range(size):
+        row = row_of(at(best, i))
+        if kept < out.shape[0] and row != skip:
+            out[kept] = row
+            kept += 1
+    return kept
 
 
 @njit(cache=True, nogil=True)
@@ -188,23 +219,13 @@ def hop(
                 else:
                     put(space.state, DONE, 1)
                     unmark(space.marks, at(space.state, MARKED))
-                    if not sparse:  # their float32 rows, scored after all walks have ended
-                        best = space.hits if filtered else space.pool
-                        size = at(space.state, FOUND) if filtered else at(space.state, SIZE)
-                        for i in range(min(rescored, size)):
-                            address = offset(pointer(rows), row_of(at(best, i)) * rows.shape[1])
-                            for line in range(0, min(rows.shape[1], _AHEAD), _LINE_FLOATS):
-                                prefetch(offset(address, line))
+                    if not sparse:  # scored after all walks have ended
+                        best, size = _best(space, filtered)
+                        _fetch_rows(rows, best, min(rescored, size))
         for m in range(start, end):
             space = space_at(spaces[m - start])
-            best = space.hits if filtered else space.pool
-            size = at(space.state, FOUND) if filtered else at(space.state, SIZE)
-            kept = 0
-            for i in range(size):
-                row = row_of(at(best, i))
-                if kept < rescored and row != skip[m]:
-                    chosen[kept] = row
-                    kept += 1
+            best, size = _best(space, filtered)
+            kept = _choose(best, size, skip[m], chosen)
             if sparse:
                 part = slice(query_indptr[m], query_indptr[m + 1])
                 clear(
@@ -224,11 +245,11 @@ def hop(
             out_sizes[m] = found
             out_counters[m, CANDIDATES] = at(space.state, MARKED)
             out_counters[m, SCORED_EXACTLY] = kept
-            last_score = np.float32(0)
-            if size > 0:
-                last_score = score_of(at(best, min(size, limit) - 1))
-            out_outcomes[m] = RARE if last_score < usual else ANSWERED
-            lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             wanted = min(beam - 1 + (1 if skip[m] >= 0 else 0), permitted_count)
+            lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             if size < wanted or lost > _MOST_LOST * norms[m]:
                 out_outcomes[m] = UNANSWERED
+            elif size == 0 or score_of(at(best, min(size, limit) - 1)) < usual:
+                out_outcomes[m] = RARE
+            else:
+                out_outcomes[m] = ANSWERED

@@ -13,14 +13,14 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int32s, Int64s, UInt8s, UInt64s
+from index.kernels.addresses import put
 from index.kernels.coarse import held_before, hold, release, rows_at, score
-from index.kernels.differences import put
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
     DONE,
     MARKED,
     NONE,
-    SCORED,
+    RATED,
     SIZE,
     Entries,
     begin,
@@ -146,7 +146,7 @@ def choose_neighbours(
             begin(space)
             hold(rows, chosen[i], space.table)
             put(space.state, MARKED, mark(space.marks, chosen[i], 0))
-            put(space.state, SCORED, 1)
+            put(space.state, RATED, 1)
             find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
         for i in range(start, end):
             enter(rows, space_at(spaces[i - start]), entries, n, nothing_hidden)

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.differences import prefetch
+from index.kernels.addresses import prefetch
 from index.kernels.gmm_dense import dense_score_within, reach
 from index.kernels.gmm_sparse import shared_mass, spread, spread_size
 from index.kernels.simd import at, offset, pointer

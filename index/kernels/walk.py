@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int64s, UInt8s
+from index.kernels.addresses import float_bits, float_of_bits, prefetch, put
 from index.kernels.coarse import fetch_ahead, score
-from index.kernels.differences import float_bits, float_of_bits, prefetch, put
 from index.kernels.simd import (
     at,
     offset,
@@ -36,9 +36,9 @@ _LINE_INTS = 16
 NONE = -1
 """Marks the end of a list that is not full."""
 
-SIZE, HERE, MARKED, SCORED, READ, FOUND, DONE = range(7)
+SIZE, HERE, MARKED, RATED, READ, FOUND, DONE = range(7)
 """State of a walk: entries of the pool, place of the best one whose list has not been read, rows
-marked, rows scored, lists read, permitted rows found, whether it has ended."""
+marked, how many of them have scores, lists read, permitted rows found, whether it has ended."""
 STATES = 7
 
 
@@ -320,7 +320,7 @@ def step(
     found = at(state, FOUND)
     # First all scores, then the branches that nothing can foresee: a wrong guess of the processor
     # then costs no score that was on its way.
-    first = at(state, SCORED)
+    first = at(state, RATED)
     for i in range(first, marked):
         row = np.int64(at(space.marks.seen, i))
         put(space.fresh, i - first, entry(score(rows, query, row), row))
@@ -339,7 +339,7 @@ def step(
         if place <= here:
             here = place
             _fetch_list(links, row_of(new), width)
-    put(state, SCORED, marked)
+    put(state, RATED, marked)
     while here < size and at(pool, here) & _READ != 0:
         here += 1
     hopeful = here < size
