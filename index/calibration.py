@@ -32,7 +32,10 @@ _NEARBY: Final = 3
 _WIDER: Final = 16
 """A query that is rare walks with a beam so many times as wide."""
 _RARE: Final = 0.01
-"""The share of the queries measured that is rare: which find so little by an effort."""
+_RARE_FOUND: Final = 0.1
+"""A query is rare whose hits score less than those of nearly all others: less than the last true
+hit of all but this share of the queries measured, and less than the last hit that all but this
+share of them find by the same effort."""
 _BEYOND: Final = 0.4
 """A score below the least one measured, by this share of what lies between it and the median, is
 strange."""
@@ -75,7 +78,7 @@ class Curve:
     candidates : tuple of float
         Rows scored quickly, on average.
     rare : tuple of float
-        Scores of the last hit found: one query in a hundred was below.
+        Queries whose last hit scores below were walked for again, with a wider beam.
     strange : float
         Score of the last true hit: no query was anywhere near. See `Calibration.strange`.
     """
@@ -292,28 +295,46 @@ def _curves(
     efforts: list[int] = []
     recalls: dict[int, list[float]] = {limit: [] for limit in least}
     rare: dict[int, list[float]] = {limit: [] for limit in least}
-    candidates: list[float] = []
-    for effort in _ladder(searched):
-        found = search(queries, searched, Effort.of(effort, searched))
-        inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
+    candidates: dict[int, list[float]] = {limit: [] for limit in least}
+    for number in _ladder(searched):
+        effort = Effort.of(number, searched)
+        found = search(queries, searched, effort)
+        lasts = {limit: _last_scores(found, min(limit, rows)) for limit in least}
         for limit, scores in least.items():
-            wanted = min(limit, rows)
-            good = ((found.scores >= scores[:, None] - _ROUNDING) & inside).sum(1)
-            recall = float(np.minimum(good, wanted).mean() / wanted)
-            recalls[limit].append(max([recall, *recalls[limit][-1:]]))
-            rare[limit].append(float(np.quantile(_last_scores(found, wanted), _RARE)))
-        efforts.append(effort)
-        candidates.append(float(found.work[:, CANDIDATES].mean()))
+            usual, found_usually = (
+                np.quantile(scores, _RARE),
+                np.quantile(lasts[limit], _RARE_FOUND),
+            )
+            rare[limit].append(float(min(usual, found_usually)))
+        again = np.flatnonzero(np.any([lasts[limit] < rare[limit][-1] for limit in least], axis=0))
+        wider = search(queries[again], searched, effort.wider()) if len(again) else found[:0]
+        for limit, scores in least.items():
+            good = _good(found, scores, min(limit, rows))
+            work = found.work[:, CANDIDATES].copy()
+            rest = lasts[limit][again] < rare[limit][-1]
+            good[again[rest]] = _good(wider, scores[again], min(limit, rows))[rest]
+            work[again[rest]] += wider.work[rest, CANDIDATES]
+            recalls[limit].append(max([float(good.mean()), *recalls[limit][-1:]]))
+            candidates[limit].append(float(work.mean()))
+        efforts.append(number)
         enough = recalls[searched][-1] >= _ENOUGH
-        if enough or candidates[-1] > _MOST_SHARE * rows:
+        if enough or candidates[searched][-1] > _MOST_SHARE * rows:
             break
     return [
         Curve(
-            limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates), tuple(rare[limit]),
-            _strange(scores),
+            limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates[limit]),
+            tuple(rare[limit]), _strange(scores),
         )
         for limit, scores in least.items()
     ]  # fmt: skip
+
+
+def _good(found: BatchHits, least: Float64s, wanted: int) -> Float64s:
+    """Return (m,): the share of the hits wanted that score as well as the last true one."""
+    inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
+    good = ((found.scores >= least[:, None] - _ROUNDING) & inside).sum(1)
+    share: Float64s = np.minimum(good, wanted) / wanted
+    return share
 
 
 def _ladder(limit: int) -> list[int]:

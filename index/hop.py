@@ -36,6 +36,8 @@ _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
 """Rows that any walk may see."""
+_NEW: Final = 10.0
+"""All is in doubt once one row in this many is newer than the calibration."""
 _ALL: Final = 100
 """Per cent."""
 _MOST_REMEMBERED: Final = 1024
@@ -135,11 +137,15 @@ class Hop:
 
         The best k of a share p of the rows are among the best k / p of all: as far as these the
         walk must go, but only for the share p of them there are hits. A filter may have to do with
-        where rows are: a beam twice as wide makes up for that where p is a half or less.
+        where rows are: a beam twice as wide makes up for that where p is a half or less. Of rows
+        put since nothing was measured. Where so little is known, half of the miss is allowed.
         """
+        rows = len(view.vectors)
         measured = self.calibration.rows / max(1, self.built)
-        share = min(1.0, view.permitted_count / len(view.vectors) / min(1.0, measured))
-        return self._effort(params.limit, params.recall, ceil(_ALL * share))
+        share = min(1.0, view.permitted_count / rows / min(1.0, measured))
+        percent = ceil(_ALL * share)
+        doubt = max(_caution(percent / _ALL), min(1.0, _NEW * (1.0 - self.built / rows)))
+        return self._effort(params.limit, 1.0 - (1.0 - params.recall) * (1.0 - doubt / 2), percent)
 
     def _effort(self, limit: int, recall: float, percent: int) -> Effort | None:
         """Return the effort for the best ``limit`` of so many per cent of the rows."""
@@ -150,7 +156,7 @@ class Hop:
         effort = self.calibration.effort(ceil(limit / share), recall)
         if effort is None:
             return None
-        caution = min(1.0, 2.0 * (1.0 - share))
+        caution = _caution(share)
         beam = ceil((1.0 + caution) * max(least.beam, effort.beam * share))
         lists = max(least.lists, effort.lists)
         return replace(
@@ -289,6 +295,11 @@ class HopSearch:
 
         self.workers.split(m, run, least=8)
         return Walked(BatchHits(rows, scores, found, work, expected), outcomes)
+
+
+def _caution(share: float) -> float:
+    """Return how much is in doubt where only this share of the rows is permitted, 0 to 1."""
+    return min(1.0, 2.0 * (1.0 - share))
 
 
 def is_worth_walking(view: RowView, params: SearchParams) -> bool:

@@ -11,6 +11,7 @@ from index.hits import RowView
 from index.hop import HopSearch
 from index.parallel import Workers
 from index.params import SearchParams
+from tests import reference
 from tests.hopping import linked
 from tests.made_data import clustered
 
@@ -76,38 +77,27 @@ def test_a_query_is_rare_below_a_score_between_those_measured() -> None:
     assert [BOTH.strange(limit) for limit in (1, 10, 11, 100, 101)] == [0.1, 0.1, 0.05, 0.05, 0]
 
 
-def test_new_queries_find_what_was_measured(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("dim", [8, 24])
+def test_new_queries_find_what_was_measured_and_few_are_walked_again(
+    dim: int, rng: np.random.Generator
+) -> None:
     rows, queries = clustered(rng, 20_000, 1500)
-    index = linked(rows[:, :8])
-    backend, hop = index.backend, index.state.hop
-    assert isinstance(backend, GcwsBackend)
-    search = HopSearch(hop.neighbours, hop.lists, index.state.tables, backend._keys, Workers(2))
-    view = RowView(index.rows.view(), np.ones(20_000, np.uint8), 20_000)
-    batch = index.prepare(queries[:, :8])
-    params = SearchParams(limit=10, recall=1.0)
-    least = np.array([hits.scores[9] for hits in index.search(queries[:, :8], params)])
-    curve = hop.calibration.curves[1]
-    assert curve.limit == 10
+    index = linked(rows[:, :dim])
+    sent = queries[:, :dim]
+    true = index.search(sent, SearchParams(limit=10, recall=1.0))
     measured = 20_000 // 32
-    for effort, expected in list(zip(curve.efforts, curve.recalls, strict=True))[:6]:
-        walk = search.walk(view, 10, Effort.of(effort, 10))
-        hits = search.search(view, batch, params, np.full(1500, -1, np.int64), walk).hits
-        shares = np.minimum((hits.scores >= least[:, None] - 1e-9).sum(1), 10) / 10
-        error = float(shares.std()) * (1 / 1500 + 1 / measured) ** 0.5
-        assert float(shares.mean()) == pytest.approx(expected, abs=4 * error)
-
-
-def test_one_query_in_a_hundred_is_walked_again(rng: np.random.Generator) -> None:
-    rows, queries = clustered(rng, 20_000, 3000)
-    index = linked(rows)
-    hop = index.state.hop
-    for recall in (0.8, 0.9, 0.95):
-        effort = hop.calibration.effort(10, recall)
-        assert effort is not None
-        hits = index.search(queries, SearchParams(limit=10, recall=recall))
-        again = np.mean([each.explanation.beam > effort.beam for each in hits])
-        error = (0.01 * 0.99 * (1 / 3000 + 1 / 625)) ** 0.5
-        assert again == pytest.approx(0.01, abs=4 * error)
+    for recall in (0.8, 0.85, 0.9, 0.95):
+        effort = index.state.hop.calibration.effort(10, recall)
+        found = index.search(sent, SearchParams(limit=10, recall=recall))
+        shares = [
+            reference.recall_by_score(hits.scores[:10].tolist(), best.scores[:10].tolist())
+            for hits, best in zip(found, true, strict=True)
+        ]
+        chance = 4 * (1 / 1500 + 1 / measured) ** 0.5
+        assert np.mean(shares) == pytest.approx(effort.recall, abs=chance * np.std(shares))
+        again = np.mean([hits.explanation.beam > effort.beam for hits in found])
+        assert again <= 0.1 + chance * (0.1 * 0.9) ** 0.5
+        assert again > 0
 
 
 def test_an_effort_below_the_limit_is_a_number_of_lists() -> None:
