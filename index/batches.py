@@ -115,6 +115,11 @@ def padded_width(dim: int) -> int:
     return -(-dim // LANES) * LANES
 
 
+def row_width(form: Form, dim: int | None) -> int | None:
+    """Return the length of a dense row in memory, None where rows are sparse."""
+    return padded_width(dim) if form == "dense" and dim is not None else None
+
+
 def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:
     """Return the borders of the chosen compressed rows, and where their entries are."""
     if isinstance(rows, slice):

@@ -173,6 +173,30 @@ def joined_pairs(
     return True
 
 
+def pairs_by_scan(
+    view: RowView,
+    *,
+    min_score: float,
+    limit: int | None,
+    stop: threading.Event | None,
+    workers: Workers,
+) -> Pairs:
+    """Return the pairs of permitted rows with GMM at least ``min_score``, where no index helps.
+
+    Parameters
+    ----------
+    view : RowView
+    min_score, limit, stop : see `PairSink`
+    workers : Workers
+    """
+    sink = PairSink(view, min_score, limit, stop)
+    inverted = InvertedIndex()
+    if view.vectors.form == "sparse":
+        inverted = inverted.cover(view.vectors)
+    scanned_pairs(view, inverted, sink, workers=workers)
+    return sink.result()
+
+
 def scanned_pairs(
     view: RowView, inverted: InvertedIndex, sink: PairSink, *, workers: Workers
 ) -> None:

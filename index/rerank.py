@@ -8,6 +8,7 @@ import numpy as np
 
 from index.arrays import Float64s, Int64s
 from index.batches import VectorBatch
+from index.errors import InvalidParameter
 from index.hits import SCAN, BatchHits, RowView
 from index.params import SearchParams
 from index.scan import rescored
@@ -15,6 +16,20 @@ from index.similarity import GmmKernel, Kernel
 
 Ranked = tuple[Int64s, Float64s]
 """Rows and their scores, best first, equal scores by rising row; cut after the limit's ties."""
+
+
+def refuse_proof(kind: str, params: SearchParams) -> None:
+    """Refuse searches that want their recall proven: estimates of another law prove none.
+
+    Raises
+    ------
+    InvalidParameter
+        ``params.guarantee`` is "proven".
+    """
+    if params.guarantee == "proven":
+        raise InvalidParameter(
+            expected=f"'measured': {kind} proves nothing", got="'proven'", loc=("guarantee",)
+        )
 
 
 def reranked(

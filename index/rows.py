@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from index.arrays import Int64s, with_room
-from index.batches import VectorBatch, padded_width
+from index.batches import VectorBatch, row_width
 from index.params import Form
 
 
@@ -23,8 +23,7 @@ class GrowingRows:
         self._dim = dim
         self._count = 0
         self._entries = 0
-        width = padded_width(dim) if form == "dense" and dim is not None else 0
-        self._dense = np.empty((0, width), np.float32)
+        self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)
         self._indptr = np.zeros(1, np.int64)
         self._slots = np.empty(0, np.uint32)
         self._values = np.empty(0, np.float32)

@@ -10,17 +10,16 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
-from index.batches import VectorBatch, padded_width
-from index.errors import InvalidParameter
+from index.batches import VectorBatch, padded_width, row_width
 from index.features import FeatureMap, FourierMap
 from index.hits import METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels.products import scan_products
 from index.nystroem import NystroemMap
-from index.pairs import PairSink, scanned_pairs
+from index.pairs import pairs_by_scan
 from index.parallel import Workers
 from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
-from index.rerank import Ranked, packed, reranked, scanned
+from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
 from index.saved import UNKNOWN, Saved
 from index.scan import scan
 from index.similarity import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
@@ -30,7 +29,6 @@ _CHUNK_ROWS: Final = 4096
 """Rows mapped between two looks at whether to stop."""
 _OUTGROWN: Final = 4
 """Landmarks are drawn anew once there are so many times the rows they were drawn from."""
-
 
 _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_ESTIMATES: Final = np.empty(0, np.float32)
@@ -72,7 +70,6 @@ class FeatureBackend:
     def __init__(
         self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
     ) -> None:
-        self._form = config.form
         self._params = params
         self._workers = workers
         self._behind = Workers(workers.threads, behind=True)
@@ -80,7 +77,7 @@ class FeatureBackend:
         self.kernel = _own_kernel(params)
         self._fixed: FourierMap | None = None
         if isinstance(params, FourierParams):
-            width = padded_width(config.dim) if config.form == "dense" and config.dim else None
+            width = row_width(config.form, config.dim)
             self._fixed = FourierMap(params, width, workers)
 
     def encode(self, batch: VectorBatch) -> UInt64s:
@@ -189,11 +186,7 @@ class FeatureBackend:
         InvalidParameter
             A proof is asked for: features give none.
         """
-        if params.guarantee == "proven":
-            raise InvalidParameter(
-                expected=f"'measured': {self.kind} proves nothing", got="'proven'",
-                loc=("guarantee",),
-            )  # fmt: skip
+        refuse_proof(self.kind, params)
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         exact = state.map is None or (params.recall == 1 and params.rerank != "none")
         if exact and (params.rerank == "gmm" or isinstance(self.kernel, GmmKernel)):
@@ -244,12 +237,10 @@ class FeatureBackend:
             self._workers.split(
                 m, lambda first, last: finish(first, last, [offer(first, last, slice(0, n))])
             )
-        scored = 0 if params.rerank == "none" else pool
+        scored = 0 if params.rerank == "none" else min(pool, view.permitted_count)
         done = [answer for answer in answers if answer is not None]
-        return packed(
-            METHODS.index(self.kind), done, candidates=view.permitted_count,
-            scored=min(scored, view.permitted_count),
-        )  # fmt: skip
+        method = METHODS.index(self.kind)
+        return packed(method, done, candidates=view.permitted_count, scored=scored)
 
     def pairs(
         self,
@@ -263,12 +254,9 @@ class FeatureBackend:
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del state, recall
-        sink = PairSink(view, min_score, limit, stop)
-        inverted = InvertedIndex()
-        if self._form == "sparse":
-            inverted = inverted.cover(view.vectors)
-        scanned_pairs(view, inverted, sink, workers=self._workers)
-        return sink.result()
+        return pairs_by_scan(
+            view, min_score=min_score, limit=limit, stop=stop, workers=self._workers
+        )
 
     def nbytes(self, state: FeatureState) -> int:
         """Bytes of memory the features and their map hold."""

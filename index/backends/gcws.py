@@ -11,7 +11,7 @@ import numpy as np
 from index import growth
 from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from index.bands import BandPlan
-from index.batches import VectorBatch, padded_width
+from index.batches import VectorBatch, row_width
 from index.errors import InvalidParameter
 from index.gathering import gathered
 from index.hashing import Gcws, Signatures, round_up
@@ -72,7 +72,7 @@ class GcwsBackend:
         self._workers = workers
         self._behind = Workers(workers.threads, behind=True)
         self.plan = BandPlan.of(params)
-        width = padded_width(config.dim) if config.form == "dense" and config.dim else None
+        width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
 
     @property

@@ -9,19 +9,18 @@ import numpy as np
 
 from index.arrays import Float64s, Int64s, UInt8s, UInt32s, UInt64s
 from index.bands import BandPlan
-from index.batches import VectorBatch, padded_width
+from index.batches import VectorBatch, row_width
 from index.binning import RandomBinning
-from index.errors import InvalidParameter
 from index.gathering import gathered
 from index.hashing import Signatures
 from index.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels import gather as counters
 from index.kernels.gather import COUNTERS
-from index.pairs import PairSink, scanned_pairs
+from index.pairs import pairs_by_scan
 from index.parallel import Workers
 from index.params import CollectionConfig, RandomBinningParams, SearchParams
-from index.rerank import Ranked, packed, reranked, scanned
+from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
 from index.saved import Saved
 from index.scan import scan
 from index.similarity import PolyaKernel
@@ -47,11 +46,10 @@ class RandomBinningBackend:
     def __init__(
         self, config: CollectionConfig, params: RandomBinningParams, workers: Workers
     ) -> None:
-        self._form = config.form
         self._workers = workers
         self.plan = BandPlan.of_codes(params.bands)
         self.kernel = PolyaKernel(params.distribution, params.shape, params.scale)
-        width = padded_width(config.dim) if config.form == "dense" and config.dim else None
+        width = row_width(config.form, config.dim)
         self.binning = RandomBinning(params, samples=self.plan.samples, dense_width=width)
 
     @property
@@ -130,15 +128,11 @@ class RandomBinningBackend:
         InvalidParameter
             A proof is asked for: tables of another kernel's samples prove nothing of GMM.
         """
-        if params.guarantee == "proven":
-            raise InvalidParameter(
-                expected=f"'measured': {self.kind} proves nothing", got="'proven'",
-                loc=("guarantee",),
-            )  # fmt: skip
+        refuse_proof(self.kind, params)
         if len(queries) == 0:
             return BatchHits.none()
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
-        everything = params.recall >= 1 or view.permitted_count <= params.pool
+        everything = params.recall == 1 or view.permitted_count <= params.pool
         if everything and params.rerank == "gmm":
             none = InvertedIndex()
             return scan(view, queries, params, skip=skipped, inverted=none, workers=self._workers)
@@ -200,12 +194,9 @@ class RandomBinningBackend:
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del state, recall
-        sink = PairSink(view, min_score, limit, stop)
-        inverted = InvertedIndex()
-        if self._form == "sparse":
-            inverted = inverted.cover(view.vectors)
-        scanned_pairs(view, inverted, sink, workers=self._workers)
-        return sink.result()
+        return pairs_by_scan(
+            view, min_score=min_score, limit=limit, stop=stop, workers=self._workers
+        )
 
     def nbytes(self, state: Tables) -> int:
         """Bytes of memory the tables hold, and the parameters of the bins."""

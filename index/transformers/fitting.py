@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import validate_data
 
 from index.arrays import AnyArray, Int64s
-from index.batches import VectorBatch, padded_width
+from index.batches import VectorBatch, row_width
 from index.errors import InvalidInput, InvalidParameter
 from index.parallel import Workers, available_threads
 from index.params import CollectionConfig
@@ -122,7 +122,7 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 expected="null, -1 or at least 1", got=repr(self.n_jobs), loc=("n_jobs",)
             )
         space = VectorSpace.of(CollectionConfig(dim=self.n_features_in_))
-        width = padded_width(self.n_features_in_) if space.form == "dense" else None
+        width = row_width(space.form, self.n_features_in_)
         self._fitted = _Fitted(space, self._map(width), Workers(threads))
         self._n_features_out = self._fitted.map.width
 
