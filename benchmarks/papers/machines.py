@@ -14,7 +14,7 @@ from numba import njit
 
 from index.arrays import AnyArray, Float32s, Int64s
 
-PASSES: Final = 60
+PASSES: Final = 40
 TOLERANCE: Final = 0.1
 """Of the projected gradient: LIBLINEAR's own default."""
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.datasets import DataSet, load, made
 from benchmarks.engine import Engine
@@ -220,6 +221,7 @@ def draw(axes: Sequence[Axes], results: Sequence[Measured], data: str) -> None:
         xlabel="bytes an item", ylabel="recall",
         title=f"{CANDIDATES[MIDDLE]} candidates; GCWS asked {TARGETS[MIDDLE_TARGET]}",
     )  # fmt: skip
+    axes[1].xaxis.set_minor_formatter(NullFormatter())
     axes[0].legend(fontsize=7)
 
 
