@@ -59,6 +59,8 @@ _MOST_SHARE: Final = 0.25
 """Of the rows: a walk that scores more is not worth measuring."""
 _ROUNDING: Final = 1e-9
 """Scores so near to each other tie."""
+_DOUBT: Final = 0.5
+"""Recall is taken to be less than its mean over the queries measured by so many standard errors."""
 _CAUTION: Final = 5
 """The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
 vary."""
@@ -74,7 +76,7 @@ class Curve:
     efforts : tuple of int
         Rising.
     recalls : tuple of float
-        Never falling.
+        Never falling; half a standard error less than what was measured.
     candidates : tuple of float
         Rows scored quickly, on average.
     rare : tuple of float
@@ -314,7 +316,9 @@ def _curves(
             rest = lasts[limit][again] < rare[limit][-1]
             good[again[rest]] = _good(wider, scores[again], min(limit, rows))[rest]
             work[again[rest]] += wider.work[rest, CANDIDATES]
-            recalls[limit].append(max([float(good.mean()), *recalls[limit][-1:]]))
+            error = float(good.std()) / len(good) ** 0.5
+            recall = float(good.mean()) - _DOUBT * error
+            recalls[limit].append(max([recall, *recalls[limit][-1:]]))
             candidates[limit].append(float(work.mean()))
         efforts.append(number)
         enough = recalls[searched][-1] >= _ENOUGH
