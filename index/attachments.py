@@ -10,7 +10,6 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
 
 import orjson
 
@@ -27,17 +26,13 @@ from index.errors import (
     PrimaryBackend,
 )
 from index.items import View
-from index.methods import Method, built, caught_up
+from index.methods import FEW_ROWS, MOST_CATCHING_UP, Method, built, caught_up
 from index.parallel import give_way
 from index.params import BackendParams, NystroemParams, backend_document, backend_params
 from index.saved import notes_of, text_of
 from index.schema import BackendRecord
 from index.store import Store
 from index.writes import Writer
-
-_FEW_ROWS: Final = 32
-_MOST_CATCHING_UP: Final = 8
-"""As in `index.improvement`."""
 
 
 @dataclass(slots=True)
@@ -182,9 +177,9 @@ class Attachments:
         if method is not None:
             method = method.improved(view.vectors, view.alive, building.stop)
         # While rows are taken in that were put meanwhile, more are put.
-        for _ in range(_MOST_CATCHING_UP):
+        for _ in range(MOST_CATCHING_UP):
             now = self._collection.view
-            if method is None or len(now) - len(view) <= _FEW_ROWS:
+            if method is None or len(now) - len(view) <= FEW_ROWS:
                 break
             method = caught_up(method, view.keys, now.vectors, now.keys)
             view = now
@@ -222,7 +217,6 @@ class Attachments:
         if building is not None:
             building.stop.set()
             return
-
         self._writer.alone(partial(self._remove, name))
 
     def _remove(self, name: str) -> None:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from index.collection import Collection
 from index.errors import BackendNotFound
 from index.items import View
-from index.methods import Method
-
-_FEW_ROWS: Final = 32
-_MOST_CATCHING_UP: Final = 8
-"""An index that was improved takes in the rows put meanwhile until few are left, or so many times;
-changes wait only while it takes in the last."""
+from index.methods import FEW_ROWS, MOST_CATCHING_UP, Method
 
 Publish = Callable[[Callable[[], bool]], bool | None]
 """Calls what it is given while no change is being made, and returns what that returns; None when
@@ -43,9 +37,9 @@ def improve(collection: Collection, publish: Publish, stop: threading.Event) -> 
     if improved is None:
         return None
     # While rows are taken in that were put meanwhile, more are put.
-    for _ in range(_MOST_CATCHING_UP):
+    for _ in range(MOST_CATCHING_UP):
         now = collection.view
-        if len(now) - len(view) <= _FEW_ROWS or stop.is_set():
+        if len(now) - len(view) <= FEW_ROWS or stop.is_set():
             break
         improved = _adopted(collection, improved, view, now)
         if improved is None:

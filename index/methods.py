@@ -16,6 +16,11 @@ from index.batches import VectorBatch
 from index.params import BackendParams, GcwsParams
 from index.saved import UNKNOWN, Saved
 
+FEW_ROWS: Final = 32
+MOST_CATCHING_UP: Final = 8
+"""An index that was made or improved takes in the rows put meanwhile until few are left, or so many
+times; changes wait only while it takes in the last."""
+
 _CHUNK_ROWS: Final = 8192
 """Rows an index takes in between two looks at whether it is still wanted."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from index.arrays import AnyArray, Float32s, Float64s, large
+from index.arrays import AnyArray, Float32s, Float64s, Int64s, large
 from index.batches import VectorBatch, padded_width
 from index.hashing import compressed
 from index.parallel import Workers
@@ -28,6 +28,20 @@ _TYPES: Final = {"dense": "<f4", "indptr": "<i8", "slots": "<u4", "values": "<f4
 """Arrays of landmarks as they are kept."""
 
 _Work = Callable[[VectorBatch], Float64s]
+
+
+def drawn_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
+    """Return the rows that are landmarks, rising: all, where there are no more than wanted.
+
+    Parameters
+    ----------
+    params : NystroemParams
+        How many are wanted, and the seed they are drawn by.
+    rows : (n,) int64
+        Those to choose from, distinct.
+    """
+    count = min(params.landmarks, len(rows))
+    return np.sort(np.random.default_rng(params.seed).choice(rows, count, replace=False))
 
 
 class _Gmm:

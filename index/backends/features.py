@@ -15,7 +15,7 @@ from index.features import FeatureMap, FourierMap
 from index.hits import METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels.products import scan_products
-from index.nystroem import NystroemMap
+from index.nystroem import NystroemMap, drawn_landmarks
 from index.pairs import pairs_by_scan
 from index.parallel import Workers
 from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
@@ -127,12 +127,9 @@ class FeatureBackend:
         if isinstance(self._params, FourierParams):
             return state
         live = np.flatnonzero(alive)
-        rng = np.random.default_rng(self._params.seed)
-        count = min(self._params.landmarks, len(live))
-        chosen = np.sort(rng.choice(live, count, replace=False))
-        if stop.is_set() or count == 0:
+        if stop.is_set() or len(live) == 0:
             return None
-        made = NystroemMap(self._params, rows[chosen], self._behind)
+        made = NystroemMap(self._params, rows[drawn_landmarks(self._params, live)], self._behind)
         features = large((len(rows), padded_width(made.width)), np.float32)
         for first in range(0, len(rows), _CHUNK_ROWS):
             if stop.is_set():

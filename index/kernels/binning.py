@@ -162,7 +162,15 @@ def bins_from_stream(
     inverses: Float32s,
     out: UInt32s,
 ) -> None:
-    """Draw samples with parameters from the generator; see `bins_from_table`, `fill_bins`."""
+    """Draw samples with parameters from the generator.
+
+    Parameters
+    ----------
+    indptr, coordinates, values : see `bins_from_table`
+    seed : uint64
+    inverses : see `fill_bins`
+    out : see `bins_from_table`
+    """
     n, m = out.shape
     far = _scrambled_bits(values).view(np.int32)
     to_out = pointer(out)

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from index.arrays import Float32s
 from index.errors import InvalidParameter
 from index.features import FeatureMap, FourierMap
-from index.nystroem import NystroemMap
+from index.nystroem import NystroemMap, drawn_landmarks
 from index.params import (
     CollectionConfig,
     FourierKind,
@@ -111,11 +111,8 @@ class _NystroemFeatures(_RealFeatures):
         filled = filled_rows(X, slice(0, X.shape[0]))
         if not len(filled):
             raise InvalidParameter(expected="a row that is not all zeros", got="none", loc=("X",))
-        rng = np.random.default_rng(params.seed)
-        count = min(params.landmarks, len(filled))
-        chosen = np.sort(rng.choice(filled, count, replace=False))
         space = VectorSpace.of(CollectionConfig(dim=X.shape[1]))
-        self.landmarks_ = batch_of(space, X, chosen)
+        self.landmarks_ = batch_of(space, X, drawn_landmarks(params, filled))
 
     def _map(self, dense_width: int | None) -> FeatureMap:
         del dense_width
