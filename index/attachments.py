@@ -185,9 +185,11 @@ class Attachments:
             view = now
         if method is None or building.stop.is_set():
             raise self._stopped(building)
-        self._writer.alone(partial(self._publish, method, view))
+        self._writer.alone(partial(self._publish, building, method, view))
 
-    def _publish(self, method: Method, made_for: View) -> None:
+    def _publish(self, building: Building, method: Method, made_for: View) -> None:
+        if building.stop.is_set():
+            raise self._stopped(building)
         now = self._collection.view
         method = caught_up(method, made_for.keys, now.vectors, now.keys)
         notes = _notes_of(method)
@@ -216,10 +218,11 @@ class Attachments:
             building = self._building.get(name)
         if building is not None:
             building.stop.set()
-            return
-        self._writer.alone(partial(self._remove, name))
+        self._writer.alone(partial(self._remove, name, building is not None))
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str, was_coming: bool) -> None:
+        if was_coming and name not in self._collection.view.attached:
+            return
         self._collection.method(self._collection.view, name)
         self._store.remove_backend(name)
         self._notes.pop(name, None)

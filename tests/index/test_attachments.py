@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from index.params import (
     NystroemParams,
     SearchParams,
 )
+from index.schema import BackendRecord
 from index.store import Store
 from index.stored import StoredCollection
 from tests.stored_items import Make, batch, opened_catalog, put
@@ -258,6 +259,45 @@ def test_a_backend_dropped_while_it_is_made_never_comes(
     assert isinstance(errors[0], BackendNotFound)
     assert list(backends(stored)) == ["exact"]
     assert stored.attach(NRFF).name == "nrff"
+
+
+def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropping = threading.Thread(target=stored.detach, args=("nrff",))
+    add = Store.add_backend
+
+    def dropped(store: Store, record: BackendRecord) -> None:
+        dropping.start()
+        while not stored._attachments.building[0].stop.wait(0.01):
+            assert dropping.is_alive()
+        add(store, record)
+
+    monkeypatch.setattr(Store, "add_backend", dropped)
+    with suppress(BackendNotFound):  # it was there for a moment
+        stored.attach(NRFF)
+    dropping.join()
+    assert list(backends(stored)) == ["exact"]
+
+
+@pytest.mark.parametrize("moment", ["before it may come", "as it waits for a write"])
+def test_a_drop_is_heard_until_a_backend_comes(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    alone = stored._writer.alone
+
+    def late(work: Callable[[], None]) -> None:
+        if moment == "before it may come":
+            monkeypatch.setattr(stored._writer, "alone", alone)
+            stored.detach("nrff")
+        else:
+            stored._attachments.building[0].stop.set()
+        alone(work)
+
+    monkeypatch.setattr(stored._writer, "alone", late)
+    with pytest.raises(BackendNotFound, match="nrff"):
+        stored.attach(NRFF)
+    assert list(backends(stored)) == ["exact"]
 
 
 def test_a_collection_dropped_meanwhile_ends_the_making(
