@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from index import Catalog
 from service import openapi, problems
 from service.dependencies import Service
+from service.keys import Keys
 from service.metrics import Metrics
 from service.middleware import Envelope
 from service.routes import (
@@ -70,8 +71,13 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     catalog : Catalog or None
         An open catalog, which the application closes at its end; None: the settings' directory is
         opened at the start (DirectoryLocked then ends the start).
+
+    Raises
+    ------
+    OSError
+        A file of keys cannot be read.
     """
-    metrics = Metrics()
+    metrics, keys = Metrics(), Keys(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -83,7 +89,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             max_loads=settings.max_loads, inline_seconds=settings.inline_seconds,
         )  # fmt: skip
         startup = Startup(opened)
-        app.state.service = Service(settings, startup, workers, metrics)
+        app.state.service = Service(settings, startup, workers, metrics, keys)
         metrics.watch(opened.list, lambda: startup.progress.phase == "ready")
         startup.start()
         try:

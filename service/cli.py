@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from index import GcwsError
 from service.app import create_app, open_catalog, program_version
+from service.errors import ServiceError
+from service.keys import require_guard
 from service.settings import Settings
 
 _KEEP_ALIVE_SECONDS = 75
@@ -28,7 +30,7 @@ cli = typer.Typer(
 )
 
 
-_METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "FOLDER"}
+_METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
 def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
@@ -86,8 +88,9 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )  # fmt: skip
     try:
+        require_guard(settings)
         catalog = open_catalog(settings)
-    except (GcwsError, OSError) as error:
+    except (GcwsError, ServiceError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
     # The server hands the signal on after it has stopped; having stopped well is no failure.

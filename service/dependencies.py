@@ -1,13 +1,11 @@
 """What routes are handed: the service's parts, and the check of keys."""
 
-import hmac
 from dataclasses import dataclass
 
 from fastapi import Request
-from pydantic import SecretStr
 
 from index import Catalog, StoredCollection
-from service.errors import KeyMissing, KeyRefused
+from service.keys import Keys
 from service.metrics import Metrics
 from service.settings import Settings
 from service.startup import Startup
@@ -22,6 +20,7 @@ class Service:
     startup: Startup
     workers: Workers
     metrics: Metrics
+    keys: Keys
 
     @property
     def catalog(self) -> Catalog:
@@ -51,29 +50,8 @@ def _sent_key(request: Request) -> str | None:
     return request.headers.get("x-api-key") or None
 
 
-def _same(sent: str, key: SecretStr | None) -> bool:
-    return key is not None and hmac.compare_digest(
-        sent.encode("latin-1"), key.get_secret_value().encode()
-    )
-
-
 def _check_key(request: Request, *, writes: bool) -> None:
-    settings = service_of(request).settings
-    if settings.api_key is None and settings.read_only_api_key is None:
-        return
-    sent = _sent_key(request)
-    if sent is None:
-        raise KeyMissing
-    is_admin = _same(sent, settings.api_key)
-    is_reader = _same(sent, settings.read_only_api_key)
-    if is_admin or (is_reader and not writes):
-        return
-    # With a read-only key alone, nobody may write.
-    raise KeyRefused(
-        "expected a key that permits writing, got the read-only one"
-        if is_reader
-        else "expected a key of this service, got another"
-    )
+    service_of(request).keys.check(_sent_key(request), writes=writes)
 
 
 async def may_read(request: Request) -> None:

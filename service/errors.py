@@ -7,6 +7,7 @@
     ├── InvalidRequest             loc: well-formed, but not what the schema permits
     ├── KeyMissing
     ├── KeyRefused
+    ├── ExposedWithoutKey          host
     ├── RouteNotFound
     ├── MethodNotAllowed           allowed
     ├── BodyTooLarge               limit_bytes
@@ -58,6 +59,17 @@ class KeyMissing(ServiceError):
 
 class KeyRefused(ServiceError):
     """A key was sent and does not permit this request."""
+
+
+class ExposedWithoutKey(ServiceError):
+    """The settings would open the service to others, and no key guards it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"expected a key (GCWS_API_KEY or GCWS_API_KEY_FILE) before listening on {host!r}, "
+            "which others than this machine may reach; got none (GCWS_ALLOW_NO_KEY=true permits it)"
+        )
 
 
 class RouteNotFound(ServiceError):

@@ -6,9 +6,9 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from service import bodies
-from service.answers import Answer, LoadEnd, LoadProgress, Problem
+from service.answers import LoadEnd, LoadProgress, Problem
 from service.schemas import BatchBody
-from service.shapes import Body
+from service.shapes import Answer, Body
 
 _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 _KEYS: dict[str, dict[str, Any]] = {

@@ -24,10 +24,25 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(
         default=None,
         min_length=1,
-        description="Key that permits everything. Without it no key is asked for.",
+        description="Key that permits everything, or several separated by commas. Without any key "
+        "none is asked for.",
     )
     read_only_api_key: SecretStr | None = Field(
-        default=None, min_length=1, description="Key that permits reading only."
+        default=None, min_length=1, description="The same, for keys that permit reading only."
+    )
+    api_key_file: Path | None = Field(
+        default=None,
+        description="File of keys that permit everything, one a line; read anew when it changes.",
+    )
+    read_only_api_key_file: Path | None = Field(
+        default=None, description="The same, for keys that permit reading only."
+    )
+    allow_no_key: bool = Field(
+        default=False, description="Listen beyond loopback even though no key is set."
+    )
+    published_host: str | None = Field(
+        default=None,
+        description="Address at which a container or a proxy makes this reachable; unset: `host`.",
     )
     durability: Literal["full", "normal"] = Field(
         default="full",

@@ -95,6 +95,10 @@ class Body(BaseModel):
     )
 
 
+class Answer(BaseModel):
+    """What a client gets; described here, written by hand on the hot path."""
+
+
 class SparseBody(Body):
     """A vector by its non-zero coordinates: 0-based, in any order, without duplicates."""
 

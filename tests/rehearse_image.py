@@ -157,7 +157,7 @@ def make_read_only(root: Path) -> None:
 @contextmanager
 def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
     """Run ENTRYPOINT and CMD until healthy; stop with SIGTERM and demand a clean end."""
-    environment = {**image.env, "GCWS_PORT": str(port)}
+    environment = {**image.env, "GCWS_PORT": str(port), "GCWS_PUBLISHED_HOST": "127.0.0.1"}
     command = [*prefix, *image.command("ENTRYPOINT"), *image.command("CMD")]
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=image.workdir, env=environment)

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from fastapi import APIRouter, Depends, Request, Response
 
 from service import parsing
-from service.answers import BackendAnswer
 from service.backend_schemas import AttachBody
+from service.collection_answers import BackendAnswer
 from service.dependencies import may_write, service_of
 from service.responses import WRITE_PROBLEMS, json_response
 from service.routing import JsonRoute

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Depends, Request, Response
 
 from service import parsing, searching
-from service.answers import CollectionAnswer, CollectionList
+from service.collection_answers import CollectionAnswer, CollectionList
 from service.dependencies import may_read, may_write, service_of
 from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from service.routing import JsonRoute

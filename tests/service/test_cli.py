@@ -152,3 +152,12 @@ def test_a_refused_load_answers_while_the_body_is_still_being_sent(tmp_path: Pat
         assert json.loads(answer.text)["row"] == 0
         assert client.get(url).json()["items"] == 0
         ended_well(running)
+
+
+def test_without_a_key_nothing_but_loopback_is_listened_on(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(
+        cli, ["serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path / "data")]
+    )
+    assert shown.exit_code == 1
+    assert "GCWS_API_KEY" in shown.output
+    assert not (tmp_path / "data").exists()
