@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from benchmarks.datasets import made
 from benchmarks.report import Table, arguments
 from index.catalog import Catalog
+from index.connections import Durability
 from index.items import ItemBatch
 from index.params import CollectionConfig, SearchParams
-from index.store import Change, Durability, Store
+from index.store import Change, Store
 from index.stored import StoredCollection
 from index.vectors import RawBatch
 from index.warmup import compile_kernels

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from index.connections import Durability
 from index.directory import DataDirectory, check_name, no_space_is_disk_full
 from index.errors import (
     CollectionExists,
@@ -21,7 +22,7 @@ from index.errors import (
 from index.hashing import ALGORITHM_VERSION
 from index.params import CollectionConfig
 from index.schema import Identity
-from index.store import Durability, Store
+from index.store import Store
 from index.stored import StoredCollection
 
 Progress = Callable[[str, int, int], None]

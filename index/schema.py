@@ -2,14 +2,16 @@
 
 ::
 
-    items    a row an item
+    items    a row an item, with checksums of it and of its codes
     backends a row a comparison backend, in the order in which they were attached
     links    parts of what an index keeps beside the items' codes (`index.links`)
-    meta     name and value: format_version, algorithm_version, config, notes of the index
+    meta     name and value: format_version, algorithm_version, config and its checksum, notes of
+             the index
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,9 +19,10 @@ from typing import Any, Final
 import orjson
 from sqlite_utils import Database, Migrations
 
+from index.checksums import backend_checksum, codes_checksum, content_checksum, text_checksum
 from index.errors import DamagedFile, IncompatibleFile
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
@@ -44,11 +47,28 @@ CREATE TABLE backends (
 """
 _TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
 _TO_FORMAT_3: Final = "UPDATE meta SET value = '3' WHERE name = 'format_version' AND value = '2'"
+_TO_FORMAT_4: Final = "UPDATE meta SET value = '4' WHERE name = 'format_version' AND value = '3'"
+_ADD_CHECKSUMS: Final = (
+    "ALTER TABLE items ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE items ADD COLUMN codes_checksum INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE backends ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+)
+_CHECK_ITEMS: Final = """
+UPDATE items SET
+    checksum = content_checksum(CAST(id AS BLOB), vector, CAST(payload AS BLOB)),
+    codes_checksum = codes_checksum(codes)
+"""
+_CHECK_BACKENDS: Final = "UPDATE backends SET checksum = backend_checksum(name, kind, params)"
+_CHECK_CONFIG: Final = """
+INSERT INTO meta (name, value)
+SELECT 'config_checksum', CAST(text_checksum(value) AS TEXT) FROM meta WHERE name = 'config'
+"""
 
-MIGRATIONS: Final = ("0001_items", "0002_links", "0003_backends")
+MIGRATIONS: Final = ("0001_items", "0002_links", "0003_backends", "0004_checksums")
 """Names of all changes of format there have been, in order; a file records those made to it."""
 
 _migrations = Migrations("collection")
+_log = logging.getLogger(__name__)
 
 
 @_migrations(name=MIGRATIONS[0])
@@ -67,6 +87,16 @@ def _create_links(database: Database) -> None:
 def _create_backends(database: Database) -> None:
     database.execute(_CREATE_BACKENDS)
     database.execute(_TO_FORMAT_3)
+
+
+@_migrations(name=MIGRATIONS[3])
+def _add_checksums(database: Database) -> None:
+    database.register_function(content_checksum)
+    database.register_function(codes_checksum)
+    database.register_function(backend_checksum)
+    database.register_function(text_checksum)
+    for sql in (*_ADD_CHECKSUMS, _CHECK_ITEMS, _CHECK_BACKENDS, _CHECK_CONFIG, _TO_FORMAT_4):
+        database.execute(sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +133,22 @@ class BackendRecord:
     params: str
     notes: str | None
 
+    @property
+    def checksum(self) -> int:
+        """Of all but the notes, which change and have their own."""
+        return backend_checksum(self.name, self.kind, self.params)
+
 
 def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
     """Make all tables in the file of `mark`, and let it say what it is."""
     database = Database(connection, execute_plugins=False)
     _migrations.apply(database)
+    config = orjson.dumps(identity.config).decode()
     meta = {
         "format_version": str(FORMAT_VERSION),
         "algorithm_version": str(identity.algorithm_version),
-        "config": orjson.dumps(identity.config).decode(),
+        "config": config,
+        "config_checksum": str(text_checksum(config)),
     }
     database.table("meta").insert_all({"name": key, "value": value} for key, value in meta.items())
 
@@ -119,6 +156,7 @@ def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
 def mark(connection: sqlite3.Connection) -> None:
     """Make a new file known as a collection's; to be done before anything else."""
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
 
 
@@ -141,14 +179,18 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
     unknown = [m.name for m in _migrations.applied(database) if m.name not in MIGRATIONS]
     if unknown:
         raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"a later {unknown}")
+    pending = _migrations.pending(database)
     try:
         meta = {row["name"]: row["value"] for row in database.table("meta").rows}
         identity = Identity(orjson.loads(meta["config"]), int(meta["algorithm_version"]))
         version = int(meta["format_version"])
+        if not pending and meta["config_checksum"] != str(text_checksum(meta["config"])):
+            raise ValueError("its configuration is not what was written")
     except (KeyError, ValueError, TypeError) as error:
         raise DamagedFile(name, f"its description is unreadable ({error})") from error
     if not 1 <= version <= FORMAT_VERSION:
         raise IncompatibleFile(name, f"format 1 to {FORMAT_VERSION}", f"format {version}")
-    if _migrations.pending(database):
+    if pending:
+        _log.info("collection %r: from format %d to %d", name, version, FORMAT_VERSION)
         _migrations.apply(database)
     return identity

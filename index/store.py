@@ -10,35 +10,39 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 
+from index.checksums import codes_checksum, content_checksum, content_checksums
+from index.connections import Durability, connect, set_up, sql_errors
 from index.directory import bytes_of
-from index.errors import CollectionNotFound, DamagedFile, DirectoryLocked, DiskFull
+from index.errors import CollectionNotFound, DamagedFile
 from index.schema import BackendRecord, Identity, check_mark, create_tables, identity_of, mark
-
-Durability = Literal["full", "normal"]
 
 CHUNK_BYTES: Final = 1 << 24
 """About this much is read at a time."""
 
-_LOG_BYTES: Final = 1 << 26
-"""The log is cut back to this size when a large transaction has grown it."""
 _KEEPER_PAGES: Final = 500
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
-_BUSY_SECONDS: Final = 30.0
 _MOST_ROWS_PER_CHUNK: Final = 1 << 14
 
 _DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
 _COUNT: Final = "SELECT count(*) FROM items"
-_LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'items'"
-_READ_ALL: Final = "SELECT key, id, vector, codes, CAST(payload AS BLOB) FROM items ORDER BY key"
+_LAST_KEY: Final = """
+SELECT max(seq, (SELECT coalesce(max(key), 0) FROM items)) FROM sqlite_sequence
+WHERE name = 'items'
+"""
+_READ_ALL: Final = """
+SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum FROM items
+ORDER BY key
+"""
 _READ_PAGE: Final = """
-SELECT key, id, vector, CAST(payload AS BLOB) FROM items WHERE key > ? ORDER BY key LIMIT ?
+SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE key > ?
+ORDER BY key LIMIT ?
 """
 _READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
 _WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
@@ -46,8 +50,10 @@ _DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 _READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
 _WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
 _DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
-_READ_BACKENDS: Final = "SELECT name, kind, params, notes FROM backends ORDER BY rowid"
-_ADD_BACKEND: Final = "INSERT INTO backends (name, kind, params, notes) VALUES (?, ?, ?, ?)"
+_READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
+_ADD_BACKEND: Final = """
+INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)
+"""
 _NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
 _DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
 
@@ -56,12 +62,12 @@ _DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
 # 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
 _ROWS_PER_STATEMENT: Final = (256, 16, 1)
 _INSERTS: Final = {
-    rows: "INSERT INTO items (key, id, vector, codes, payload) VALUES "
-    + ", ".join(repeat("(?, ?, ?, ?, CAST(? AS TEXT))", rows))
+    rows: "INSERT INTO items (key, id, vector, codes, payload, checksum, codes_checksum) VALUES "
+    + ", ".join(repeat("(?, ?, ?, ?, CAST(? AS TEXT), ?, ?)", rows))
     for rows in _ROWS_PER_STATEMENT
 }
 _READS: Final = {
-    rows: "SELECT key, id, vector, CAST(payload AS BLOB) FROM items WHERE id IN "
+    rows: "SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE id IN "
     f"({', '.join(repeat('?', rows))})"
     for rows in _ROWS_PER_STATEMENT
 }
@@ -69,12 +75,20 @@ _READS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Columns of rows to be put, all of one length."""
+    """Columns of rows to be put, all of one length, and the checksums they are kept with."""
 
     ids: Sequence[str]
     vectors: Sequence[bytes]
     codes: Sequence[bytes]
     payloads: Sequence[bytes | None]
+    checksums: Sequence[int] = field(init=False)
+    codes_checksums: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the checksums, while no other write waits for it."""
+        checksums = content_checksums(self.ids, self.vectors, self.payloads)
+        object.__setattr__(self, "checksums", checksums)
+        object.__setattr__(self, "codes_checksums", [*map(codes_checksum, self.codes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +141,11 @@ class Store:
     def __init__(self, path: Path, name: str, *, durability: Durability = "full") -> None:
         self.path = path
         self.name = name
-        with _sql_errors(name, path):
-            self._writer = _connect(path)
+        with sql_errors(name, path):
+            self._writer = connect(path)
             try:
                 self._prepare(durability)
-                self._reader = _connect(path)
+                self._reader = connect(path)
                 self._reader.execute("PRAGMA query_only = ON")
             except BaseException:
                 self._writer.close()
@@ -142,7 +156,7 @@ class Store:
 
     def _prepare(self, durability: Durability) -> None:
         check_mark(self._writer, self.name)
-        _set_up(self._writer, durability)
+        set_up(self._writer, durability)
         self.identity = identity_of(self._writer, self.name)
         row = self._writer.execute(_LAST_KEY).fetchone()
         self._next_key = 1 if row is None else int(row[0]) + 1
@@ -155,18 +169,18 @@ class Store:
         ------
         DiskFull
         """
-        with _sql_errors(name, path):
-            connection = _connect(path, mode="rwc")
+        with sql_errors(name, path):
+            connection = connect(path, mode="rwc")
             try:
                 mark(connection)
-                _set_up(connection, "full")
+                set_up(connection, "full")
                 create_tables(connection, identity)
             finally:
                 connection.close()
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        with self._reading, _sql_errors(self.name, self.path):
+        with self._reading, sql_errors(self.name, self.path):
             count: int = self._reader.execute(_COUNT).fetchone()[0]
         return count
 
@@ -204,7 +218,10 @@ class Store:
 
     def _insert(self, first: int, rows: Rows) -> None:
         count = len(rows.ids)
-        columns = (range(first, first + count), rows.ids, rows.vectors, rows.codes, rows.payloads)
+        columns = (
+            range(first, first + count), rows.ids, rows.vectors, rows.codes, rows.payloads,
+            rows.checksums, rows.codes_checksums,
+        )  # fmt: skip
         for piece in _pieces(count):
             cells = zip(*(column[piece] for column in columns), strict=True)
             sql = _INSERTS[piece.stop - piece.start]
@@ -213,20 +230,45 @@ class Store:
     def chunks(self) -> Iterator[Chunk]:
         """Yield all rows in order of their keys, about `CHUNK_BYTES` at a time.
 
+        Nothing may be written meanwhile.
+
         Raises
         ------
         DamagedFile
+            Also where a row is not what was written, or rows are missing.
         """
-        count = len(self)
+        count = missing = len(self)
         size = max(1, min(_MOST_ROWS_PER_CHUNK, CHUNK_BYTES * count // (self.bytes_on_disk + 1)))
-        with self._reading, _sql_errors(self.name, self.path):
+        with self._reading, sql_errors(self.name, self.path):
             cursor = self._reader.execute(_READ_ALL)
         while True:
-            with self._reading, _sql_errors(self.name, self.path):
+            with self._reading, sql_errors(self.name, self.path):
                 rows = cursor.fetchmany(size)
             if not rows:
-                return
-            yield Chunk(*zip(*rows, strict=True))
+                break
+            *columns, checksums, codes = zip(*rows, strict=True)
+            chunk = Chunk(*columns)
+            self._check(chunk, checksums, codes)
+            missing -= len(rows)
+            yield chunk
+        if missing:
+            raise DamagedFile(self.name, f"it has {count - missing} rows, and {count} ids")
+
+    def _check(self, chunk: Chunk, checksums: Sequence[int], codes: Sequence[int]) -> None:
+        """Raise DamagedFile unless all rows are what was written."""
+        try:
+            contents = content_checksums(chunk.ids, chunk.vectors, chunk.payloads)
+        except UnicodeEncodeError as error:
+            raise DamagedFile(self.name, f"rows from {chunk.keys[0]}: {error}") from error
+        for found, expected in (
+            (contents, checksums),
+            ([*map(codes_checksum, chunk.codes)], codes),
+        ):
+            if found == [*expected]:
+                continue
+            pairs = zip(found, expected, strict=True)
+            at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
+            raise DamagedFile(self.name, f"row {chunk.keys[at]} is not what was written")
 
     def links(self) -> list[tuple[int, bytes]]:
         """Return all parts of links there are, by number (`index.links`).
@@ -273,7 +315,13 @@ class Store:
         ------
         DamagedFile
         """
-        return [BackendRecord(*row) for row in self._read(_READ_BACKENDS, ())]
+        records = []
+        for *columns, checksum in self._read(_READ_BACKENDS, ()):
+            record = BackendRecord(*columns)
+            if record.checksum != checksum:
+                raise DamagedFile(self.name, f"backend {record.name!r} is not what was written")
+            records.append(record)
+        return records
 
     def add_backend(self, record: BackendRecord) -> None:
         """Keep a comparison backend of a new name; on the disk on return.
@@ -282,7 +330,8 @@ class Store:
         ------
         DiskFull, DirectoryLocked, DamagedFile
         """
-        self._change(_ADD_BACKEND, (record.name, record.kind, record.params, record.notes))
+        columns = (record.name, record.kind, record.params, record.notes, record.checksum)
+        self._change(_ADD_BACKEND, columns)
 
     def note_backend(self, name: str, notes: str | None) -> None:
         """Replace what is kept of a comparison backend's index."""
@@ -298,12 +347,12 @@ class Store:
 
     def _keep(self, sql: str, parameters: Sequence[Any]) -> None:
         """Make a transaction of one statement, on the disk with the next that is waited for."""
-        with _sql_errors(self.name, self.path):
+        with sql_errors(self.name, self.path):
             if self._keeper is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                self._keeper = _connect(self.path)
-                _set_up(self._keeper, "normal")
+                self._keeper = connect(self.path)
+                set_up(self._keeper, "normal")
                 self._keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
             self._keeper.execute(sql, parameters)
 
@@ -312,12 +361,18 @@ class Store:
         found: dict[str, Record] = {}
         for piece in _pieces(len(ids)):
             rows = self._read(_READS[piece.stop - piece.start], ids[piece])
-            found.update((row[1], Record(*row)) for row in rows)
+            found.update((row[1], self._record(row)) for row in rows)
         return found
 
     def page(self, *, after: int, limit: int) -> list[Record]:
         """Return the first ``limit`` rows whose keys are above ``after``, in order."""
-        return [Record(*row) for row in self._read(_READ_PAGE, (after, limit))]
+        return [self._record(row) for row in self._read(_READ_PAGE, (after, limit))]
+
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        record = Record(*row[:-1])
+        if content_checksum(record.id.encode(), record.vector, record.payload) != row[-1]:
+            raise DamagedFile(self.name, f"row {record.key} is not what was written")
+        return record
 
     def close(self) -> None:
         """Close the file; what its log holds is moved into it."""
@@ -330,14 +385,14 @@ class Store:
             self._writer.close()
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        with self._reading, _sql_errors(self.name, self.path):
+        with self._reading, sql_errors(self.name, self.path):
             if self._closed:
                 raise CollectionNotFound(self.name)
             return self._reader.execute(sql, parameters).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _sql_errors(self.name, self.path):
+        with sql_errors(self.name, self.path):
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -355,39 +410,3 @@ def _pieces(count: int) -> Iterator[slice]:
         while count - start >= size:
             yield slice(start, start + size)
             start += size
-
-
-def _connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None,
-        check_same_thread=False, timeout=_BUSY_SECONDS,
-    )  # fmt: skip
-
-
-def _set_up(connection: sqlite3.Connection, durability: Durability) -> None:
-    for pragma in (
-        "journal_mode = WAL",
-        f"synchronous = {durability.upper()}",
-        f"journal_size_limit = {_LOG_BYTES}",
-        "secure_delete = ON",
-        "trusted_schema = OFF",
-    ):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-
-
-# A write the file system refuses for a quota or a size limit is an I/O error to SQLite.
-_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-
-
-@contextmanager
-def _sql_errors(name: str, path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into the package's own."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-        if code in _FULL:
-            raise DiskFull(name) from error
-        if code & 0xFF == sqlite3.SQLITE_BUSY:
-            raise DirectoryLocked(path.parent, "a program that has the file open") from error
-        raise DamagedFile(name, str(error)) from error

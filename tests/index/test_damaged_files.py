@@ -20,6 +20,20 @@ from tests.stored_items import DIM, fill, held, holding, opened_catalog, put, ve
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
 
 
+DAMAGES = {
+    "vector": "UPDATE items SET vector = x'00' WHERE key = 7",
+    "zeros": "UPDATE items SET vector = zeroblob(length(vector)) WHERE key = 7",
+    "number": "UPDATE items SET vector = (SELECT vector FROM items WHERE key = 8) WHERE key = 7",
+    "codes": "UPDATE items SET codes = x'00' WHERE key = 7",
+    "code": "UPDATE items SET codes = zeroblob(length(codes)) WHERE key = 7",
+    "payload": "UPDATE items SET payload = '{\"n\":7}' WHERE key = 7",
+    "id": "UPDATE items SET id = 'j6' WHERE key = 7",
+    "config": "UPDATE meta SET value = '{\"dim\": 0}' WHERE name = 'config'",
+    "seed": "UPDATE meta SET value = replace(value, '\"seed\":0', '\"seed\":1') "
+    "WHERE name = 'config'",
+}
+
+
 def damage(path: Path, how: str) -> None:
     match how:
         case "empty":
@@ -31,14 +45,24 @@ def damage(path: Path, how: str) -> None:
         case "head":
             with path.open("r+b") as file:
                 file.write(b"\xff" * 200)
-        case "vector":
-            _execute(path, "UPDATE items SET vector = x'00' WHERE key = 7")
-        case "zeros":
-            _execute(path, "UPDATE items SET vector = zeroblob(length(vector)) WHERE key = 7")
-        case "codes":
-            _execute(path, "UPDATE items SET codes = x'00' WHERE key = 7")
-        case "config":
-            _execute(path, "UPDATE meta SET value = '{\"dim\": 0}' WHERE name = 'config'")
+        case "row":
+            lose_a_row(path)
+        case _:
+            _execute(path, DAMAGES[how])
+
+
+def lose_a_row(path: Path, page: int = 8192) -> None:
+    """Let a leaf of a table say that it holds one row less than it does."""
+    content = path.read_bytes()
+    at = next(
+        start
+        for start in range(page, len(content), page)
+        if content[start] == 0x0D and int.from_bytes(content[start + 3 : start + 5], "big") > 20
+    )
+    rows = int.from_bytes(content[at + 3 : at + 5], "big")
+    with path.open("r+b") as file:
+        file.seek(at + 3)
+        file.write((rows - 1).to_bytes(2, "big"))
 
 
 def _execute(path: Path, sql: str) -> None:
@@ -47,9 +71,7 @@ def _execute(path: Path, sql: str) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize(
-    "how", ["empty", "text", "cut", "head", "vector", "zeros", "codes", "config"]
-)
+@pytest.mark.parametrize("how", ["empty", "text", "cut", "head", "row", *DAMAGES])
 def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -> None:
     catalog = opened_catalog(tmp_path)
     for name in ("a", "b", "c"):
@@ -148,13 +170,13 @@ def format_1(tmp_path: Path) -> Path:
 
 
 def of_format(version: int, tmp_path: Path) -> Path:
-    """Copy the file of a format; that of 2 is from before there were comparison backends."""
+    """Copy the file of a format; 2 is from before comparison backends, 3 has one attached."""
     file = tmp_path / "things.sqlite"
     shutil.copy(Path(__file__).parents[1] / "data" / f"format_{version}.sqlite", file)
     return file
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
     of_format(version, tmp_path)
     values: dict[str, float] = {f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}
@@ -174,7 +196,8 @@ def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, versi
         catalog.close()
     catalog = opened_catalog(tmp_path)
     described = catalog.get("things").describe().backends
-    assert [backend.name for backend in described] == ["gcws", "exact", "exact_2", "exact_3"]
+    names = ["gcws", *(["nrff"] if version == 3 else []), "exact", "exact_2", "exact_3"]
+    assert [backend.name for backend in described] == names
     catalog.close()
 
 

@@ -60,6 +60,7 @@ def test_a_closed_file_has_no_companions(path: Path) -> None:
 def test_the_file_is_in_the_mode_that_keeps_what_was_acknowledged(store: Store) -> None:
     for pragma, expected in (
         ("journal_mode", "wal"), ("synchronous", 2), ("page_size", 8192), ("secure_delete", 1),
+        ("auto_vacuum", 2),
     ):  # fmt: skip
         assert store._writer.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
 
@@ -74,6 +75,7 @@ def test_the_schema_is_what_it_says(path: Path) -> None:
     with Database(path) as database:
         assert database.table("items").columns_dict == {
             "key": int, "id": str, "vector": bytes, "codes": bytes, "payload": str,
+            "checksum": int, "codes_checksum": int,
         }  # fmt: skip
         assert database.table("items").strict
         assert database.table("links").columns_dict == {"part": int, "data": bytes}
@@ -292,8 +294,8 @@ def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE meta SET value = '4' WHERE name = 'format_version'",
-        "UPDATE _sqlite_migrations SET name = '0004_later' WHERE name = '0003_backends'",
+        "UPDATE meta SET value = '5' WHERE name = 'format_version'",
+        "UPDATE _sqlite_migrations SET name = '0005_later' WHERE name = '0004_checksums'",
     ],
 )
 def test_a_later_format_is_refused(path: Path, sql: str) -> None:

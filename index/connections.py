@@ -1,0 +1,55 @@
+"""How a collection's file is opened, and what becomes of SQLite's errors."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from index.errors import DamagedFile, DirectoryLocked, DiskFull
+
+Durability = Literal["full", "normal"]
+
+_LOG_BYTES: Final = 1 << 26
+"""The log is cut back to this size when a large transaction has grown it."""
+_BUSY_SECONDS: Final = 30.0
+
+
+def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
+    """Open a file; transactions are begun and ended by hand."""
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None,
+        check_same_thread=False, timeout=_BUSY_SECONDS,
+    )  # fmt: skip
+
+
+def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
+    """Let a connection write in the way that keeps what is acknowledged."""
+    for pragma in (
+        "journal_mode = WAL",
+        f"synchronous = {durability.upper()}",
+        f"journal_size_limit = {_LOG_BYTES}",
+        "secure_delete = ON",
+        "trusted_schema = OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+# A write the file system refuses for a quota or a size limit is an I/O error to SQLite.
+_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+
+@contextmanager
+def sql_errors(name: str, path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into the package's own."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if code in _FULL:
+            raise DiskFull(name) from error
+        if code & 0xFF == sqlite3.SQLITE_BUSY:
+            raise DirectoryLocked(path.parent, "a program that has the file open") from error
+        raise DamagedFile(name, str(error)) from error
