@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -21,6 +22,8 @@ from index.vectors import VectorSpace
 
 _CHUNK_ROWS: Final = 1024
 """Rows mapped at a time."""
+_WHOLE: Final = ("samples", "bits", "features", "landmarks", "seed")
+_REAL: Final = ("gamma", "scale")
 
 
 @contextmanager
@@ -104,9 +107,19 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         del y
         checked = self._checked(X, reset=True)
         with np.errstate(over="ignore"), value_errors():
+            self._require_numbers()
             self._learn(checked)
             self._start()
         return self
+
+    def _require_numbers(self) -> None:
+        for names, kind, expected in (
+            (_WHOLE, Integral, "a whole number"), (_REAL, Real, "a number"),
+        ):  # fmt: skip
+            for name in names:
+                value = getattr(self, name, 1)  # 1: it has no such parameter
+                if not isinstance(value, kind) or isinstance(value, bool):
+                    raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(name,))
 
     def _checked(self, X: Any, *, reset: bool) -> Any:  # noqa: ANN401
         kinds = [np.float64, np.float32]
@@ -116,14 +129,15 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Keep what of ``X`` the map needs."""
 
     def _start(self) -> None:
-        threads = available_threads() if self.n_jobs == -1 else self.n_jobs or 1
-        if threads < 1:
+        threads: Any = 1 if self.n_jobs is None else self.n_jobs
+        threads = available_threads() if threads == -1 else threads
+        if not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1:
             raise InvalidParameter(
                 expected="null, -1 or at least 1", got=repr(self.n_jobs), loc=("n_jobs",)
             )
         space = VectorSpace.of(CollectionConfig(dim=self.n_features_in_))
         width = row_width(space.form, self.n_features_in_)
-        self._fitted = _Fitted(space, self._map(width), Workers(threads))
+        self._fitted = _Fitted(space, self._map(width), Workers(int(threads)))
         self._n_features_out = self._fitted.map.width
 
     def _map(self, dense_width: int | None) -> Map:

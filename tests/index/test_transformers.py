@@ -133,6 +133,14 @@ def test_columns_have_names(rng: np.random.Generator, maker: Maker) -> None:
         (RandomBinningFeatures(shape=-1.0), "shape"),
         (RandomBinningFeatures(distribution="cauchy"), "distribution"),  # type: ignore[arg-type]
         (RffFeatures(n_jobs=-2), "n_jobs"),
+        (RffFeatures(n_jobs=0), "n_jobs"),
+        (GcwsFeatures(n_jobs=1.5), "n_jobs"),  # type: ignore[arg-type]
+        (RffFeatures(features=16.5), "features"),  # type: ignore[arg-type]
+        (NrffFeatures(features=True), "features"),
+        (GmmNystroem(landmarks=None), "landmarks"),  # type: ignore[arg-type]
+        (GcwsFeatures(seed=None), "seed"),  # type: ignore[arg-type]
+        (RbfNystroem(gamma="scale"), "gamma"),  # type: ignore[arg-type]
+        (RandomBinningFeatures(scale="auto"), "scale"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
