@@ -16,6 +16,7 @@ from typing import Final
 
 _NICE: Final = 5
 """A third of the share of a thread that does not give way."""
+_NICEST: Final = 19
 
 
 def available_threads() -> int:
@@ -32,8 +33,10 @@ def give_way() -> None:
     for one 40 times where this was done, and 180 times where not.
     """
     if sys.platform == "linux":  # elsewhere a priority is the whole process's
+        thread = threading.get_native_id()
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            nice = os.getpriority(os.PRIO_PROCESS, thread) + _NICE
+            os.setpriority(os.PRIO_PROCESS, thread, min(nice, _NICEST))
 
 
 class Workers:
