@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typer.testing import CliRunner
 from service.app import create_app
 from service.cli import cli, settings_from
 from service.settings import Settings
+from tests.ports import free_port
 from tests.served import ITEMS, START_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -69,13 +69,6 @@ def test_a_bad_setting_is_named(flags: dict[str, str]) -> None:
 
 def test_keys_are_not_shown() -> None:
     assert "hidden-key" not in repr(Settings(api_key=SecretStr("hidden-key")))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

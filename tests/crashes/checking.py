@@ -1,0 +1,151 @@
+"""What a server must hold, find and answer after its predecessor was killed."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tests.crashes.servers import Asking
+from tests.crashes.states import BESIDE, SHARED, Entries, Item, Items, State, config_of, entries_of
+from tests.crashes.writers import Writer
+from tests.reference import gmm, transform
+
+_PAGE: Final = 10_000
+_ASKED: Final = 24
+"""So many items are looked for by their own vectors."""
+_LIMIT: Final = 5
+_TOLERANCE: Final = 1e-6
+"""Scores pass through float32 before the last ranking."""
+
+
+class Lost(AssertionError):
+    """A server does not hold what was acknowledged, or does not find what it holds."""
+
+
+def expect(holds: object, *told: object) -> None:
+    """Raise Lost unless something holds."""
+    if not holds:
+        raise Lost(*told)
+
+
+def _answer(asking: Asking, method: str, path: str, document: Any = None) -> Any:  # noqa: ANN401
+    status, answer = asking.ask(method, path, document)
+    expect(status == 200, method, path, status, answer)
+    return answer
+
+
+def held(asking: Asking, collection: str) -> dict[str, Item]:
+    """Return all items of a collection."""
+    path, cursor = f"/v1/collections/{collection}/items", ""
+    found: dict[str, Item] = {}
+    while True:
+        page = _answer(asking, "GET", f"{path}?limit={_PAGE}&with_vector=true{cursor}")
+        for item in page["items"]:
+            expect(item["id"] not in found, "twice in the pages", item["id"])
+            found[item["id"]] = entries_of(item["vector"]), item["payload"]
+        if page["next_cursor"] is None:
+            return found
+        cursor = f"&cursor={page['next_cursor']}"
+
+
+def check(port: int, writers: Sequence[Writer], random_: random.Random) -> None:
+    """Compare everything a server holds with what the writers know; they go on from there.
+
+    Raises
+    ------
+    Lost
+    """
+    asking = Asking(port)
+    try:
+        names = [each["name"] for each in _answer(asking, "GET", "/v1/collections")["collections"]]
+        known = {SHARED, *(f"own-{writer.number}" for writer in writers)}
+        found = {name: held(asking, name) for name in names if name in known}
+        for writer in writers:
+            _settle(writer, found, beside=writer.number == 0 and _is_beside(asking))
+        for name, items in found.items():
+            _check_answers(asking, name, items, random_)
+    finally:
+        asking.close()
+
+
+def _is_beside(asking: Asking) -> bool:
+    backends = _answer(asking, "GET", f"/v1/collections/{SHARED}")["backends"]
+    return any(each["name"] == BESIDE for each in backends)
+
+
+def _settle(writer: Writer, found: Mapping[str, Items], *, beside: bool) -> None:
+    prefix, own = f"w{writer.number}-", f"own-{writer.number}"
+    ours = {key: item for key, item in found[SHARED].items() if key.startswith(prefix)}
+    items: dict[str, Items] = {SHARED: ours}
+    if own in found:
+        items[own] = found[own]
+    state = State(items, beside)
+    expect(
+        state in writer.possible,
+        f"writer {writer.number}: found is none of {len(writer.possible)} possible states",
+        [_difference(state, each) for each in writer.possible],
+    )
+    writer.possible = [state]
+
+
+def _difference(found: State, wanted: State) -> dict[str, Any]:
+    told: dict[str, Any] = {"beside": (found.beside, wanted.beside)}
+    for name in {*found.items, *wanted.items}:
+        ours, theirs = found.items.get(name), wanted.items.get(name)
+        if ours is None or theirs is None:
+            told[name] = (ours is not None, theirs is not None)
+            continue
+        told[name] = {
+            key: (ours.get(key), theirs.get(key))
+            for key in {*ours, *theirs}
+            if ours.get(key) != theirs.get(key)
+        }
+    return told
+
+
+def _check_answers(asking: Asking, name: str, items: Items, random_: random.Random) -> None:
+    path = f"/v1/collections/{name}"
+    expect(_answer(asking, "GET", path)["items"] == len(items), "another count of", name)
+    if not items:
+        return
+    config = config_of(0 if name == SHARED else int(name.removeprefix("own-")))
+    power = config.get("transform", {}).get("power", 1.0)
+    moved = {key: transform(dict(entries), power=power) for key, (entries, _) in items.items()}
+    asked = random_.sample(sorted(items), min(_ASKED, len(items)))
+    for key, hits in zip(asked, _hits(asking, path, items, asked, recall=0.9), strict=True):
+        expect(hits and abs(hits[0]["score"] - 1.0) <= _TOLERANCE, name, "finds not its own", key)
+        expect(items[hits[0]["id"]][0] == items[key][0], name, key, "is found as", hits[0])
+        _check_hits(hits, items, moved, key)
+    for key, hits in zip(asked, _hits(asking, path, items, asked, recall=1.0), strict=True):
+        _check_hits(hits, items, moved, key)
+        scores = sorted((gmm(moved[key], other) for other in moved.values()), reverse=True)
+        found = [hit["score"] for hit in hits]
+        expect(_near(found, scores[:_LIMIT]), name, key, found, scores[:_LIMIT])
+
+
+def _hits(
+    asking: Asking, path: str, items: Items, asked: Iterable[str], *, recall: float
+) -> list[Any]:
+    queries = [{"vector": _sent(items[key][0]), "limit": _LIMIT, "recall": recall} for key in asked]
+    answer = _answer(asking, "POST", f"{path}/query/batch", {"queries": queries})
+    return [result["hits"] for result in answer["results"]]
+
+
+def _sent(entries: Entries) -> Any:  # noqa: ANN401
+    places, values = zip(*entries, strict=True)
+    return {"indices": places, "values": values}
+
+
+def _check_hits(
+    hits: Sequence[Any], items: Items, moved: Mapping[str, dict[int, float]], key: str
+) -> None:
+    for hit in hits:
+        expect(hit["id"] in items, "a hit that is no item", hit)
+        expect(hit.get("payload") == items[hit["id"]][1], "another payload", hit)
+        score = gmm(moved[key], moved[hit["id"]])
+        expect(_near([hit["score"]], [score]), "another score", hit, score)
+
+
+def _near(found: Sequence[float], wanted: Sequence[float]) -> bool:
+    return len(found) == len(wanted) and all(
+        abs(a - b) <= _TOLERANCE for a, b in zip(found, wanted, strict=True)
+    )

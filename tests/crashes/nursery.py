@@ -1,0 +1,82 @@
+"""The test build of the server: the program itself, with small numbers and named points.
+
+``python -m tests.crashes.nursery`` imports and compiles everything once; then it forks a server for
+each line it is given, so that one is up within moments and a kill costs little.
+"""
+
+import json
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import service.cli
+from index import checkpoints, collection, compile_kernels, growth
+from service import startup
+from tests.crashes import points
+from tests.known_rows import make_scans_dear
+
+FEW_ROWS = 64
+"""What takes thousands of rows in earnest is done from so many on."""
+
+
+class _Forever:
+    """Sets attributes as a test's monkeypatch does, without taking them back."""
+
+    setattr = staticmethod(setattr)
+
+
+def main() -> None:
+    """Fork a server for each line, and answer with its process id."""
+    seconds = compile_kernels()
+    changed: dict[tuple[Any, str], object] = {
+        (startup, "compile_kernels"): lambda *_: seconds,
+        (collection, "COMPACTION_ROWS"): FEW_ROWS,
+        (checkpoints, "LEAST_ROWS"): FEW_ROWS,
+        (growth, "LEAST_ROWS"): FEW_ROWS,
+    }
+    for (owner, name), value in changed.items():
+        setattr(owner, name, value)
+    make_scans_dear(_Forever())  # type: ignore[arg-type]  # tables are asked, however few the rows
+    signal.signal(signal.SIGCHLD, _reap)
+    _tell("ready")
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            _serve(json.loads(line))
+        _tell(str(pid))
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _reap(_number: int, _frame: FrameType | None) -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _serve(order: dict[str, str]) -> None:
+    """Become a server; never return."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    log = os.open(order.pop("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(order)
+    points.install(order)
+    try:
+        service.cli.cli(["serve"], standalone_mode=True)
+    except SystemExit as ended:
+        os._exit(int(ended.code or 0))
+    finally:
+        os._exit(70)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Named points at which a server of the test build ends itself by SIGKILL.
+
+Nothing of this is in the program: functions of it are wrapped, and `VARIABLE`, ``NAME:N``, says at
+which point, and at which time it is reached, the process ends.
+"""
+
+import functools
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from index import directory, tables
+from index.checkpoints import Checkpoints
+from index.collection import Collection
+from index.directory import DataDirectory
+from index.rows import GrowingRows
+from index.store import Store
+from index.stored import StoredCollection
+from index.writes import Writer
+
+VARIABLE: Final = "GCWS_TEST_POINT"
+
+Reached = Callable[[], None]
+
+
+class Countdown:
+    """Ends the process when it has been called ``times`` times."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _before(owner: Any, name: str) -> Callable[[Reached], None]:  # noqa: ANN401
+    def install(reached: Reached) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            reached()
+            return original(*arguments, **options)
+
+        setattr(owner, name, wrapped)
+
+    return install
+
+
+def _after(owner: Any, name: str) -> Callable[[Reached], None]:  # noqa: ANN401
+    def install(reached: Reached) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            result = original(*arguments, **options)
+            reached()
+            return result
+
+        setattr(owner, name, wrapped)
+
+    return install
+
+
+def _at_sql(begin: str, *, done: bool) -> Callable[[Reached], None]:
+    """Return a point before or after statements that begin with some words."""
+
+    def install(reached: Reached) -> None:
+        class Watched(sqlite3.Connection):
+            def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
+                here = sql.lstrip().startswith(begin)
+                if here and not done:
+                    reached()
+                cursor = super().execute(sql, *parameters)
+                if here and done:
+                    reached()
+                return cursor
+
+        connect = functools.partial(sqlite3.connect, factory=Watched)
+        sqlite3.connect = connect  # type: ignore[assignment]
+
+    return install
+
+
+def _at_rename_of_dropped(reached: Reached) -> None:
+    original = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        result = original(path, target)
+        if Path(target).name.startswith(directory._DROPPED):
+            reached()
+        return result
+
+    Path.rename = rename  # type: ignore[assignment, method-assign]
+
+
+POINTS: Final[dict[str, Callable[[Reached], None]]] = {
+    "in a transaction": _at_sql("INSERT INTO items", done=True),
+    "before commit": _at_sql("COMMIT", done=False),
+    "after commit, before memory": _at_sql("COMMIT", done=True),
+    "after memory, before the answer": _after(Writer, "make"),
+    "during a merge": _after(tables, "_merge"),
+    "during a compaction": _after(GrowingRows, "take"),
+    "before an improved index is adopted": _before(Collection, "adopt"),
+    "after a part of links": _after(Store, "write_links"),
+    "a file made, not published": _after(Store, "create"),
+    "a file published": _after(DataDirectory, "publish"),
+    "a file dropped, not removed": _at_rename_of_dropped,
+    "a backend stored, not answered": _after(Store, "add_backend"),
+    "during a migration": _at_sql("UPDATE meta SET value", done=True),
+    "during a load": _after(StoredCollection, "_decode"),
+    "while closing": _before(Checkpoints, "finish"),
+}
+"""What each point does to the program to be reached."""
+
+
+def install(environment: dict[str, str]) -> None:
+    """Let the process end where `VARIABLE` says, if it says so."""
+    if VARIABLE in environment:
+        name, _, times = environment[VARIABLE].rpartition(":")
+        POINTS[name](Countdown(int(times)))

@@ -1,0 +1,170 @@
+"""Servers of the test build, seen from outside: started, asked, killed."""
+
+import http.client
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.crashes.points import VARIABLE
+from tests.ports import HOST, free_port
+
+START_SECONDS: Final = 180.0
+REPOSITORY: Final = Path(__file__).parents[2]
+_OK: Final = http.client.OK
+# Not a time-out: a server that does not answer is a failure.
+_ENDED: Final = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)
+
+
+class Ended(Exception):
+    """The server is no longer there to answer."""
+
+
+class Asking:
+    """One connection to a server; made anew when the server has closed it."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection(HOST, port, timeout=120)
+
+    def ask(self, method: str, path: str, document: Any = None) -> tuple[int, Any]:  # noqa: ANN401
+        """Return an answer's status and document.
+
+        Raises
+        ------
+        Ended
+        """
+        body = None if document is None else json.dumps(document).encode()
+        kind = {"Content-Type": "application/json"} if body else {}
+        try:
+            self._connection.request(method, path, body, kind)
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except _ENDED as error:
+            raise Ended(str(error)) from None
+        return answer.status, json.loads(content) if content else None
+
+    def lines(self, path: str, body: bytes) -> Iterator[Any]:
+        """Yield the lines that a load is answered with, as they come.
+
+        Raises
+        ------
+        Ended
+        """
+        kinds = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
+        try:
+            self._connection.request("POST", path, body, kinds)
+            answer = self._connection.getresponse()
+            if answer.status != _OK:
+                raise AssertionError(answer.read())
+            while line := answer.readline():
+                if not line.endswith(b"\n"):
+                    raise Ended("half a line")
+                yield json.loads(line)
+        except _ENDED as error:
+            raise Ended(str(error)) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Running:
+    """A server process that is not this one's child."""
+
+    def __init__(self, pid: int, port: int, log: Path) -> None:
+        self.port = port
+        self.log = log
+        self._pid = pid
+        try:
+            self._handle = os.pidfd_open(pid)
+        except ProcessLookupError:  # it has ended already
+            self._handle = -1
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._handle >= 0:
+            try:
+                signal.pidfd_send_signal(self._handle, number)
+            except ProcessLookupError:
+                return
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Return whether the process is gone, at once or before so many seconds are over."""
+        if self._handle < 0:
+            return True
+        return bool(select.select([self._handle], [], [], seconds)[0])
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        if not self.ended(60):
+            raise AssertionError("a killed process is still there")
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def ready(self) -> bool:
+        """Wait until the server is ready; False when it has ended."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ended(0.005):
+            asking = Asking(self.port)
+            try:
+                if asking.ask("GET", "/readyz")[0] == _OK:
+                    return True
+            except Ended:
+                pass
+            finally:
+                asking.close()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the server does not start: {self.log.read_text()}")
+        return False
+
+
+class Nursery:
+    """Starts servers."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._read()
+
+    def start(
+        self, data_dir: Path, *, point: str | None = None, times: int = 1, **settings: str
+    ) -> Running:
+        """Start a server, to end at the ``times``-th time that a point is reached."""
+        port, log = free_port(), data_dir.parent / "log"
+        order = {"log": str(log), "GCWS_DATA_DIR": str(data_dir), "GCWS_PORT": str(port)}
+        if point is not None:
+            order[VARIABLE] = f"{point}:{times}"
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order | settings) + "\n")
+        self._process.stdin.flush()
+        return Running(int(self._read()), port, log)
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError("the nursery has ended")
+        return line
+
+
+@contextmanager
+def nursery() -> Iterator[Nursery]:
+    """Run the process that servers come from."""
+    # A fork of several threads may hang.
+    alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    cache = {"NUMBA_CACHE_DIR": str(REPOSITORY / ".pytest_cache" / "kernels")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.crashes.nursery"],
+        env={**cache, **os.environ, **alone}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        try:
+            yield Nursery(process)
+        finally:
+            process.kill()

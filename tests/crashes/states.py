@@ -1,0 +1,215 @@
+"""What a writer's items may be, and the changes it makes to them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+SHARED: Final = "shared"
+"""A collection that all writers write to, each to items of its own."""
+BESIDE: Final = "beside"
+"""A comparison backend that comes and goes."""
+CHUNK_ROWS: Final = 8
+"""Rows a commit of a load."""
+
+DIM: Final = 8
+_IDS: Final = 60
+_VALUES: Final = (-2.0, -1.5, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 1.5, 2.0)
+_ITEMS: Final = "/v1/collections/{}/items"
+_MOST_AT_ONCE: Final = 20
+_CONFLICT: Final = 409
+
+Entries = tuple[tuple[int, float], ...]
+"""Coordinates and values that are not zero, by coordinate: binary fractions, so sums are exact."""
+Item = tuple[Entries, Any]
+"""A vector and a payload."""
+Items = Mapping[str, Item]
+
+CONFIGS: Final[tuple[dict[str, Any], ...]] = (
+    {"dim": DIM, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    {"dim": None, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    {"dim": DIM, "transform": {"power": 2.0}, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    {"dim": 1000, "backend": {"kind": "gcws", "params": {"bands": 4, "encoding": "b_bit"}}},
+    {"dim": DIM, "backend": {"kind": "exact"}},
+)
+
+
+def config_of(number: int) -> dict[str, Any]:
+    """Return the configuration of a writer's own collection."""
+    return CONFIGS[number % len(CONFIGS)]
+
+
+@dataclass(frozen=True)
+class State:
+    """All that one writer has made.
+
+    Attributes
+    ----------
+    items : mapping of collection to items by id
+        Of the shared collection the writer's own items.
+    beside : bool
+        Whether the comparison backend is attached; one writer alone does that.
+    """
+
+    items: Mapping[str, Items] = field(default_factory=lambda: {SHARED: {}})
+    beside: bool = False
+
+    def having(self, collection: str, items: Items | None) -> State:
+        """Return the state with other items of a collection, None for no such collection."""
+        others = {name: held for name, held in self.items.items() if name != collection}
+        return replace(self, items=others if items is None else {**others, collection: items})
+
+
+@dataclass(frozen=True)
+class Request:
+    """A change, and what it comes to.
+
+    Attributes
+    ----------
+    document : Any
+        JSON of the body; for a load the body itself.
+    after : list of State
+        After each step; only the last for a request that is all or nothing.
+    status : int
+        That the answer must have.
+    """
+
+    method: str
+    path: str
+    document: Any
+    after: list[State]
+    status: int = 200
+
+
+def vector_json(entries: Entries, number: int) -> Any:  # noqa: ANN401
+    """Return a vector as sent: dense where that is possible for every other one."""
+    if len(entries) % 2 and config_of(number)["dim"] == DIM:
+        found = dict(entries)
+        return [found.get(place, 0.0) for place in range(DIM)]
+    return {"indices": [place for place, _ in entries], "values": [value for _, value in entries]}
+
+
+def entries_of(vector: Any) -> Entries:  # noqa: ANN401
+    """Return a vector as it was answered."""
+    if isinstance(vector, list):
+        return tuple((place, value) for place, value in enumerate(vector) if value)
+    return tuple(sorted(zip(vector["indices"], vector["values"], strict=True)))
+
+
+class Changes:
+    """Draws the changes of one writer.
+
+    Parameters
+    ----------
+    number : int
+        Of the writer.
+    random_ : random.Random
+    """
+
+    def __init__(self, number: int, random_: random.Random) -> None:
+        self._number = number
+        self._random = random_
+        self._own = f"own-{number}"
+        self._version = random_.randrange(1 << 40)
+        kinds: dict[Callable[[State, str], Request], int] = {
+            self._upsert: 10, self._insert: 3, self._delete: 3, self._delete_one: 3,
+            self._delete_where: 1, self._load: 2, self._recreate: 1,
+        }  # fmt: skip
+        if number == 0:
+            kinds[self._attach] = 2
+        self._kinds, self._weights = list(kinds), list(kinds.values())
+
+    def draw(self, state: State) -> Request:
+        """Return the next change."""
+        if self._own not in state.items:
+            return self._recreate(state, self._own)
+        [kind] = self._random.choices(self._kinds, self._weights)
+        return kind(state, self._random.choice([SHARED, self._own]))
+
+    def _item(self, collection: str) -> tuple[Item, dict[str, Any]]:
+        self._version += 1
+        count = self._random.randint(1, DIM)
+        places = sorted(self._random.sample(range(DIM), count))
+        entries = tuple((place, self._random.choice(_VALUES)) for place in places)
+        payload = {
+            "writer": self._number, "version": self._version, "n": self._random.randrange(5),
+            "text": "ä" * self._random.randrange(40),
+        }  # fmt: skip
+        shape = 0 if collection == SHARED else self._number
+        return (entries, payload), {"vector": vector_json(entries, shape), "payload": payload}
+
+    def _ids(self, most: int = _MOST_AT_ONCE) -> list[str]:
+        numbers = self._random.sample(range(_IDS), self._random.randint(1, most))
+        return [f"w{self._number}-{number}" for number in numbers]
+
+    def _put(self, state: State, collection: str, ids: list[str], mode: str) -> Request:
+        items, sent = dict(state.items[collection]), []
+        for item_id in ids:
+            items[item_id], told = self._item(collection)
+            sent.append({"id": item_id, **told})
+        document = {"items": sent, "mode": mode}
+        after = state.having(collection, items)
+        return Request("PUT", _ITEMS.format(collection), document, [after])
+
+    def _upsert(self, state: State, collection: str) -> Request:
+        return self._put(state, collection, self._ids(), "upsert")
+
+    def _insert(self, state: State, collection: str) -> Request:
+        ids = self._ids(3)
+        request = self._put(state, collection, ids, "insert")
+        if state.items[collection].keys().isdisjoint(ids):
+            return request
+        return replace(request, after=[state], status=_CONFLICT)
+
+    def _without(self, state: State, collection: str, gone: set[str]) -> list[State]:
+        items = state.items[collection].items()
+        return [state.having(collection, {key: each for key, each in items if key not in gone})]
+
+    def _delete(self, state: State, collection: str) -> Request:
+        ids = self._ids()
+        path = f"{_ITEMS.format(collection)}/delete"
+        return Request("POST", path, {"ids": ids}, self._without(state, collection, set(ids)))
+
+    def _delete_one(self, state: State, collection: str) -> Request:
+        [item_id] = self._ids(1)
+        status = 204 if item_id in state.items[collection] else 404
+        after = self._without(state, collection, {item_id})
+        return Request("DELETE", f"{_ITEMS.format(collection)}/{item_id}", None, after, status)
+
+    def _delete_where(self, state: State, collection: str) -> Request:
+        n = self._random.randrange(5)
+        wanted = {"writer": self._number, "n": n}
+        conditions = [{"key": key, "match": {"value": value}} for key, value in wanted.items()]
+        gone = {key for key, (_, held) in state.items[collection].items() if held["n"] == n}
+        path = f"{_ITEMS.format(collection)}/delete"
+        document = {"filter": {"must": conditions}}
+        return Request("POST", path, document, self._without(state, collection, gone))
+
+    def _load(self, state: State, collection: str) -> Request:
+        ids = [f"w{self._number}-{number}" for number in self._random.sample(range(_IDS), 30)]
+        items, lines, after = dict(state.items[collection]), [], []
+        for count, item_id in enumerate(ids, 1):
+            items[item_id], told = self._item(collection)
+            lines.append(json.dumps({"id": item_id, **told}) + "\n")
+            if count % CHUNK_ROWS == 0 or count == len(ids):
+                after.append(state.having(collection, dict(items)))
+        path = f"/v1/collections/{collection}/load"
+        return Request("LOAD", path, "".join(lines).encode(), after)
+
+    def _recreate(self, state: State, _collection: str) -> Request:
+        path = f"/v1/collections/{self._own}"
+        if self._own in state.items:
+            return Request("DELETE", path, None, [state.having(self._own, None)], 204)
+        after = state.having(self._own, {})
+        return Request("PUT", path, config_of(self._number), [after], 201)
+
+    def _attach(self, state: State, _collection: str) -> Request:
+        path = f"/v1/collections/{SHARED}/backends"
+        after = [replace(state, beside=not state.beside)]
+        if state.beside:
+            return Request("DELETE", f"{path}/{BESIDE}", None, after, 204)
+        document = {"kind": "exact", "name": BESIDE}
+        return Request("POST", path, document, after, 201)

@@ -1,0 +1,163 @@
+"""Rounds of one data directory: a server starts, is checked, is written to, is killed."""
+
+import random
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.crashes.checking import Lost, check, held
+from tests.crashes.servers import Asking, Ended, Nursery, Running
+from tests.crashes.states import CHUNK_ROWS, SHARED, config_of
+from tests.crashes.writers import Writer
+
+WRITERS: Final = 4
+OLD: Final = "old"
+"""A collection whose file is of the first format, put there before some starts."""
+
+_FIXTURE: Final = Path(__file__).parents[1] / "data" / "format_1.sqlite"
+_SETTINGS: Final = {
+    "GCWS_LOG_LEVEL": "warning", "GCWS_LOAD_CHUNK_ROWS": str(CHUNK_ROWS), "GCWS_THREADS": "1",
+}  # fmt: skip
+_STARTING_SECONDS: Final = 0.4
+_WRITING_SECONDS: Final = 1.0
+_POINT_SECONDS: Final = 60.0
+_OK: Final = 200
+_CREATED: Final = 201
+
+
+@dataclass
+class Counts:
+    """What has been done so far."""
+
+    kills: int = 0
+    at_points: int = 0
+    while_starting: int = 0
+
+
+class Trial:
+    """Servers on one directory, one after the other.
+
+    Parameters
+    ----------
+    nursery : Nursery
+    folder : Path
+        Empty.
+    seed : int
+    """
+
+    def __init__(self, nursery: Nursery, folder: Path, seed: int) -> None:
+        self._nursery = nursery
+        self._data_dir = folder / "data"
+        self._data_dir.mkdir()
+        self._random = random.Random(seed)
+        self._old: Any = None
+        self._made = False
+        self.counts = Counts()
+        self.writers = [Writer(number, seed) for number in range(WRITERS)]
+
+    @property
+    def acknowledged(self) -> int:
+        """Writes that were answered."""
+        return sum(writer.acknowledged for writer in self.writers)
+
+    @property
+    def unanswered(self) -> int:
+        """Writes that were under way when a server was killed."""
+        return sum(writer.unanswered for writer in self.writers)
+
+    def kill_at_random(self) -> None:
+        """Kill a server some time after its start, or while it is being written to."""
+        if self._random.random() < 1 / 6:
+            server = self._start()
+            server.ended(self._random.uniform(0, _STARTING_SECONDS))
+            self.counts.while_starting += 1
+        else:
+            server = self._checked()
+            self._write(server)
+            server.ended(self._random.uniform(0, _WRITING_SECONDS))
+        self._killed(server)
+
+    def kill_at(self, point: str, times: int = 1) -> None:
+        """Let a server be written to until it ends at a point.
+
+        Raises
+        ------
+        Lost
+            It did not get there.
+        """
+        if point == "during a migration":
+            shutil.copy(_FIXTURE, self._data_dir / f"{OLD}.sqlite")
+        server = self._start(point=point, times=times)
+        try:
+            if server.ready():
+                self._check(server)
+                self._write(server)
+                if point == "while closing":
+                    server.ended(self._random.uniform(0.1, 0.5))
+                    server.signal(signal.SIGTERM)
+                if not server.ended(_POINT_SECONDS):
+                    raise Lost(f"not reached: {point}")
+        except Ended:
+            pass
+        finally:
+            self._killed(server)
+        self.counts.at_points += 1
+
+    def check(self) -> None:
+        """Start a server, check it, and kill it with nothing to do."""
+        self._killed(self._checked())
+
+    def _killed(self, server: Running) -> None:
+        server.kill()
+        self.counts.kills += 1
+        for writer in self.writers:
+            writer.join()
+
+    def _start(self, *, point: str | None = None, times: int = 1) -> Running:
+        return self._nursery.start(self._data_dir, point=point, times=times, **_SETTINGS)
+
+    def _checked(self) -> Running:
+        server = self._start()
+        try:
+            if not server.ready():
+                raise Lost("a server does not start", server.log.read_text())
+            self._check(server)
+        except BaseException:
+            server.kill()
+            raise
+        return server
+
+    def _check(self, server: Running) -> None:
+        self._make_shared(server)
+        check(server.port, self.writers, self._random)
+        self._check_old(server)
+
+    def _make_shared(self, server: Running) -> None:
+        asking = Asking(server.port)
+        status, answer = asking.ask("PUT", f"/v1/collections/{SHARED}", config_of(0))
+        asking.close()
+        if status != (_OK if self._made else _CREATED):
+            raise Lost(status, answer)
+        self._made = True
+
+    def _check_old(self, server: Running) -> None:
+        if not (self._data_dir / f"{OLD}.sqlite").exists():
+            return
+        asking = Asking(server.port)
+        items = held(asking, OLD)
+        asking.close()
+        self._old = self._old or items
+        if not items or items != self._old:
+            raise Lost("a migrated collection differs", items, self._old)
+
+    def _write(self, server: Running) -> None:
+        for writer in self.writers:
+            writer.start(server.port)
+
+
+def clock(began: float) -> str:
+    """Return the time that has passed."""
+    return f"{time.monotonic() - began:.0f} s"
