@@ -5,6 +5,7 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
+from index.checking import Report, check_directory
 from index.comparison import Compared, Comparison
 from index.correlation import (
     asymptotic_variance,
@@ -21,6 +22,7 @@ from index.errors import (
     CollectionNotFound,
     Conflict,
     DamagedFile,
+    DamagedSnapshot,
     DirectoryLocked,
     DiskFull,
     GcwsError,
@@ -36,6 +38,8 @@ from index.errors import (
     Loc,
     NotFound,
     PrimaryBackend,
+    SnapshotExists,
+    SnapshotNotFound,
     StoreError,
 )
 from index.filters import Filter, parse_filter
@@ -70,6 +74,7 @@ from index.similarity import (
     score,
     similarity,
 )
+from index.snapshots import Incoming, Snapshot
 from index.stored import StoredCollection
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
 from index.warmup import compile_kernels, kernels_are_cached
@@ -93,6 +98,7 @@ __all__ = [
     "Comparison",
     "Conflict",
     "DamagedFile",
+    "DamagedSnapshot",
     "Description",
     "DirectoryLocked",
     "DiskFull",
@@ -103,6 +109,7 @@ __all__ = [
     "GcwsError",
     "GcwsParams",
     "Hit",
+    "Incoming",
     "IncompatibleFile",
     "Int64s",
     "InvalidFilter",
@@ -124,8 +131,12 @@ __all__ = [
     "QueryResults",
     "RandomBinningParams",
     "RawBatch",
+    "Report",
     "SearchParams",
     "Signatures",
+    "Snapshot",
+    "SnapshotExists",
+    "SnapshotNotFound",
     "SparseVector",
     "StoreError",
     "StoredCollection",
@@ -138,6 +149,7 @@ __all__ = [
     "asymptotic_variance",
     "backend_document",
     "backend_params",
+    "check_directory",
     "compile_kernels",
     "concatenate",
     "correlation_from_gmm",

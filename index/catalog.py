@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from index.checking import findings_of
+from index.config import config_of
 from index.connections import Durability
 from index.directory import DataDirectory, check_name, no_space_is_disk_full
 from index.errors import (
@@ -15,13 +17,13 @@ from index.errors import (
     CollectionLoading,
     CollectionNotFound,
     DamagedFile,
-    IncompatibleFile,
-    InvalidInput,
+    DamagedSnapshot,
     StoreError,
 )
 from index.hashing import ALGORITHM_VERSION
 from index.params import CollectionConfig
 from index.schema import Identity
+from index.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from index.store import Store
 from index.stored import StoredCollection
 
@@ -62,6 +64,8 @@ class Catalog:
         self._changing = threading.Lock()
         self._loading = threading.Lock()
         self._closing = False
+        self._started = False
+        self.snapshots = Snapshots(directory.path / SNAPSHOTS)
         self._found: dict[str, StoredCollection | StoreError | None] = dict.fromkeys(
             directory.names()
         )
@@ -118,6 +122,7 @@ class Catalog:
             finally:
                 for store, _ in stores.values():
                     store.close()
+                self._started = True
 
     def _opened(self) -> dict[str, tuple[Store, int]]:
         """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
@@ -141,7 +146,9 @@ class Catalog:
         self, store: Store, report: Callable[[str, int], None]
     ) -> StoredCollection | StoreError:
         try:
-            collection = StoredCollection(store, _config_of(store), threads=self._threads)
+            collection = StoredCollection(
+                store, config_of(store.identity, store.name), threads=self._threads
+            )
             collection.load(lambda count: report(store.name, count))
         except BaseException as error:
             store.close()
@@ -253,6 +260,100 @@ class Catalog:
                 raise DamagedFile(name, f"it cannot be removed ({error})") from error
             del self._found[name]
 
+    def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
+        """Make a snapshot of a collection as it is at one moment; others may write meanwhile.
+
+        Parameters
+        ----------
+        name : str
+        snapshot : str or None
+            Its name; None takes the time.
+
+        Raises
+        ------
+        SnapshotExists, DiskFull
+        CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
+        InvalidParameter
+            The name is none.
+        """
+        return self.snapshots.create(name, snapshot, self.get(name).copy_to)
+
+    def restore(self, name: str, snapshot: str, *, replace: bool = False) -> StoredCollection:
+        """Make a collection of a snapshot, and return it when it is loaded.
+
+        Parameters
+        ----------
+        name, snapshot : str
+        replace : bool
+            Whether it takes the place of the collection of this name, be that damaged.
+
+        Raises
+        ------
+        SnapshotNotFound
+        CollectionExists
+            There is one, and it is not to be replaced.
+        CollectionLoading
+            The catalog still loads, or it is being restored already.
+        DamagedSnapshot, DiskFull
+            Nothing was changed.
+        """
+        found = self.snapshots.get(name, snapshot)
+        before = self._found_before(name, replace=replace)
+        if not self._started:
+            raise CollectionLoading(name)
+        with self._loading:
+            if self._closing:
+                raise CollectionNotFound(name)
+            unfinished = self._directory.unfinished(name)
+            try:
+                self.snapshots.copy(found, unfinished)
+                if findings := _wrong_with(unfinished, name):
+                    raise DamagedSnapshot(name, snapshot, findings)
+                with self._changing:
+                    if self._found_before(name, replace=replace) is not before:
+                        raise CollectionLoading(name)  # it has been restored, dropped, made
+                    self._found[name] = None
+                    if isinstance(before, StoredCollection):
+                        before.close(dropped=True)
+                    try:
+                        self._directory.publish(name)
+                    except BaseException:
+                        self._return_to(name, before)
+                        raise
+            finally:
+                self._directory.discard(name)
+            return self._reloaded(name)
+
+    def _return_to(self, name: str, before: StoredCollection | StoreError | None) -> None:
+        if before is None:
+            del self._found[name]
+        else:
+            self._reloaded(name)
+
+    def _found_before(self, name: str, *, replace: bool) -> StoredCollection | StoreError | None:
+        found = self._found.get(name)
+        if name in self._found:
+            if found is None:
+                raise CollectionLoading(name)
+            if not replace:
+                raise CollectionExists(name, "already, and is not to be replaced")
+        return found
+
+    def _reloaded(self, name: str) -> StoredCollection:
+        """Load a file that has just been put in its place."""
+        try:
+            store = Store(self._directory.file(name), name, durability=self._durability)
+            self._found[name] = self._loaded(store, self._unless_closing)
+        except StoreError as error:
+            self._found[name] = error
+        except _Closing:
+            raise CollectionNotFound(name) from None
+        return self.get(name)
+
+    def _unless_closing(self, _name: str, _count: int) -> None:
+        if self._closing:
+            raise _Closing
+
     def close(self) -> None:
         """Finish writes being made, close all files and give the directory up."""
         self._closing = True
@@ -264,17 +365,12 @@ class Catalog:
             self._directory.close()
 
 
-def _config_of(store: Store) -> CollectionConfig:
-    identity = store.identity
-    if identity.algorithm_version != ALGORITHM_VERSION:
-        raise IncompatibleFile(
-            store.name, f"hashes of version {ALGORITHM_VERSION}",
-            f"hashes of version {identity.algorithm_version}",
-        )  # fmt: skip
+def _wrong_with(path: Path, name: str) -> str:
+    """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
     try:
-        return CollectionConfig.from_dict(identity.config)
-    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
-        raise DamagedFile(store.name, f"its configuration is unreadable ({error!r})") from error
+        return "; ".join(findings_of(path, name)[:3])
+    except StoreError as error:
+        return str(error)
 
 
 def _summary(collection: StoredCollection) -> Summary:

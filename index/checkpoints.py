@@ -137,11 +137,27 @@ class Checkpoints:
             return
         if self._collection.backend.saved(view.state) is None:
             return
+        self._start()
+
+    def _start(self) -> threading.Thread | None:
+        """Return a thread that has just begun to write, None where there is one already."""
         with self._starting:
             busy = self._thread is not None and self._thread.is_alive()
-            if not busy and not self._stopping.is_set():
-                self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-                self._thread.start()
+            if busy or self._stopping.is_set():
+                return None
+            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+            self._thread.start()
+            return self._thread
+
+    def bring_up_to_date(self) -> None:
+        """Return when all that there is at this moment is written, or no more can be."""
+        while not self._stopping.is_set():
+            begun = self._start()
+            thread = begun or self._thread
+            if thread is not None:
+                thread.join()
+            if begun is not None:
+                return
 
     def stop(self) -> None:
         """Wait for the part being written, and begin no other."""

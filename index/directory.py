@@ -22,16 +22,17 @@ _COMPANIONS: Final = ("-wal", "-shm", "-journal")
 # No collection's name starts with a dot, so these are no collection's file.
 _UNFINISHED: Final = ".creating-"
 _DROPPED: Final = ".dropping-"
+_DAMAGED: Final = ".damaged-"
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def check_name(name: str) -> None:
-    """Raise InvalidParameter unless ``name`` can be a collection's."""
+def check_name(name: str, *, loc: str = "name") -> None:
+    """Raise InvalidParameter unless ``name`` can be a collection's or a snapshot's."""
     if not _NAME.fullmatch(name):
         raise InvalidParameter(
             expected="1 to 128 of letters, digits, '_', '.', '-', the first a letter or digit",
             got=repr(name[:200]),
-            loc=("name",),
+            loc=(loc,),
         )
 
 
@@ -96,12 +97,21 @@ class DataDirectory:
         _remove(self.file(name), companions_only=True)
         _remove(dropped)
 
+    def set_aside(self, name: str) -> Path:
+        """Give a collection's closed file, and its log, a second name; return that."""
+        number = 1
+        while (aside := self.path / f"{name}{SUFFIX}{_DAMAGED}{number}").exists():
+            number += 1
+        for each, other in zip(
+            _with_companions(self.file(name)), _with_companions(aside), strict=True
+        ):
+            with suppress(FileNotFoundError):
+                os.link(each, other)
+        self._sync()
+        return aside
+
     def _sync(self) -> None:
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(self.path)
 
     def _remove_remains(self) -> None:
         """Remove what a process that was killed between two steps left behind."""
@@ -111,6 +121,15 @@ class DataDirectory:
                 base != path and base.name.endswith(SUFFIX) and not base.exists()
             ):
                 path.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

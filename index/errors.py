@@ -12,16 +12,19 @@
     ├── NotFound
     │   ├── CollectionNotFound     name
     │   ├── ItemNotFound           item_id
-    │   └── BackendNotFound        name
+    │   ├── BackendNotFound        name
+    │   └── SnapshotNotFound       collection, name
     ├── Conflict
     │   ├── CollectionExists       name
     │   ├── BackendExists          name
     │   ├── PrimaryBackend         name
+    │   ├── SnapshotExists         collection, name
     │   └── ItemExists             item_id, row
     ├── CollectionLoading          name
     └── StoreError
         ├── DirectoryLocked        directory, holder
         ├── DamagedFile            name, reason
+        ├── DamagedSnapshot        collection, name, reason
         ├── IncompatibleFile       name, expected, got
         └── DiskFull               name
 """
@@ -112,16 +115,25 @@ class BackendNotFound(NotFound):
         super().__init__(f"no backend is named {name!r}")
 
 
+class SnapshotNotFound(NotFound):
+    """No snapshot of the collection has this name."""
+
+    def __init__(self, collection: str, name: str) -> None:
+        self.collection = collection
+        self.name = name
+        super().__init__(f"no snapshot of collection {collection!r} is named {name!r}")
+
+
 class Conflict(GcwsError):
     """Something that must be new exists already."""
 
 
 class CollectionExists(Conflict):
-    """A collection of this name exists with another configuration."""
+    """A collection of this name exists, with another configuration or other items."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, how: str = "with another configuration") -> None:
         self.name = name
-        super().__init__(f"collection {name!r} exists with another configuration")
+        super().__init__(f"collection {name!r} exists {how}")
 
 
 class BackendExists(Conflict):
@@ -138,6 +150,15 @@ class PrimaryBackend(Conflict):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"backend {name!r} is the one the collection was created with; it stays")
+
+
+class SnapshotExists(Conflict):
+    """A snapshot of this name exists."""
+
+    def __init__(self, collection: str, name: str) -> None:
+        self.collection = collection
+        self.name = name
+        super().__init__(f"a snapshot of collection {collection!r} named {name!r} exists already")
 
 
 class ItemExists(Conflict):
@@ -184,6 +205,16 @@ class DamagedFile(StoreError):
         self.name = name
         self.reason = reason
         super().__init__(f"the file of collection {name!r} is damaged: {reason}")
+
+
+class DamagedSnapshot(StoreError):
+    """A snapshot is not what was written or sent, or none of a collection; nothing was changed."""
+
+    def __init__(self, collection: str, name: str, reason: str) -> None:
+        self.collection = collection
+        self.name = name
+        self.reason = reason
+        super().__init__(f"snapshot {name!r} of collection {collection!r} is damaged: {reason}")
 
 
 class IncompatibleFile(StoreError):

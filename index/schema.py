@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -26,6 +27,8 @@ FORMAT_VERSION: Final = 4
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
+_MAGIC: Final = b"SQLite format 3\x00"
+_HEAD_BYTES: Final = 100
 
 _CREATE_ITEMS: Final = """
 CREATE TABLE items (
@@ -158,6 +161,13 @@ def mark(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+
+
+def has_mark(path: Path) -> bool:
+    """Whether a file's first bytes are those of a collection's; nothing more is looked at."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return head.startswith(_MAGIC) and head[68:72] == _APPLICATION_ID.to_bytes(4, "big")
 
 
 def check_mark(connection: sqlite3.Connection, name: str) -> None:

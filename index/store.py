@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
@@ -212,14 +212,26 @@ class Store:
             for change in changes:
                 if change.gone:
                     self._writer.execute(_DELETE, (orjson.dumps(list(change.gone)).decode(),))
-                self._insert(key, change.rows)
-                key += len(change.rows.ids)
+                count = len(change.rows.ids)
+                self._insert(range(key, key + count), change.rows)
+                key += count
         self._next_key = key
 
-    def _insert(self, first: int, rows: Rows) -> None:
+    def write_at(self, keys: Sequence[int], rows: Rows) -> None:
+        """Put rows of new ids at keys, rising, of which none has been used.
+
+        Raises
+        ------
+        DiskFull, DamagedFile
+        """
+        with self._transaction():
+            self._insert(keys, rows)
+        self._next_key = keys[-1] + 1
+
+    def _insert(self, keys: Sequence[int], rows: Rows) -> None:
         count = len(rows.ids)
         columns = (
-            range(first, first + count), rows.ids, rows.vectors, rows.codes, rows.payloads,
+            keys, rows.ids, rows.vectors, rows.codes, rows.payloads,
             rows.checksums, rows.codes_checksums,
         )  # fmt: skip
         for piece in _pieces(count):
@@ -373,6 +385,20 @@ class Store:
         if content_checksum(record.id.encode(), record.vector, record.payload) != row[-1]:
             raise DamagedFile(self.name, f"row {record.key} is not what was written")
         return record
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of all there is at this moment to a new file; others may write meanwhile.
+
+        Pages that are free are left out. The caller sees to it that the file is on the disk.
+
+        Raises
+        ------
+        DiskFull, DamagedFile
+        """
+        with sql_errors(self.name, self.path), closing(connect(self.path)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy
+            connection.execute("VACUUM INTO ?", (str(path),))
 
     def close(self) -> None:
         """Close the file; what its log holds is moved into it."""

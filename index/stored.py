@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -152,6 +153,16 @@ class StoredCollection:
     def settle(self) -> None:
         """Do what is due to make searches quicker, and return when it is done."""
         self._improver.settle()
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of the file as it is at one moment; others may write meanwhile.
+
+        Raises
+        ------
+        DiskFull, DamagedFile
+        """
+        self._checkpoints.bring_up_to_date()
+        self._store.copy_to(path)
 
     def close(self, *, dropped: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.
