@@ -26,9 +26,11 @@ from index.kernels.differences import REGISTER_BYTES
 
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
-_NEAREST: Final = 10
+_NEAREST: Final = (3, 10)
 _LEAST_KEPT: Final = 0.98
-"""Of the ten rows nearest to a row this share must be among the twenty nearest as rounded."""
+"""Of so many rows nearest to a row this share must be among twice as many nearest as rounded. Ten
+alone would do in clusters of twenty that rounding makes one, and not in those of thirty they grow
+to."""
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
 
@@ -131,10 +133,15 @@ def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float6
     rounded = _distances(
         np.clip(np.rint(groups / step), low, high), np.clip(np.rint(centres / step), low, high)
     )
+    order = np.argsort(rounded, axis=1, kind="stable")
+    return min(_share_kept(exact, order, nearest) for nearest in _NEAREST)
+
+
+def _share_kept(exact: Float64s, order: Int64s, nearest: int) -> float:
+    """Return the share of the nearest rows among the first ones of an order, twice as many."""
     # By distance, not by row: copies of one row may stand for each other.
-    order = np.argsort(rounded, axis=1, kind="stable")[:, : 2 * _NEAREST]
-    found = np.sort(np.take_along_axis(exact, order, 1), axis=1)[:, :_NEAREST]
-    wanted = np.sort(exact, axis=1)[:, _NEAREST - 1 : _NEAREST]
+    found = np.sort(np.take_along_axis(exact, order[:, : 2 * nearest], 1), axis=1)[:, :nearest]
+    wanted = np.sort(exact, axis=1)[:, nearest - 1 : nearest]
     return float(np.mean(found <= wanted + 1e-9))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import QUERIES, Calibration, Effort, calibrate
+from index.checks import LIMIT, RECALL, shares_found, to_check
 from index.coarse import Rounding
 from index.costs import scan_nanoseconds
 from index.hits import BatchHits, RowView
@@ -29,6 +30,8 @@ _GROWTH: Final = 1.5
 """Lists are made anew when the collection has grown by this factor since."""
 _LEAST_LIVE: Final = 0.75
 """They are made anew, too, when fewer of the rows linked than this are still alive."""
+_LEAST_NEW: Final = 1 / 64
+"""And when the calibration does not hold for the rows put since, and they are this share."""
 _MOST_ADDED: Final = 1.0
 """Lists are given up when more rows than this share of those linked are put at once."""
 
@@ -50,6 +53,8 @@ def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
     if live < LEAST_ROWS:
         return False
     if hop is None or rows > _GROWTH * hop.built:
+        return True
+    if hop.checks.fail and rows - hop.built > _LEAST_NEW * rows:
         return True
     # Rows that were dead when the lists were made are in none: they do not count.
     linked = hop.calibration.rows + max(0, rows - hop.built)
@@ -118,7 +123,10 @@ def _calibrated(
     return calibrate(queries, linked.permitted_count, search, true, scan_nanoseconds=a_row)
 
 
-def extended(hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables) -> Hop | None:
+def extended(
+    hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables, inverted: InvertedIndex,
+    keys_of: KeysOf,
+) -> Hop | None:  # fmt: skip
     """Return the lists with the last len(keys) of ``rows`` linked; None gives the lists up.
 
     Parameters
@@ -128,8 +136,10 @@ def extended(hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables) -> Hop 
         All rows.
     keys : (n, bands) uint64
         Of the new rows.
-    tables : Tables
+    tables, inverted : Tables, InvertedIndex
         The new rows included.
+    keys_of : callable
+        See `HopSearch`.
     """
     first = len(rows) - len(keys)
     if len(keys) > _MOST_ADDED * first:
@@ -138,10 +148,25 @@ def extended(hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables) -> Hop 
     new = np.arange(first, len(rows))
     alive = np.ones(len(rows), np.uint8)
     hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, linked=first)
-    return replace(hop, lists=lists)
+    grown = replace(hop, lists=lists)
+    chosen = to_check(first, len(rows))
+    effort = hop.calibration.effort(LIMIT, RECALL)
+    if effort is None or not len(chosen):
+        return grown
+    workers = hop.neighbours.workers
+    walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
+    view, queries, params = RowView(rows, alive, len(rows)), rows[chosen], SearchParams(limit=LIMIT)
+    walk = walks.walk(view, LIMIT, effort)
+    found = walks.search(view, queries, params, chosen, walk).hits
+    exact = replace(params, recall=1.0)
+    true = scan(view, queries, exact, skip=chosen, inverted=inverted, workers=workers)
+    checks = hop.checks.with_more(shares_found(found, true), effort.recall)
+    return replace(grown, checks=checks)
 
 
-def adopted(hop: Hop, rows: VectorBatch, tables: Tables) -> Hop | None:
+def adopted(
+    hop: Hop, rows: VectorBatch, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf
+) -> Hop | None:
     """Return lists that were made for the first of ``rows``, with the later ones linked.
 
     None when they are too many.
@@ -151,7 +176,8 @@ def adopted(hop: Hop, rows: VectorBatch, tables: Tables) -> Hop | None:
         return hop
     if len(rows) > _GROWTH * known:
         return None
-    return extended(hop, rows, keys_by_row(tables, hop.lists.tables, known), tables)
+    keys = keys_by_row(tables, hop.lists.tables, known)
+    return extended(hop, rows, keys, tables, inverted, keys_of)
 
 
 def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
@@ -161,7 +187,8 @@ def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
     if is_overdue(hop, len(new_rows), len(rows)):  # what is left would not keep its promises
         return None
     neighbours = hop.neighbours.renumber(new_rows, rows)
-    return Hop(neighbours, neighbours.cover(rows), hop.calibration, min(hop.built, len(rows)))
+    built = min(hop.built, len(rows))
+    return Hop(neighbours, neighbours.cover(rows), hop.calibration, built, checks=hop.checks)
 
 
 def saved(hop: Hop) -> Saved:

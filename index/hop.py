@@ -12,6 +12,7 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort, most_lists
+from index.checks import Checks
 from index.coarse import NAMES
 from index.costs import scan_nanoseconds
 from index.hits import HOP, BatchHits, RowView
@@ -105,6 +106,8 @@ class Hop:
     calibration : Calibration
     built : int
         Rows there were when the lists were last made in random order.
+    checks : Checks
+        Of rows put since.
     walks : Walks
         Planned by this calibration.
     """
@@ -113,10 +116,16 @@ class Hop:
     lists: Lists
     calibration: Calibration
     built: int
+    checks: Checks = field(default_factory=Checks)
     walks: Walks = field(default_factory=Walks)
 
     def walk(self, search: HopSearch, view: RowView, params: SearchParams) -> Walk | None:
-        """Return how to walk, None where no effort measured is enough, or a scan is quicker."""
+        """Return how to walk, None where no effort measured is enough, or a scan is quicker.
+
+        Nor is there one while rows put since the calibration are found less well than it says.
+        """
+        if self.checks.fail:
+            return None
         live = view.permitted_count if view.sample is None else view.sample.live
         asked = (
             params.limit, params.recall, len(view.vectors), view.permitted_count, live,

@@ -68,13 +68,15 @@ ARROWS: dict[str, set[str]] = {
     },
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
-        "calibration", "coarse", "costs", "hop", "inverted", "kernels", "neighbours", "parallel",
-        "saved", "scan", "tables",
+        "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "neighbours",
+        "parallel", "saved", "scan", "tables",
     },
     "hop": {
-        "calibration", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces", "tables",
+        "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
+        "tables",
     },
     "calibration": set(),
+    "checks": set(),
     "neighbours": {"coarse", "inverted", "kernels", "parallel", "scan", "spaces", "tables"},
     "spaces": {"kernels"},
     "coarse": {"kernels"},

@@ -110,10 +110,11 @@ class GcwsBackend:
         """Return the index with the last len(codes) of ``rows`` added."""
         first_row = len(rows) - len(codes)
         tables = state.tables.extend(codes, first_row, self._workers)
+        inverted = self._covered(state.inverted, rows)
         hop = state.hop
         if hop is not None and len(codes):
-            hop = growth.extended(hop, rows, codes, tables)
-        return GcwsState(tables, self._covered(state.inverted, rows), hop)
+            hop = growth.extended(hop, rows, codes, tables, inverted, self._keys)
+        return GcwsState(tables, inverted, hop)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
         """Return the index after a compaction."""
@@ -141,7 +142,7 @@ class GcwsBackend:
         """Return ``state`` with lists that were made for the first of its rows."""
         if improved.hop is None:
             return None
-        hop = growth.adopted(improved.hop, rows, state.tables)
+        hop = growth.adopted(improved.hop, rows, state.tables, state.inverted, self._keys)
         return None if hop is None else replace(state, hop=hop)
 
     def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:

@@ -159,6 +159,15 @@ def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Gene
     assert kinds == [BYTES, SHORTS, FLOATS]
 
 
+def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_small(
+    rng: np.random.Generator,
+) -> None:
+    centres = 5 * rng.standard_normal((200, 16))
+    rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 16))).astype(np.float32)
+    chosen = choose_rounding(near_groups(rows, rows[::50]), rows[::50])
+    assert chosen.kind == FLOATS
+
+
 def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:
     nothing = np.zeros((2, 5, 16), np.float32)
     assert choose_rounding(nothing, nothing[:, 0]).kind == FLOATS

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from index import growth
 from index.hits import HOP, METHODS
 from index.hop import Hop
 from index.params import SearchParams
@@ -176,6 +177,36 @@ def test_clusters_that_are_new_are_found(dense: Made, rng: np.random.Generator) 
     index.add(new, sizes=[10] * 99)
     for limit in LIMITS:
         assert recall(index, queries, limit).reaches(0.9)
+
+
+@pytest.mark.parametrize("spread", [0.002, 0.3])
+def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
+    spread: float, rng: np.random.Generator
+) -> None:
+    centres = 5 * rng.standard_normal((101, 16))
+    which = np.repeat([0, 1], [12_000, 1600]) * 100 + rng.integers(100, size=13_600)
+    which[12_000:] = 100
+    noise = np.where(which == 100, spread, 1.0)[:, None]
+    rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
+    index = linked(rows[:12_000])
+    index.add(rows[12_000:13_400], sizes=[100] * 13)
+    assert index.state.hop.checks.fail
+    assert growth.is_overdue(index.state.hop, 13_400, 13_400)
+    assert recall(index, rows[13_400:], 10).reaches(0.9)
+    assert recall(index, rows[:12_000:100], 10).reaches(0.9)
+    link(index)
+    assert not index.state.hop.checks.fail
+    some = rng.choice(13_400, 1000, replace=False)
+    assert recall(index, rows[some], 10, skip=some.tolist()).reaches(0.9)
+
+
+def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 16_000, 0, dim=32)
+    index = linked(rows[:12_000])
+    for first in range(12_000, 16_000, 500):
+        index.add(rows[first : first + 500])
+        assert not index.state.hop.checks.fail
+    assert len(index.state.hop.checks.shortfalls) == 32
 
 
 def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:

@@ -1,0 +1,62 @@
+"""Whether rows put since the calibration are found as well as it says, by samples of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from index.arrays import Float64s, Int64s
+from index.hits import BatchHits
+
+LIMIT: Final = 10
+RECALL: Final = 0.9
+"""What checks ask for."""
+_INTERVAL: Final = 32
+_ROWS_A_STEP: Final = 3000
+"""One new row in so many is checked, in more where there are so many rows and scans take long."""
+_WINDOW: Final = 32
+_LEAST: Final = 16
+_FAR_BELOW: Final = 0.15
+"""Of the last checks, so many at least, the mean recall is this far below what was expected: that
+is 4 standard errors of rows like those measured, of which one varies by 0.15."""
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What rows put since the calibration found.
+
+    Attributes
+    ----------
+    shortfalls : tuple of float
+        Of each of the last rows checked: the recall that was expected, less its own.
+    """
+
+    shortfalls: tuple[float, ...] = ()
+
+    @property
+    def fail(self) -> bool:
+        """Whether the calibration does not hold for the rows put since."""
+        return len(self.shortfalls) >= _LEAST and float(np.mean(self.shortfalls)) > _FAR_BELOW
+
+    def with_more(self, shares: Float64s, expected: float) -> Checks:
+        """Return the checks with some more, of which each found a share of its true hits."""
+        return Checks((*self.shortfalls, *(expected - shares).tolist())[-_WINDOW:])
+
+
+def to_check(first: int, rows: int) -> Int64s:
+    """Return which of the rows from ``first`` on are checked."""
+    interval = max(_INTERVAL, rows // _ROWS_A_STEP)
+    return np.arange(-(-first // interval) * interval, rows, interval)[-_WINDOW:]
+
+
+def shares_found(found: BatchHits, true: BatchHits) -> Float64s:
+    """Return (m,): the share of each query's true hits that it found, ties by score."""
+    wanted = true.sizes
+    least = true.scores[np.arange(len(wanted)), wanted - 1] - _ROUNDING
+    inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
+    good = ((found.scores >= least[:, None]) & inside).sum(1)
+    shares: Float64s = np.minimum(good, wanted) / wanted
+    return shares
