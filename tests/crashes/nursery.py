@@ -9,43 +9,22 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Any
 
 import service.cli
-from index import checkpoints, collection, compile_kernels, growth
-from service import startup
 from tests.crashes import points
-from tests.known_rows import make_scans_dear
-
-FEW_ROWS = 64
-"""What takes thousands of rows in earnest is done from so many on."""
-
-
-class _Forever:
-    """Sets attributes as a test's monkeypatch does, without taking them back."""
-
-    setattr = staticmethod(setattr)
+from tests.few_rows import few_rows
 
 
 def main() -> None:
     """Fork a server for each line, and answer with its process id."""
-    seconds = compile_kernels()
-    changed: dict[tuple[Any, str], object] = {
-        (startup, "compile_kernels"): lambda *_: seconds,
-        (collection, "COMPACTION_ROWS"): FEW_ROWS,
-        (checkpoints, "LEAST_ROWS"): FEW_ROWS,
-        (growth, "LEAST_ROWS"): FEW_ROWS,
-    }
-    for (owner, name), value in changed.items():
-        setattr(owner, name, value)
-    make_scans_dear(_Forever())  # type: ignore[arg-type]  # tables are asked, however few the rows
-    signal.signal(signal.SIGCHLD, _reap)
-    _tell("ready")
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            _serve(json.loads(line))
-        _tell(str(pid))
+    with few_rows():
+        signal.signal(signal.SIGCHLD, _reap)
+        _tell("ready")
+        for line in sys.stdin:
+            pid = os.fork()
+            if pid == 0:
+                _serve(json.loads(line))
+            _tell(str(pid))
 
 
 def _tell(line: str) -> None:

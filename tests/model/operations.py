@@ -1,0 +1,324 @@
+"""Seeded random requests to an application in this process, and what each must be answered."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.model.shelf import DIM, Passes, Payload, Shelf, lines, sparse
+from tests.served import Client
+
+NAMES: Final = ("dense", "sparse", "squared", "coded", "scanned")
+CONFIGS: Final[dict[str, dict[str, Any]]] = {
+    "dense": {"dim": DIM, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    "sparse": {"dim": None, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    "squared": {"dim": DIM, "transform": {"power": 2.0}, "backend": {"kind": "gcws"}},
+    "coded": {
+        "dim": 100_000, "backend": {"kind": "gcws", "params": {"bands": 8, "encoding": "b_bit"}}
+    },
+    "scanned": {"dim": DIM, "backend": {"kind": "exact"}},
+}  # fmt: skip
+_IDS: Final = 300
+_VALUES: Final = (0.0, 0.0, 0.0, -2.0, -1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
+_TAGS: Final = "xyz"
+_ATTACHED: Final = ("exact", "gcws")
+_SMALL: Final = 80
+"""All pairs of more items take long."""
+
+
+class Operations:
+    """Makes one random request after the other, and compares every answer with the shelves.
+
+    Parameters
+    ----------
+    client : Client
+        Of an application on a fresh directory; may be replaced after a restart.
+    seed : int
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        How often each operation was done.
+    """
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self.client = client
+        self.shelves: dict[str, Shelf] = {}
+        self.counts: dict[str, int] = {}
+        self._random = random.Random(seed)
+        kinds: dict[Callable[[str], None], float] = {
+            self.upsert: 20, self.insert: 6, self.load: 4, self.delete: 6, self.delete_one: 6,
+            self.delete_where: 2, self.get: 12, self.page: 3, self.query: 20, self.query_some: 8,
+            self.query_around: 8, self.pairs: 1, self.count: 4, self.attach: 1, self.detach: 1,
+            self.query_attached: 4, self.drop: 0.2,
+        }  # fmt: skip
+        self._kinds, self._weights = list(kinds), list(kinds.values())
+
+    def step(self) -> None:
+        """Do one thing."""
+        name = self._random.choice(NAMES)
+        kind: Callable[[str], None] = self.create
+        if name in self.shelves:
+            [kind] = self._random.choices(self._kinds, self._weights)
+        self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+        kind(name)
+
+    def _ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:  # noqa: ANN401
+        answer = self.client.request(method, f"/v1/collections{path}", **more)
+        assert answer.status_code == status, (method, path, more, answer.status_code, answer.text)
+        if "ndjson" in answer.headers.get("content-type", ""):
+            return [json.loads(line) for line in answer.text.splitlines()]
+        return answer.json() if answer.content else None
+
+    # What is drawn
+
+    def _vector(self) -> tuple[float, ...]:
+        drawn = tuple(self._random.choices(_VALUES, k=DIM))
+        return drawn if any(drawn) else (1.0, *drawn[1:])
+
+    def _sent(self, shelf: Shelf, vector: tuple[float, ...]) -> Any:  # noqa: ANN401
+        if shelf.config["dim"] == DIM and self._random.random() < 1 / 2:
+            return list(vector)
+        return sparse(vector)
+
+    def _payload(self) -> Payload:
+        if self._random.random() < 1 / 5:
+            return None
+        tags = self._random.sample(_TAGS, self._random.randint(0, 2))
+        return {"n": self._random.randrange(5), "tags": tags, "text": "é\u0000" * 3}
+
+    def _ids(self, most: int) -> list[str]:
+        numbers = self._random.sample(range(_IDS), self._random.randint(1, most))
+        return [f"i{number}" for number in numbers]
+
+    def _condition(self) -> tuple[dict[str, Any], Passes]:
+        n, tag = self._random.randrange(5), self._random.choice(_TAGS)
+        matches, tagged = (
+            {"key": "n", "match": {"value": n}},
+            {"key": "tags", "match": {"value": tag}},
+        )
+        return self._random.choice(
+            [
+                (
+                    {"must": [{"key": "n", "range": {"gte": n}}]},
+                    lambda payload: payload is not None and payload["n"] >= n,
+                ),
+                (
+                    {"should": [matches, tagged]},
+                    lambda payload: (
+                        payload is not None and (payload["n"] == n or tag in payload["tags"])
+                    ),
+                ),
+                (
+                    {"must_not": [tagged]},
+                    lambda payload: payload is None or tag not in payload["tags"],
+                ),
+            ]
+        )
+
+    # Collections
+
+    def create(self, name: str) -> None:
+        self._ask("PUT", f"/{name}", 201, json=CONFIGS[name])
+        self.shelves[name] = Shelf(CONFIGS[name])
+
+    def drop(self, name: str) -> None:
+        self._ask("DELETE", f"/{name}", 204)
+        self._ask("GET", f"/{name}", 404)
+        del self.shelves[name]
+
+    def count(self, name: str) -> None:
+        shelf = self.shelves[name]
+        shown = self._ask("GET", f"/{name}")
+        assert shown["items"] == len(shelf.items)
+        assert [each["name"] for each in shown["backends"][1:]] == shelf.attached
+
+    # Writing
+
+    def _put(self, name: str, ids: list[str], mode: str) -> None:
+        shelf = self.shelves[name]
+        taken = mode == "insert" and bool(shelf.items.keys() & set(ids))
+        items = [(item_id, self._vector(), self._payload()) for item_id in ids]
+        sent = [
+            {"id": item_id, "vector": self._sent(shelf, vector), "payload": payload}
+            for item_id, vector, payload in items
+        ]
+        updated = len(shelf.items.keys() & set(ids))
+        path = f"/{name}/items"
+        answer = self._ask("PUT", path, 409 if taken else 200, json={"items": sent, "mode": mode})
+        if taken:
+            assert answer["code"] == "item_exists"
+            return
+        assert answer == {"inserted": len(ids) - updated, "updated": updated}
+        for item in items:
+            shelf.put(*item)
+
+    def upsert(self, name: str) -> None:
+        self._put(name, self._ids(12), "upsert")
+
+    def insert(self, name: str) -> None:
+        self._put(name, self._ids(2), "insert")
+
+    def load(self, name: str) -> None:
+        """Some lines are no items, and are left out."""
+        shelf, rejected, updated = self.shelves[name], [], set()
+        sent: list[dict[str, Any]] = []
+        for row, item_id in enumerate(self._ids(40)):
+            vector, payload = self._vector(), self._payload()
+            if self._random.random() < 1 / 10:
+                rejected.append(row)
+                sent.append({"id": item_id, "vector": {"indices": [0, 0], "values": [1, 2]}})
+                continue
+            sent.append({"id": item_id, "vector": self._sent(shelf, vector), "payload": payload})
+            if item_id in shelf.items:
+                updated.add(item_id)
+            shelf.put(item_id, vector, payload)
+        answer = self._ask(
+            "POST", f"/{name}/load?on_error=skip", content=lines(sent),
+            headers={"Content-Type": "application/x-ndjson"},
+        )  # fmt: skip
+        assert answer["updated"] == len(updated)
+        assert answer["inserted"] == len(sent) - len(rejected) - len(updated)
+        assert [each["row"] for each in answer["rejected"]] == rejected
+
+    def delete(self, name: str) -> None:
+        ids = self._ids(20)
+        answer = self._ask("POST", f"/{name}/items/delete", json={"ids": ids})
+        assert answer == {"deleted": self.shelves[name].remove(ids)}
+
+    def delete_one(self, name: str) -> None:
+        [item_id] = self._ids(1)
+        there = self.shelves[name].remove([item_id])
+        self._ask("DELETE", f"/{name}/items/{item_id}", 204 if there else 404)
+
+    def delete_where(self, name: str) -> None:
+        document, passes = self._condition()
+        shelf = self.shelves[name]
+        gone = [item_id for item_id, kept in shelf.items.items() if passes(kept.payload)]
+        answer = self._ask("POST", f"/{name}/items/delete", json={"filter": document})
+        assert answer == {"deleted": shelf.remove(gone)} == {"deleted": len(gone)}
+
+    # Reading
+
+    def get(self, name: str) -> None:
+        [item_id] = self._ids(1)
+        shelf = self.shelves[name]
+        kept = shelf.items.get(item_id)
+        answer = self._ask("GET", f"/{name}/items/{item_id}", 404 if kept is None else 200)
+        if kept is not None:
+            expected = {"vector": shelf.shown(kept.vector), "payload": kept.payload}
+            assert answer == {"id": item_id, **expected}
+
+    def page(self, name: str) -> None:
+        shelf, limit = self.shelves[name], self._random.choice([7, 50, 1000])
+        with_vector = self._random.random() < 1 / 2
+        seen, cursor = [], ""
+        while cursor is not None:
+            path = f"/{name}/items?limit={limit}&with_vector={str(with_vector).lower()}{cursor}"
+            page = self._ask("GET", path)
+            seen += page["items"]
+            cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
+        expected = [
+            {"id": item_id}
+            | ({"vector": shelf.shown(kept.vector)} if with_vector else {})
+            | {"payload": kept.payload}
+            for item_id, kept in shelf.items.items()
+        ]
+        assert seen == expected
+
+    def _check_hits(self, name: str, hits: list[Any], expected: list[tuple[str, float]]) -> None:
+        assert [(hit["id"], hit["score"]) for hit in hits] == expected
+        self._check_payloads(name, hits)
+
+    def _check_payloads(self, name: str, hits: list[Any]) -> None:
+        for hit in hits:
+            assert hit.get("payload") == self.shelves[name].items[hit["id"]].payload
+
+    def query(self, name: str) -> None:
+        """Several queries at once, one of them of an item there is."""
+        shelf, limit = self.shelves[name], self._random.randint(1, 20)
+        document, passes = self._condition() if self._random.random() < 1 / 3 else (None, _any)
+        vectors = [self._vector() for _ in range(self._random.randint(1, 4))]
+        if shelf.items:
+            vectors.append(self._random.choice(list(shelf.items.values())).vector)
+        more = {"limit": limit, "recall": 1, "filter": document}
+        queries = [{"vector": self._sent(shelf, vector), **more} for vector in vectors]
+        answer = self._ask("POST", f"/{name}/query/batch", json={"queries": queries})
+        for vector, result in zip(vectors, answer["results"], strict=True):
+            expected = shelf.ranking(shelf.slots(vector), limit=limit, passes=passes)
+            self._check_hits(name, result["hits"], expected)
+
+    def query_some(self, name: str) -> None:
+        """Less than all may be found, and an item by its own vector always is."""
+        shelf = self.shelves[name]
+        if not shelf.items:
+            return
+        wanted = self._random.choice(list(shelf.items))
+        kept = shelf.items[wanted]
+        query = {"vector": self._sent(shelf, kept.vector), "limit": len(shelf.items)}
+        query["recall"] = self._random.choice([0.5, 0.9, 0.99])
+        hits = self._ask("POST", f"/{name}/query", json=query)["hits"]
+        scores = shelf.scores(kept.slots)
+        assert wanted in {hit["id"] for hit in hits}
+        assert all(hit["score"] == scores[hit["id"]] for hit in hits)
+        ranked = [(-hit["score"], hit["id"]) for hit in hits]
+        assert ranked == sorted(set(ranked))
+        self._check_payloads(name, hits)
+
+    def query_around(self, name: str) -> None:
+        [item_id] = self._ids(1)
+        shelf, limit = self.shelves[name], self._random.randint(1, 10)
+        kept = shelf.items.get(item_id)
+        query = {"id": item_id, "limit": limit, "recall": 1}
+        answer = self._ask("POST", f"/{name}/query", 404 if kept is None else 200, json=query)
+        if kept is not None:
+            expected = shelf.ranking(kept.slots, limit=limit, passes=_any, without=item_id)
+            self._check_hits(name, answer["hits"], expected)
+
+    def pairs(self, name: str) -> None:
+        shelf = self.shelves[name]
+        if len(shelf.items) > _SMALL:
+            return
+        min_score = self._random.choice([0.4, 0.75, 1.0])
+        answer = self._ask("POST", f"/{name}/pairs", json={"min_score": min_score, "recall": 1})
+        assert [(each["a"], each["b"], each["score"]) for each in answer] == shelf.pairs(min_score)
+
+    # Comparison backends
+
+    def attach(self, name: str) -> None:
+        free = [kind for kind in _ATTACHED if f"my-{kind}" not in self.shelves[name].attached]
+        if free:
+            kind = self._random.choice(free)
+            document = {"kind": kind, "name": f"my-{kind}"}
+            self._ask("POST", f"/{name}/backends", 201, json=document)
+            self.shelves[name].attached.append(f"my-{kind}")
+
+    def detach(self, name: str) -> None:
+        attached = self.shelves[name].attached
+        if attached:
+            gone = self._random.choice(attached)
+            self._ask("DELETE", f"/{name}/backends/{gone}", 204)
+            attached.remove(gone)
+
+    def query_attached(self, name: str) -> None:
+        shelf = self.shelves[name]
+        for backend in shelf.attached:
+            vector = self._vector()
+            query = {"vector": self._sent(shelf, vector), "recall": 1, "backend": backend}
+            hits = self._ask("POST", f"/{name}/query", json=query)["hits"]
+            expected = shelf.ranking(shelf.slots(vector), limit=10, passes=_any)
+            self._check_hits(name, hits, expected)
+
+    # All of it
+
+    def check(self) -> None:
+        """Compare everything there is."""
+        shown = self._ask("GET", "")["collections"]
+        assert {each["name"] for each in shown} == set(self.shelves)
+        for name in self.shelves:
+            for look in (self.count, self.page, self.query, self.query_some, self.query_attached):
+                look(name)
+
+
+def _any(_payload: Payload) -> bool:
+    return True

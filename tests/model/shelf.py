@@ -1,0 +1,106 @@
+"""What a collection must hold and answer, in a dict and by brute force.
+
+Values are few binary fractions: sums are exact, scores are equal to the bit, and ties are many.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIM: Final = 8
+Payload = dict[str, Any] | None
+Passes = Callable[[Payload], bool]
+Slots = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An item: its vector as it is answered, its slots after the transform, and its payload."""
+
+    vector: tuple[float, ...]
+    slots: Slots
+    payload: Payload
+
+
+@dataclass
+class Shelf:
+    """The items of one collection in the order in which they were put.
+
+    Attributes
+    ----------
+    config : dict
+        What it was created with.
+    items : dict of id to Kept
+    attached : list of str
+        Comparison backends.
+    """
+
+    config: dict[str, Any]
+    items: dict[str, Kept] = field(default_factory=dict)
+    attached: list[str] = field(default_factory=list)
+
+    def slots(self, vector: Iterable[float]) -> Slots:
+        """Return the 2D non-negative form of a vector under the collection's transform."""
+        row = np.array(tuple(vector))
+        power = self.config.get("transform", {}).get("power", 1.0)
+        slots: Slots = np.stack([np.maximum(row, 0), np.maximum(-row, 0)], axis=1).reshape(-1)
+        slots **= power
+        return slots
+
+    def put(self, item_id: str, vector: tuple[float, ...], payload: Payload) -> None:
+        """Put an item behind all others."""
+        self.items.pop(item_id, None)
+        self.items[item_id] = Kept(vector, self.slots(vector), payload)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Remove items; return how many there were."""
+        return sum(self.items.pop(item_id, None) is not None for item_id in ids)
+
+    def scores(self, query: Slots) -> dict[str, float]:
+        """Return the score of every item."""
+        if not self.items:
+            return {}
+        rows = np.stack([kept.slots for kept in self.items.values()])
+        scores = np.minimum(rows, query).sum(1) / np.maximum(rows, query).sum(1)
+        return dict(zip(self.items, scores.tolist(), strict=True))
+
+    def ranking(
+        self, query: Slots, *, limit: int, passes: Passes, without: str | None = None
+    ) -> list[tuple[str, float]]:
+        """Return the best items that pass, best first, equal scores by id."""
+        ranked = sorted(
+            (-score, item_id)
+            for item_id, score in self.scores(query).items()
+            if item_id != without and passes(self.items[item_id].payload)
+        )
+        return [(item_id, -score) for score, item_id in ranked[:limit]]
+
+    def pairs(self, min_score: float) -> list[tuple[str, str, float]]:
+        """Return all pairs at least so much alike, by falling score, then by ids."""
+        found = []
+        ids = sorted(self.items)
+        for place, a in enumerate(ids):
+            scores = self.scores(self.items[a].slots)
+            found += [(-scores[b], a, b) for b in ids[place + 1 :] if scores[b] >= min_score]
+        return [(a, b, -score) for score, a, b in sorted(found)]
+
+    def shown(self, vector: tuple[float, ...]) -> Any:  # noqa: ANN401
+        """Return a vector as the service shows it."""
+        if self.config["dim"] == DIM:
+            return list(vector)
+        return sparse(vector)
+
+
+def sparse(vector: tuple[float, ...]) -> Mapping[str, Any]:
+    """Return a vector's sparse form."""
+    places = [place for place, value in enumerate(vector) if value]
+    return {"indices": places, "values": [vector[place] for place in places]}
+
+
+def lines(items: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return items as NDJSON."""
+    return "".join(json.dumps(item) + "\n" for item in items).encode()

@@ -1,0 +1,17 @@
+"""A short run of random operations; the long one is ``python -m tests.model``."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.model.run import life
+
+OPERATIONS = 250
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_random_operations_are_answered_as_a_model_says(tmp_path: Path, seed: int) -> None:
+    with life(tmp_path, seed) as lived:
+        lived.run(OPERATIONS)
+        assert lived.restarts + lived.copies
+        assert sum(lived.operations.counts.values()) == OPERATIONS
