@@ -161,6 +161,14 @@ class Catalog:
             return DamagedFile(store.name, f"it could not be loaded ({error!r})")
         return collection
 
+    def __len__(self) -> int:
+        """Return the number of collections, those that cannot be used included."""
+        return len(self._found)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a collection, be it damaged."""
+        return name in self._found
+
     @property
     def failures(self) -> dict[str, StoreError]:
         """Why some files cannot be used, by collection."""

@@ -127,7 +127,9 @@ def _mask_of(condition: Condition, columns: Columns, n: int) -> UInt8s:
     return condition.mask(columns, n)
 
 
-def parse_filter(document: object) -> Filter:
+def parse_filter(
+    document: object, *, max_depth: int = MAX_DEPTH, max_conditions: int = MAX_CONDITIONS
+) -> Filter:
     """Return the filter a JSON document describes.
 
     Parameters
@@ -136,23 +138,27 @@ def parse_filter(document: object) -> Filter:
         Any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
         condition is ``{"key", "match": {"value"} | {"any": [...]}}``,
         ``{"key", "range": {"gt", "gte", "lt", "lte"}}``, or a filter.
+    max_depth, max_conditions : int
+        Filters within filters; conditions in all.
 
     Raises
     ------
     InvalidFilter
         With the place in the document.
     """
-    return _Parser().filter(document, (), 1)
+    return _Parser(max_depth, max_conditions).filter(document, (), 1)
 
 
 class _Parser:
-    def __init__(self) -> None:
+    def __init__(self, max_depth: int, max_conditions: int) -> None:
+        self._max_depth = max_depth
+        self._max_conditions = max_conditions
         self._conditions = 0
 
     def filter(self, document: object, loc: Loc, depth: int) -> Filter:
-        if depth > MAX_DEPTH:
+        if depth > self._max_depth:
             raise InvalidFilter(
-                expected=f"filters at most {MAX_DEPTH} deep", got="a deeper one", loc=loc
+                expected=f"filters at most {self._max_depth} deep", got="a deeper one", loc=loc
             )
         clauses = _fields(document, _CLAUSES, loc)
         return Filter(
@@ -172,8 +178,8 @@ class _Parser:
 
     def _condition(self, document: object, loc: Loc, depth: int) -> Condition:
         self._conditions += 1
-        if self._conditions > MAX_CONDITIONS:
-            raise InvalidFilter(expected=f"at most {MAX_CONDITIONS} conditions", got="more")
+        if self._conditions > self._max_conditions:
+            raise InvalidFilter(expected=f"at most {self._max_conditions} conditions", got="more")
         if not isinstance(document, dict):
             raise InvalidFilter(expected="a condition or a filter", got=_word(document), loc=loc)
         if "key" not in document:

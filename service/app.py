@@ -1,6 +1,7 @@
 """The application: parts are made here, handed to the routes, and put away at the end."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 
 from index import Catalog
 from service import openapi, problems
+from service.admission import Admission, Room
 from service.dependencies import Service
 from service.keys import Keys
 from service.metrics import Metrics
@@ -77,7 +79,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     OSError
         A file of keys cannot be read.
     """
-    metrics, keys = Metrics(), Keys(settings)
+    metrics, keys, admission = Metrics(), Keys(settings), Admission(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -86,10 +88,13 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             opened = await asyncio.to_thread(open_catalog, settings)
         workers = Workers(
             threads=settings.threads, max_queue=settings.max_queue,
-            max_loads=settings.max_loads, inline_seconds=settings.inline_seconds,
+            max_write_queue=settings.max_write_queue, max_loads=settings.max_loads,
+            inline_seconds=settings.inline_seconds,
         )  # fmt: skip
         startup = Startup(opened)
-        app.state.service = Service(settings, startup, workers, metrics, keys)
+        app.state.service = Service(
+            settings, startup, workers, metrics, keys, admission, Room(settings), threading.Lock()
+        )
         metrics.watch(opened.list, lambda: startup.progress.phase == "ready")
         startup.start()
         try:
@@ -107,7 +112,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(Envelope, metrics=metrics)
+    app.add_middleware(Envelope, metrics=metrics, admission=admission)
     return app
 
 

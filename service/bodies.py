@@ -1,11 +1,15 @@
 """Reading bodies: counted, of a known content type, and checked by a compiled validator."""
 
-from typing import TypeVar
+import asyncio
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
-from service.errors import BodyTooLarge, UnsupportedMediaType
+from service.dependencies import service_of
+from service.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedMediaType
 from service.problems import invalid_request
 
 JSON = "application/json"
@@ -14,6 +18,9 @@ NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 Model = TypeVar("Model", bound=BaseModel)
+_LONG_BYTES: Final = 1 << 18
+_PIECE: Final = 256
+"""Entries of a list that are checked at a time."""
 
 
 def media_type(request: Request) -> str:
@@ -55,15 +62,22 @@ async def read(request: Request, limit_bytes: int) -> bytes:
     ------
     BodyTooLarge
         At once when the announced length is above the limit, else when that many have arrived.
+    RequestTimeout, Overloaded
     """
     refuse_announced(request, limit_bytes)
+    service = service_of(request)
     chunks: list[bytes] = []
     received = 0
-    async for chunk in request.stream():
-        received += len(chunk)
-        if received > limit_bytes:
-            raise BodyTooLarge(limit_bytes)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(service.settings.body_seconds):
+            async for chunk in request.stream():
+                received += len(chunk)
+                if received > limit_bytes:
+                    raise BodyTooLarge(limit_bytes)
+                service.admission.hold(request.scope, len(chunk))
+                chunks.append(chunk)
+    except TimeoutError:
+        raise RequestTimeout(service.settings.body_seconds) from None
     return b"".join(chunks)
 
 
@@ -77,7 +91,67 @@ def parse(model: type[Model], body: bytes) -> Model:
     InvalidRequest
         A field is unknown, missing or not what it should be.
     """
+    if is_long(body):
+        return parse_in_pieces(model, body)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         raise invalid_request(error, model) from None
+
+
+def is_long(body: bytes) -> bool:
+    """Whether parsing would keep other requests waiting: then it belongs into a thread."""
+    return len(body) > _LONG_BYTES
+
+
+def parse_in_pieces(model: type[Model], body: bytes) -> Model:
+    """Return a long body as its model, lists checked so that other threads get in between.
+
+    A compiled validator keeps Python's lock until it is done: a body of a million short queries
+    would stop the whole service for seconds.
+
+    Raises
+    ------
+    MalformedBody, InvalidRequest
+    """
+    try:
+        document = from_json(body)
+    except ValueError as error:
+        raise MalformedBody(f"Invalid JSON: {error}") from None
+    if not isinstance(document, dict):
+        return _validated(model, document)
+    long = {
+        name: value
+        for name, value in document.items()
+        if name in model.model_fields and isinstance(value, list) and len(value) > _PIECE
+    }
+    found = _validated(model, document | {name: [] for name in long})
+    for name, entries in long.items():
+        setattr(found, name, _checked_list(model, name, entries))
+    return found
+
+
+def _validated(model: type[Model], document: object) -> Model:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+
+
+def _checked_list(model: type[BaseModel], name: str, entries: list[Any]) -> list[Any]:
+    adapter = _adapter(model, name)
+    checked: list[Any] = []
+    for first in range(0, len(entries), _PIECE):
+        try:
+            checked += adapter.validate_python(entries[first : first + _PIECE])
+        except ValidationError as error:
+            raise invalid_request(error, model, place=(name, first)) from None
+    return checked
+
+
+@lru_cache
+def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    field = model.model_fields[name]
+    config = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    kind: Any = Annotated[(field.annotation, *field.metadata)]
+    return TypeAdapter(kind, config=config)

@@ -1,10 +1,13 @@
 """What routes are handed: the service's parts, and the check of keys."""
 
+import threading
 from dataclasses import dataclass
 
 from fastapi import Request
 
-from index import Catalog, StoredCollection
+import index as ix
+from service.admission import Admission, Room
+from service.errors import TooManyCollections
 from service.keys import Keys
 from service.metrics import Metrics
 from service.settings import Settings
@@ -21,13 +24,16 @@ class Service:
     workers: Workers
     metrics: Metrics
     keys: Keys
+    admission: Admission
+    room: Room
+    creating: threading.Lock
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> ix.Catalog:
         """The catalog; NotReady until its kernels are compiled."""
         return self.startup.require_kernels()
 
-    def collection(self, name: str) -> StoredCollection:
+    def collection(self, name: str) -> ix.StoredCollection:
         """Return a collection.
 
         Raises
@@ -35,6 +41,21 @@ class Service:
         NotReady, CollectionNotFound, CollectionLoading, DamagedFile
         """
         return self.catalog.get(name)
+
+    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
+        """Return the collection of this name, and whether it was made just now; any thread.
+
+        Raises
+        ------
+        TooManyCollections, MemoryFull, DiskShareReached
+        InvalidParameter, CollectionExists, CollectionLoading, DamagedFile, DiskFull
+        """
+        with self.creating:
+            if name not in self.catalog:
+                self.room.require()
+                if len(self.catalog) >= self.settings.max_collections:
+                    raise TooManyCollections(self.settings.max_collections)
+            return self.catalog.create(name, config)
 
 
 def service_of(request: Request) -> Service:

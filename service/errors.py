@@ -13,6 +13,12 @@
     ├── BodyTooLarge               limit_bytes
     ├── UnsupportedMediaType       got, expected
     ├── QueueFull                  retry_after_seconds
+    ├── Overloaded                 too many requests, or bytes of bodies, at once
+    ├── MemoryFull                 used, total, share
+    ├── DiskShareReached           free, total, share
+    ├── TooManyCollections         limit
+    ├── AnswerTooLarge             limit_bytes
+    ├── RequestTimeout             seconds
     └── NotReady                   phase
 """
 
@@ -104,6 +110,57 @@ class QueueFull(ServiceError):
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{limit} {what} are under way or waiting; try again")
+
+
+class Overloaded(ServiceError):
+    """So much is under way at once that this request had better come again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; try again")
+
+
+class MemoryFull(ServiceError):
+    """The process has its share of the memory; it reads and deletes, and stores nothing more."""
+
+    def __init__(self, used: int, total: int, share: float) -> None:
+        super().__init__(
+            f"expected at most {share:g} of {total} bytes of memory in use, got {used}; "
+            "nothing was stored"
+        )
+
+
+class DiskShareReached(ServiceError):
+    """The file system of the data is as full as it may be."""
+
+    def __init__(self, free: int, total: int, share: float) -> None:
+        super().__init__(
+            f"expected at most {share:g} of the disk's {total} bytes in use, got {total - free}; "
+            "nothing was stored"
+        )
+
+
+class TooManyCollections(ServiceError):
+    """There are as many collections as there may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"expected at most {limit} collections, got one more; drop one first")
+
+
+class AnswerTooLarge(ServiceError):
+    """What is asked for would be more than is sent in one answer."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"expected an answer of at most {limit_bytes} bytes, got more; ask for fewer hits or "
+            "items, or without payloads and vectors"
+        )
+
+
+class RequestTimeout(ServiceError):
+    """The body comes too slowly."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"expected the body within {seconds:g} s, got a part of it")
 
 
 class NotReady(ServiceError):

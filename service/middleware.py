@@ -9,6 +9,8 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import problems
+from service.admission import Admission
+from service.errors import Overloaded
 from service.metrics import Metrics
 
 _HEADER: Final = b"x-request-id"
@@ -26,8 +28,9 @@ def _request_id(scope: Scope) -> bytes:
 class Envelope:
     """Pure ASGI: adds ``X-Request-Id``, counts and times, and lets no exception through."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, admission: Admission) -> None:
         self._app = app
+        self._admission = admission
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +50,10 @@ class Envelope:
             await send(message)
 
         try:
+            self._admission.enter(scope)
             await self._app(scope, receive, send_with_id)
+        except Overloaded as error:
+            await problems.response(error)(scope, receive, send_with_id)
         except Exception as error:
             _log.exception(
                 "request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"]
@@ -55,4 +61,5 @@ class Envelope:
             if not status:
                 await problems.response(error)(scope, receive, send_with_id)
         finally:
+            self._admission.leave(scope)
             self._metrics.observe(scope, status, time.perf_counter() - start)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 
 import index as ix
 from service.backend_schemas import BODY_OF, AttachBody
+from service.limits import Limits, require_few_numbers, require_short_id
 from service.problems import invalid_request
 from service.schemas import (
     BatchBody,
@@ -23,27 +23,12 @@ from service.schemas import (
     ItemBody,
     QueryBody,
 )
-from service.settings import Settings
 from service.shapes import SparseBody
 
 T = TypeVar("T")
 _SLOW_LIMIT: Final = 1000
 SAMPLE: Final = 100
 """Stored items that a comparison searches for unless it says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may ask for."""
-
-    max_limit: int
-    max_payload_bytes: int
-    max_queries: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """Return the limits that the settings give."""
-        return cls(settings.max_limit, settings.max_payload_bytes, settings.max_queries_per_request)
 
 
 class Query(NamedTuple):
@@ -94,7 +79,9 @@ def sparse(body: SparseBody) -> ix.SparseVector:
     return ix.SparseVector(body.indices, body.values)
 
 
-def vector(body: list[float] | SparseBody, space: ix.VectorSpace, *loc: str | int) -> ix.RawBatch:
+def vector(
+    body: list[float] | SparseBody, space: ix.VectorSpace, limits: Limits, *loc: str | int
+) -> ix.RawBatch:
     """Return one vector as a batch.
 
     Raises
@@ -102,6 +89,7 @@ def vector(body: list[float] | SparseBody, space: ix.VectorSpace, *loc: str | in
     InvalidVector
         Its place is given from ``loc`` inwards.
     """
+    require_few_numbers(body, limits, *loc)
     try:
         if isinstance(body, SparseBody):
             return space.from_items([sparse(body)])
@@ -112,7 +100,11 @@ def vector(body: list[float] | SparseBody, space: ix.VectorSpace, *loc: str | in
 
 
 def vectors(
-    sent: Sequence[list[float] | SparseBody], space: ix.VectorSpace, name: str, *inner: str
+    sent: Sequence[list[float] | SparseBody],
+    space: ix.VectorSpace,
+    limits: Limits,
+    name: str,
+    *inner: str,
 ) -> ix.RawBatch:
     """Return vectors of either form as one batch.
 
@@ -121,6 +113,8 @@ def vectors(
     InvalidVector
         Its place is ``name``, the number, ``inner``, and what of the vector.
     """
+    for number, one in enumerate(sent):
+        require_few_numbers(one, limits, name, number, *inner)
     rows = [sparse(one) if isinstance(one, SparseBody) else one for one in sent]
     try:
         return space.from_items(rows)
@@ -147,13 +141,17 @@ def located(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  # noqa
         raise error.at(*outer) from None
 
 
-def config(body: CreateBody) -> ix.CollectionConfig:
+def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
     """Return a collection's configuration.
 
     Raises
     ------
     InvalidParameter
     """
+    if body.dim is not None and body.dim > limits.max_dim:
+        raise ix.InvalidParameter(
+            expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
+        )
     center = body.transform.center
     transform = located(
         ix.Transform, "transform",
@@ -228,7 +226,7 @@ def payload(value: dict[str, Any] | None, limits: Limits, *loc: str | int) -> by
     return text
 
 
-def condition(document: dict[str, Any] | None) -> tuple[ix.Filter | None, bytes]:
+def condition(document: dict[str, Any] | None, limits: Limits) -> tuple[ix.Filter | None, bytes]:
     """Return a filter and its text; none for none.
 
     Raises
@@ -243,7 +241,11 @@ def condition(document: dict[str, Any] | None) -> tuple[ix.Filter | None, bytes]
         raise ix.InvalidFilter(
             expected="finite numbers", got="NaN or an infinity", loc=("filter",)
         ) from None
-    return located(ix.parse_filter, "filter", document=document), text
+    found = located(
+        ix.parse_filter, "filter", document=document,
+        max_depth=limits.max_filter_depth, max_conditions=limits.max_filter_conditions,
+    )  # fmt: skip
+    return found, text
 
 
 def item_id(text: str) -> str:
@@ -265,11 +267,13 @@ def items(sent: Sequence[ItemBody], space: ix.VectorSpace, limits: Limits) -> ix
 
     Raises
     ------
-    InvalidVector, InvalidPayload
+    InvalidId, InvalidVector, InvalidPayload
     """
+    for row, item in enumerate(sent):
+        require_short_id(str(item.id), limits, "items", row, "id")
     return ix.ItemBatch(
         ids=[str(item.id) for item in sent],
-        vectors=vectors([item.vector for item in sent], space, "items", "vector"),
+        vectors=vectors([item.vector for item in sent], space, limits, "items", "vector"),
         payloads=[
             payload(item.payload, limits, "items", row, "payload") for row, item in enumerate(sent)
         ],
@@ -349,9 +353,9 @@ def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
     if (body.vector is None) == (body.id is None):
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
-    where, text = condition(body.filter)
+    where, text = condition(body.filter, limits)
     return Query(
-        vectors=None if body.vector is None else vector(body.vector, space, "vector"),
+        vectors=None if body.vector is None else vector(body.vector, space, limits, "vector"),
         item_id=None if body.id is None else str(body.id),
         params=search_params(body, limits),
         where=where, filter_text=text, backend=body.backend,

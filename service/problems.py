@@ -80,6 +80,12 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.BodyTooLarge: Kind(413, "body_too_large"),
     sv.UnsupportedMediaType: Kind(415, "unsupported_media_type"),
     sv.QueueFull: Kind(429, "queue_full", 1),
+    sv.Overloaded: Kind(503, "overloaded", 1),
+    sv.MemoryFull: Kind(507, "memory_full", 60),
+    sv.DiskShareReached: Kind(507, "disk_full", 60),
+    sv.TooManyCollections: Kind(507, "too_many_collections", 60),
+    sv.AnswerTooLarge: Kind(422, "answer_too_large"),
+    sv.RequestTimeout: Kind(408, "request_timeout"),
     sv.NotReady: Kind(503, "loading", 1),
 }
 
@@ -140,9 +146,24 @@ def place(loc: ix.Loc, message: str) -> str:
     return f"{path_text(loc)}: {message}"
 
 
-def invalid_request(error: ValidationError, model: type[BaseModel]) -> sv.ServiceError:
-    """Return what a model's validator found as this package's own error."""
+def invalid_request(
+    error: ValidationError, model: type[BaseModel], *, place: tuple[str, int] | None = None
+) -> sv.ServiceError:
+    """Return what a model's validator found as this package's own error.
+
+    Parameters
+    ----------
+    error : ValidationError
+    model : type
+    place : (str, int) or None
+        What was checked is a stretch of this list, from here on.
+    """
     found = error.errors()
+    if place is not None:
+        name, first = place
+        for entry in found:
+            row, *rest = entry["loc"]
+            entry["loc"] = (name, first + int(row), *rest)
     if found[0]["type"] == "json_invalid":
         return sv.MalformedBody(str(found[0]["msg"]))
     entries, detail = _findings(list(found), model)

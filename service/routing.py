@@ -73,6 +73,8 @@ async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Mode
     if bodies.media_type(request) != bodies.JSON:
         bodies.require_media_type(request, bodies.JSON)
     bodies.require_plain(request)
-    return bodies.parse(
-        model, await bodies.read(request, service_of(request).settings.max_body_bytes)
-    )
+    service = service_of(request)
+    body = await bodies.read(request, service.settings.max_body_bytes)
+    if bodies.is_long(body):
+        return await service.workers.parsing.run(bodies.parse, model, body)
+    return bodies.parse(model, body)

@@ -54,8 +54,41 @@ class Settings(BaseSettings):
         ge=1,
         description="Threads for bulk work and long searches; unset: one a core.",
     )
+    max_requests: int = Field(
+        default=1024, ge=1, description="Requests under way at once; more get 503."
+    )
     max_body_bytes: int = Field(
-        default=64 * _MIB, ge=1, description="Longest body of any request but a load."
+        default=32 * _MIB, ge=1, description="Longest body of any request but a load."
+    )
+    max_held_bytes: int = Field(
+        default=128 * _MIB,
+        ge=1,
+        description="Bytes of bodies being worked on at once; more get 503.",
+    )
+    max_answer_bytes: int = Field(
+        default=256 * _MIB, ge=1, description="About the longest answer; longer ones get 422."
+    )
+    max_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.9,
+        description="Share of the memory (the container's or the machine's) beyond which writes "
+        "get 507.",
+    )
+    max_disk_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.97, description="Share of the disk beyond which writes get 507."
+    )
+    max_collections: int = Field(default=1000, ge=1, description="Most collections.")
+    max_dim: int = Field(
+        default=2**31 - 1, ge=1, le=2**31 - 1, description="Most coordinates of a collection."
+    )
+    max_nonzeros: int = Field(
+        default=1_000_000, ge=1, description="Most numbers of one vector in JSON or Arrow."
+    )
+    max_id_length: int = Field(default=255, ge=1, le=255, description="Longest id, in characters.")
+    max_filter_depth: int = Field(
+        default=8, ge=1, le=32, description="Filters within filters, the outermost included."
+    )
+    max_filter_conditions: int = Field(
+        default=256, ge=1, description="Most conditions of one filter."
     )
     max_load_bytes: int | None = Field(
         default=None, ge=1, description="Longest body of a load, decompressed; unset: no limit."
@@ -90,7 +123,23 @@ class Settings(BaseSettings):
     )
     max_loads: int = Field(default=8, ge=1, description="Loads under way at once; more get 429.")
     max_queue: int = Field(
-        default=256, ge=1, description="Requests running or waiting for a thread; more get 429."
+        default=256, ge=1, description="Reading requests that run or wait; more get 429."
+    )
+    max_write_queue: int = Field(
+        default=256, ge=1, description="Writes that run or wait; more get 429."
+    )
+    body_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=60, description="How long a body may take to arrive; a load's, the next piece."
+    )
+    header_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=10, description="How long a request's head may take to arrive."
+    )
+    send_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=60, description="How long a client may stop taking its answer."
+    )
+    max_header_bytes: int = Field(default=65_536, ge=1024, description="Longest head of a request.")
+    max_connections: int = Field(
+        default=4096, ge=1, description="Connections open at once; more are closed."
     )
     inline_seconds: Annotated[float, Field(ge=0)] = Field(
         default=0.002, description="Searches expected to take less run without changing threads."

@@ -86,17 +86,25 @@ class Workers:
     """The pools of one application."""
 
     def __init__(
-        self, *, threads: int | None, max_queue: int, max_loads: int, inline_seconds: float
+        self,
+        *,
+        threads: int | None,
+        max_queue: int,
+        max_write_queue: int,
+        max_loads: int,
+        inline_seconds: float,
     ) -> None:
         count = threads or os.cpu_count() or 1
         self.searches = Pool("searches", threads=count, limit=max_queue)
         # More than cores: writes that wait for the disk together are committed together.
-        self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_queue)
+        self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_write_queue)
         self.loads = Pool("loads", threads=max_loads, limit=max_loads)
         # Joins take long: one at a time, and never in the way of a search.
         self.joins = Pool("joins", threads=1, limit=max_loads)
         # Calls only wait here: a collection makes its backends one by one in a thread of its own.
         self.builds = Pool("builds", threads=max_loads, limit=max_loads)
+        # Long bodies are read here, a piece at a time, so that short requests get in between.
+        self.parsing = Pool("bodies", threads=1, limit=max_queue)
         self.pace = Pace()
         self._inline_seconds = inline_seconds
 
@@ -128,7 +136,8 @@ class Workers:
 
     def close(self) -> None:
         """Wait for all threads."""
-        for pool in (self.builds, self.joins, self.loads, self.writes, self.searches):
+        pools = (self.builds, self.joins, self.loads, self.writes, self.searches, self.parsing)
+        for pool in pools:
             pool.close()
 
 

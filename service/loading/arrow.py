@@ -13,6 +13,7 @@ import index as ix
 from index import Int64s
 from service import parsing
 from service.errors import BodyTooLarge, MalformedBody
+from service.limits import Limits, require_short_id
 from service.loading.rows import DenseRows, MixedRows, Reject, Rows, SparseRows, Vectors
 from service.loading.source import ByteReader
 
@@ -73,7 +74,7 @@ class ArrowRows:
     """The chunks of an Arrow stream; its own batches are cut and joined to chunks."""
 
     reader: ByteReader
-    limits: parsing.Limits
+    limits: Limits
     chunk_rows: int
     chunk_bytes: int
 
@@ -132,7 +133,7 @@ def _malformed(error: Exception) -> MalformedBody:
     return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")
 
 
-def from_batch(batch: Any, first: int, limits: parsing.Limits) -> Rows:  # noqa: ANN401
+def from_batch(batch: Any, first: int, limits: Limits) -> Rows:  # noqa: ANN401
     """Return a record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
     ids: list[str] = []
@@ -145,7 +146,7 @@ def from_batch(batch: Any, first: int, limits: parsing.Limits) -> Rows:  # noqa:
         try:
             if nulls[row]:
                 raise ix.InvalidVector(expected="a vector", got="null", loc=("vector",))
-            ids.append(_id(sent))
+            ids.append(_id(sent, limits))
             payloads.append(_payload(text, limits))
         except ix.InvalidInput as error:
             del ids[len(good) :]
@@ -175,13 +176,15 @@ def _with_nulls(column: Any) -> Any:  # noqa: ANN401
     return missing
 
 
-def _id(sent: str | int | None) -> str:
+def _id(sent: str | int | None, limits: Limits) -> str:
     if sent is None:
         raise ix.InvalidId(expected="a string or an integer", got="null", loc=("id",))
-    return parsing.item_id(str(sent))
+    text = parsing.item_id(str(sent))
+    require_short_id(text, limits, "id")
+    return text
 
 
-def _payload(text: str | None, limits: parsing.Limits) -> bytes | None:
+def _payload(text: str | None, limits: Limits) -> bytes | None:
     if text is None:
         return None
     try:

@@ -92,6 +92,7 @@ class Load:
     mode: Literal["upsert", "insert"]
     on_error: Literal["stop", "skip"]
     max_listed: int
+    require_room: Callable[[], None]
 
     def run(
         self, read: Callable[[Source], Iterable[Rows]], source: Source, report: Report
@@ -118,6 +119,7 @@ class Load:
         self._stop_at(rejects)
         chunk, raw, bad = self._checked(chunk)
         rejects += bad
+        self.require_room()
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:

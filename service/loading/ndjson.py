@@ -9,6 +9,7 @@ import index as ix
 from index import AnyArray
 from service import bodies, parsing
 from service.errors import BodyTooLarge, InvalidRequest, MalformedBody
+from service.limits import Limits, require_few_numbers, require_short_id
 from service.loading.rows import MixedRows, Reject, Rows
 from service.loading.source import Source
 from service.schemas import ItemBody
@@ -54,13 +55,15 @@ class _Pending:
     rejects: list[Reject] = field(default_factory=list)
     size: int = 0
 
-    def add(self, number: int, line: bytes, limits: parsing.Limits) -> None:
+    def add(self, number: int, line: bytes, limits: Limits) -> None:
         """Read one line; what is wrong with it becomes a reject."""
         self.size += len(line)
         try:
             item = bodies.parse(ItemBody, line)
+            require_short_id(str(item.id), limits, "id")
+            require_few_numbers(item.vector, limits, "vector")
             payload = parsing.payload(item.payload, limits, "payload")
-        except (InvalidRequest, MalformedBody, ix.InvalidPayload) as error:
+        except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
             self.rejects.append(Reject.of(number, error))
             return
         self.numbers.append(number)
@@ -93,7 +96,7 @@ class NdjsonRows:
     """The chunks of an NDJSON body."""
 
     source: Source
-    limits: parsing.Limits
+    limits: Limits
     chunk_rows: int
     chunk_bytes: int
     max_line_bytes: int

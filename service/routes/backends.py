@@ -26,6 +26,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     service = service_of(request)
     collection = service.collection(name)
     params = parsing.attached(body)
+    service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
     return json_response(asdict(described), 201)
 

@@ -8,6 +8,7 @@ import index as ix
 from service import parsing
 from service.answers import CompareAnswer
 from service.dependencies import may_read, service_of
+from service.limits import Limits
 from service.responses import BODY_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import CompareBody
@@ -23,11 +24,14 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
     service = service_of(request)
     collection = service.collection(name)
-    params, sample = parsing.comparison(body, parsing.Limits.of(service.settings))
+    limits = Limits.of(service.settings)
+    params, sample = parsing.comparison(body, limits)
 
     def work() -> Response:
         sent = body.queries
-        queries = None if sent is None else parsing.vectors(sent, collection.space, "queries")
+        queries = (
+            None if sent is None else parsing.vectors(sent, collection.space, limits, "queries")
+        )
         try:
             found = collection.compare(
                 queries, params, sample=sample, seed=body.seed, backends=body.backends

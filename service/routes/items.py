@@ -8,6 +8,7 @@ import index as ix
 from service import parsing
 from service.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
 from service.dependencies import Service, may_read, may_write, service_of
+from service.limits import Limits, require_short_answer
 from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import DeleteItemsBody, PageParams, PutItemsBody
@@ -49,7 +50,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     _require_few(body.items, service, "items")
 
     def work() -> ix.WriteResult:
-        batch = parsing.items(body.items, collection.space, parsing.Limits.of(service.settings))
+        batch = parsing.items(body.items, collection.space, Limits.of(service.settings))
         try:
             return collection.put(batch, body.mode)
         except ix.InvalidVector as error:
@@ -57,6 +58,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
 
     if not body.items:
         return json_response({"inserted": 0, "updated": 0})
+    service.room.require()
     result = await service.workers.writes.run(work)
     return json_response({"inserted": result.inserted, "updated": result.updated})
 
@@ -77,7 +79,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         raise ix.InvalidFilter(
             expected="at least one condition", got="an empty filter", loc=("filter",)
         )
-    where, _ = parsing.condition(body.filter)
+    where, _ = parsing.condition(body.filter, Limits.of(service.settings))
     deleted = await service.workers.writes.run(collection.delete_where, where)
     return json_response({"deleted": deleted})
 
@@ -97,6 +99,11 @@ async def page_items(
         page = collection.page(
             limit=params.limit, cursor=params.cursor, with_vector=params.with_vector
         )
+        require_short_answer(
+            sum(len(item.payload or b"") for item in page.items),
+            len(page.items) if params.with_vector else 0,
+            collection.config.dim, service.settings.max_answer_bytes,
+        )  # fmt: skip
         items = [_item(item, with_vector=params.with_vector) for item in page.items]
         return json_response({"items": items, "next_cursor": page.next_cursor})
 

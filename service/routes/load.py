@@ -15,13 +15,13 @@ from service import bodies, problems
 from service.answers import LoadAnswer
 from service.dependencies import Service, may_write, service_of
 from service.errors import UnsupportedMediaType
+from service.limits import Limits
 from service.loading.arrow import ArrowRows
 from service.loading.job import Account, Load, LoadFailed
 from service.loading.ndjson import NdjsonRows
 from service.loading.npy import NpyRows
 from service.loading.rows import Rows
 from service.loading.source import BodyAborted, BodyPipe, ByteReader, Source, bounded, inflated
-from service.parsing import Limits
 from service.responses import WRITE_PROBLEMS, json_response
 from service.schemas import LoadParams
 from service.searching import written
@@ -84,12 +84,17 @@ class _Run:
 
     async def _feed(self) -> None:
         try:
-            async for chunk in self._request.stream():
+            stream = aiter(self._request.stream())
+            while (chunk := await self._next(stream)) is not None:
                 await self._pipe.put(chunk)
-        except ClientDisconnect:
+        except (ClientDisconnect, TimeoutError):
             self._pipe.abort()
         else:
             self._pipe.end()
+
+    async def _next(self, stream: AsyncIterator[bytes]) -> bytes | None:
+        async with asyncio.timeout(self._service.settings.body_seconds):
+            return await anext(stream, None)
 
     def _work(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
         return self._load.run(chunks, self._pipe.take, self._report)
@@ -126,7 +131,10 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     chunks = _reader(request, params, service.settings)
     run = _Run(
         request, service,
-        Load(collection, params.mode, params.on_error, service.settings.max_rejected_listed),
+        Load(
+            collection, params.mode, params.on_error, service.settings.max_rejected_listed,
+            service.room.require,
+        ),
     )  # fmt: skip
     if bodies.NDJSON not in request.headers.get("accept", ""):
         try:

@@ -1,7 +1,7 @@
 """Queries: one, and many at once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -10,6 +10,7 @@ import index as ix
 from service import bodies, parsing, searching
 from service.answers import BatchAnswer, QueryAnswer
 from service.dependencies import Service, may_read, service_of
+from service.limits import Limits, require_short_answer
 from service.loading.npy import read_matrix
 from service.loading.source import ByteReader
 from service.responses import BODY_PROBLEMS, json_response
@@ -31,7 +32,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     """Find the stored items most similar to a vector, or to a stored item."""
     service = service_of(request)
     collection = service.collection(name)
-    asked = parsing.query(body, collection.space, parsing.Limits.of(service.settings))
+    asked = parsing.query(body, collection.space, Limits.of(service.settings))
 
     def work() -> Response:
         start = time.perf_counter()
@@ -41,6 +42,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
             raise parsing.only(error, "vector") from None
         seconds = time.perf_counter() - start
         service.metrics.searched(result.totals())
+        _require_short(service, collection, [(asked, result)])
         return json_response(searching.answer(collection, asked, result, seconds))
 
     answer, _ = await service.workers.search(
@@ -104,7 +106,7 @@ def _require_few(count: int, service: Service) -> None:
 def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
     sent = bodies.parse(BatchBody, body)
     _require_few(len(sent.queries), service)
-    queries = parsing.batch(sent, collection.space, parsing.Limits.of(service.settings))
+    queries = parsing.batch(sent, collection.space, Limits.of(service.settings))
     start = time.perf_counter()
     try:
         found, costs = searching.search_batch(collection, queries)
@@ -112,7 +114,7 @@ def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes)
         raise parsing.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
     service.metrics.searched(costs)
-    return _answers(collection, queries, found, seconds)
+    return _answers(service, collection, queries, found, seconds)
 
 
 def _answer_matrix(
@@ -126,23 +128,41 @@ def _answer_matrix(
     _require_few(len(array), service)
     try:
         rows = collection.space.from_dense(array)
-        asked = parsing.matrix(rows, params, parsing.Limits.of(service.settings))
+        asked = parsing.matrix(rows, params, Limits.of(service.settings))
         start = time.perf_counter()
         found = searching.search(collection, asked) if len(rows) else []
     except ix.InvalidVector as error:
         raise parsing.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
     service.metrics.searched(searching.totals(found))
-    return _answers(collection, [asked] * len(found), found, seconds)
+    return _answers(service, collection, [asked] * len(found), found, seconds)
+
+
+def _require_short(
+    service: Service,
+    collection: ix.StoredCollection,
+    answered: Iterable[tuple[parsing.Query, ix.QueryResult]],
+) -> None:
+    payload_bytes = vectors = 0
+    for asked, result in answered:
+        if asked.with_payload:
+            payload_bytes += sum(len(payload or b"") for payload in result.payloads)
+        if asked.with_vector:
+            vectors += len(result.ids)
+    require_short_answer(
+        payload_bytes, vectors, collection.config.dim, service.settings.max_answer_bytes
+    )
 
 
 def _answers(
+    service: Service,
     collection: ix.StoredCollection,
     queries: Sequence[parsing.Query],
     found: Sequence[ix.QueryResult],
     seconds: float,
 ) -> Response:
     """Return the answers to a batch; ``seconds`` is the mean of one query."""
+    _require_short(service, collection, zip(queries, found, strict=True))
     results = [
         searching.answer(collection, asked, result, seconds)
         for asked, result in zip(queries, found, strict=True)

@@ -68,7 +68,9 @@ def test_short_searches_run_on_the_loop_and_long_ones_do_not(
     entries: int, may_block: bool, inline: bool
 ) -> None:
     async def scenario() -> None:
-        workers = Workers(threads=1, max_queue=4, max_loads=1, inline_seconds=0.001)
+        workers = Workers(
+            threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001
+        )
         thread, seconds = await workers.search(
             "a", entries, threading.current_thread, may_block=may_block
         )
