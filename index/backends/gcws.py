@@ -25,7 +25,7 @@ from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.partners import PairJoin
-from index.rerank import Ranked, packed, ranked
+from index.rerank import Ranked, packed, ranked, refuse_proof
 from index.saved import Saved
 from index.search import TableSearch
 from index.similarity import GmmKernel
@@ -171,6 +171,7 @@ class GcwsBackend:
         """Return the hits of each query, at the recall asked for in the mean."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         if params.rerank == "none":
+            refuse_proof("an estimate", params)
             return self._estimated(state.tables, view, queries, params, skipped)
         if state.hop is not None and is_worth_walking(view, params):
             found = self._walked(state, state.hop, view, queries, params, skipped)

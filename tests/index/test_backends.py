@@ -11,6 +11,7 @@ from scipy import stats
 
 from index.backends import ExactBackend, GcwsBackend, make_backend
 from index.batches import VectorBatch
+from index.errors import InvalidParameter
 from index.hashing import Signatures
 from index.hits import RowView
 from index.params import (
@@ -326,3 +327,10 @@ def test_no_queries_get_no_answers(backend: BackendParams) -> None:
     state = made.extend(made.empty(), batch, made.encode(batch))
     view = RowView(batch, np.ones(5, np.uint8), 5)
     assert list(made.search(state, view, batch[:0], SearchParams(limit=1))) == []
+
+
+def test_an_estimate_of_recall_proves_nothing() -> None:
+    index = SmallIndex(CollectionConfig(dim=2)).add(np.ones((5, 2), np.float32))
+    params = SearchParams(rerank="none", guarantee="proven")
+    with pytest.raises(InvalidParameter, match="guarantee: expected 'measured'"):
+        index.search(np.ones((1, 2), np.float32), params)
