@@ -16,6 +16,7 @@ from index import GcwsError
 from service.app import create_app, open_catalog, program_version
 from service.errors import ServiceError
 from service.keys import require_guard
+from service.protocol import timed
 from service.settings import Settings
 
 _KEEP_ALIVE_SECONDS = 75
@@ -99,7 +100,7 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
         create_app(settings, catalog=catalog), host=settings.host, port=settings.port,
         log_level=settings.log_level, access_log=settings.access_log, server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_graceful_shutdown=settings.shutdown_seconds, http=timed(settings), ws="none",
     )  # fmt: skip
 
 
