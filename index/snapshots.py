@@ -235,6 +235,19 @@ class Snapshots:
             reason = f"expected the SHA-256 {snapshot.sha256}, got {digest}"
             raise DamagedSnapshot(snapshot.collection, snapshot.name, reason)
 
+    def opened(self, collection: str, name: str) -> tuple[Snapshot, BinaryIO]:
+        """Return a snapshot and its file, open for reading, be it removed meanwhile or not.
+
+        Raises
+        ------
+        SnapshotNotFound
+        """
+        snapshot = self.get(collection, name)
+        try:
+            return snapshot, snapshot.path.open("rb")
+        except FileNotFoundError:  # removed since
+            raise SnapshotNotFound(collection, name) from None
+
     def remove(self, collection: str, name: str) -> None:
         """Remove a snapshot; durable on return.
 

@@ -26,6 +26,7 @@ from service.routes import (
     query,
     similarity,
     sketch,
+    snapshots,
 )
 from service.settings import Settings
 from service.startup import Startup
@@ -47,6 +48,9 @@ _ROUTERS = (
     collections.reading,
     collections.writing,
     backends.router,
+    snapshots.reading,
+    snapshots.writing,
+    snapshots.sending,
     compare.router,
     pairs.router,
     sketch.router,

@@ -16,6 +16,8 @@ JSON = "application/json"
 NPY = "application/x-npy"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
+SQLITE = "application/vnd.sqlite3"
+BINARY = "application/octet-stream"
 
 Model = TypeVar("Model", bound=BaseModel)
 _LONG_BYTES: Final = 1 << 18

@@ -1,4 +1,4 @@
-"""The command line: ``gcws-search serve``, ``gcws-search version`` and ``--version``."""
+"""The command line: ``gcws-search serve``, ``check``, ``snapshot …`` and ``version``."""
 
 import inspect
 import json
@@ -12,12 +12,13 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 
-from index import GcwsError
+from index import GcwsError, check_directory
 from service.app import create_app, open_catalog, program_version
 from service.errors import ServiceError
 from service.keys import require_guard
 from service.protocol import timed
 from service.settings import Settings
+from service.snapshot_commands import snapshots
 
 _KEEP_ALIVE_SECONDS = 75
 _EXIT_USAGE = 2
@@ -30,6 +31,8 @@ cli = typer.Typer(
     rich_markup_mode=None,  # boxes cut names at 80 columns, and "[default: …]" is no markup
 )
 
+
+cli.add_typer(snapshots)
 
 _METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
@@ -125,6 +128,37 @@ def _top(
     ] = False,
 ) -> None:
     """Near-neighbour search for weighted, signed vectors."""
+
+
+@cli.command("check")
+def check(
+    data_dir: Annotated[
+        Path,
+        typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files."),
+    ] = Path("data"),
+    *,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
+    ] = False,
+) -> None:
+    """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
+    if not data_dir.is_dir():
+        typer.echo(f"gcws-search: there is no folder {data_dir}", err=True)
+        raise typer.Exit(1)
+    damaged = False
+    try:
+        for report in check_directory(data_dir, repair=repair):
+            damaged |= not (report.is_sound or report.repaired)
+            state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
+            lost = f", {report.lost} lost" if report.lost else ""
+            typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
+            for finding in report.findings:
+                typer.echo(f"  {finding}")
+    except (GcwsError, OSError) as error:
+        typer.echo(f"gcws-search: {error}", err=True)
+        raise typer.Exit(1) from None
+    if damaged:
+        raise typer.Exit(1)
 
 
 @cli.command("version")

@@ -132,3 +132,30 @@ class CollectionAnswer(Answer):
     versions: dict[str, str] = Field(
         description="`format` of the file, `algorithm` of the hash, and `sqlite`.",
     )
+
+
+_SNAPSHOT: dict[str, Any] = {
+    "name": "20260102T030405.678901Z",
+    "bytes": 98304,
+    "sha256": "96b5faebefa413760da6f724831d1ad3df874c31f144ee1f3ed23b30de704a80",
+    "created": "2026-01-02T03:04:05+00:00",
+}
+
+
+class SnapshotAnswer(Answer):
+    """A snapshot of a collection."""
+
+    model_config = examples(_SNAPSHOT)
+
+    name: str = Field(description="Its name: the time, or as it was uploaded.")
+    bytes: int = Field(description="Size of its file.")
+    sha256: str = Field(description="SHA-256 of its file.")
+    created: str = Field(description="When it was made here, in UTC.")
+
+
+class SnapshotList(Answer):
+    """A collection's snapshots."""
+
+    model_config = examples({"snapshots": [_SNAPSHOT]})
+
+    snapshots: list[SnapshotAnswer] = Field(description="By name.")

@@ -52,10 +52,19 @@ class Service:
         """
         with self.creating:
             if name not in self.catalog:
-                self.room.require()
-                if len(self.catalog) >= self.settings.max_collections:
-                    raise TooManyCollections(self.settings.max_collections)
+                self.require_place(name)
             return self.catalog.create(name, config)
+
+    def require_place(self, name: str) -> None:
+        """Refuse a collection that is new or about to grow where there is no room for it.
+
+        Raises
+        ------
+        TooManyCollections, MemoryFull, DiskShareReached
+        """
+        self.room.require()
+        if name not in self.catalog and len(self.catalog) >= self.settings.max_collections:
+            raise TooManyCollections(self.settings.max_collections)
 
 
 def service_of(request: Request) -> Service:

@@ -36,6 +36,12 @@ _IN_PATHS: Final[dict[str, dict[str, Any]]] = {
         "description": "One of the collection's `backends`, by its name.",
         "schema": {"type": "string", "maxLength": 128},
     },
+    "snapshot": {
+        "description": "The snapshot, named as collections are.",
+        "schema": {
+            "type": "string", "maxLength": 128, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+        },
+    },
     "item_id": {
         "description": "The item's id, percent-encoded; it may hold slashes.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255},

@@ -14,7 +14,7 @@ _MEANINGS = {
     400: "The body is not JSON, or cut short.",
     401: "No key was sent.",
     403: "The key does not permit this.",
-    404: "No such collection, item or backend.",
+    404: "No such collection, item, backend or snapshot.",
     409: "It exists already, or otherwise.",
     413: "The body is too large.",
     415: "The content type or encoding is none this route reads.",

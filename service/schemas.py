@@ -151,6 +151,28 @@ class PageParams(BaseModel):
     with_vector: bool = Field(default=False, description="Show vectors too.")
 
 
+class UploadParams(BaseModel):
+    """What stands in the URL of an upload of a snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: str | None = Field(
+        default=None,
+        pattern="^[0-9A-Fa-f]{64}$",
+        description="SHA-256 that the file must have, 64 hexadecimal digits.",
+    )
+
+
+class RestoreParams(BaseModel):
+    """What stands in the URL of a restore."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    replace: bool = Field(
+        default=False, description="Whether a collection of this name is replaced."
+    )
+
+
 class LoadParams(BaseModel):
     """How a stream of items is loaded."""
 

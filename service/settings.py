@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     max_load_bytes: int | None = Field(
         default=None, ge=1, description="Longest body of a load, decompressed; unset: no limit."
     )
+    max_snapshot_bytes: int | None = Field(
+        default=None, ge=1, description="Longest snapshot that is uploaded; unset: no limit."
+    )
     max_line_bytes: int = Field(
         default=16 * _MIB,
         ge=1,

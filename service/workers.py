@@ -105,6 +105,8 @@ class Workers:
         self.builds = Pool("builds", threads=max_loads, limit=max_loads)
         # Long bodies are read here, a piece at a time, so that short requests get in between.
         self.parsing = Pool("bodies", threads=1, limit=max_queue)
+        # Copies of whole files: one at a time, and never in the way of a write.
+        self.files = Pool("files", threads=1, limit=max_loads)
         self.pace = Pace()
         self._inline_seconds = inline_seconds
 
@@ -136,7 +138,10 @@ class Workers:
 
     def close(self) -> None:
         """Wait for all threads."""
-        pools = (self.builds, self.joins, self.loads, self.writes, self.searches, self.parsing)
+        pools = (
+            self.files, self.builds, self.joins, self.loads, self.writes, self.searches,
+            self.parsing,
+        )  # fmt: skip
         for pool in pools:
             pool.close()
 

@@ -54,7 +54,10 @@ def reads(method: str, path: str) -> bool:
 
 
 def ask(client: Client, method: str, path: str, **headers: str) -> httpx.Response:
-    names = {"name": "plants", "item_id:any_text": "b", "item_id": "b", "backend": "rff"}
+    names = {
+        "name": "plants", "item_id:any_text": "b", "item_id": "b", "backend": "rff",
+        "snapshot": "kept",
+    }  # fmt: skip
     url = path
     for name, value in names.items():
         url = url.replace(f"{{{name}}}", value)
@@ -66,7 +69,9 @@ def ask(client: Client, method: str, path: str, **headers: str) -> httpx.Respons
 @pytest.fixture
 def guarded(serve: Serve) -> Client:
     """Return a client of a service with keys, and with items that were there before them."""
-    fill(serve())
+    client = serve()
+    fill(client)
+    client.app.state.service.catalog.snapshot("plants", "kept")
     return serve(api_key=ADMIN, read_only_api_key=READER)
 
 

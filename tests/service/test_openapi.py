@@ -34,6 +34,12 @@ CONTRACT: Final = [
     ("post", "/v1/collections/{name}/backends"),
     ("delete", "/v1/collections/{name}/backends/{backend}"),
     ("post", "/v1/collections/{name}/compare"),
+    ("get", "/v1/collections/{name}/snapshots"),
+    ("post", "/v1/collections/{name}/snapshots"),
+    ("get", "/v1/collections/{name}/snapshots/{snapshot}"),
+    ("put", "/v1/collections/{name}/snapshots/{snapshot}"),
+    ("delete", "/v1/collections/{name}/snapshots/{snapshot}"),
+    ("post", "/v1/collections/{name}/snapshots/{snapshot}/restore"),
     ("post", "/v1/similarity"),
 ]
 
