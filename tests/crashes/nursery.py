@@ -8,11 +8,17 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import service.cli
 from tests.crashes import points
 from tests.few_rows import few_rows
+
+_folders: Final[dict[int, Path]] = {}
+"""Where to note how each server has ended."""
 
 
 def main() -> None:
@@ -21,9 +27,13 @@ def main() -> None:
         signal.signal(signal.SIGCHLD, _reap)
         _tell("ready")
         for line in sys.stdin:
+            order = json.loads(line)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
             pid = os.fork()
             if pid == 0:
-                _serve(json.loads(line))
+                _serve(order)
+            _folders[pid] = Path(order["log"]).parent
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
             _tell(str(pid))
 
 
@@ -33,16 +43,20 @@ def _tell(line: str) -> None:
 
 
 def _reap(_number: int, _frame: FrameType | None) -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-    except ChildProcessError:
-        pass
+    """Note how servers have ended."""
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            with open(_folders.pop(pid) / f"ended-{pid}", "w") as note:
+                note.write(f"{os.waitstatus_to_exitcode(status)}\n")
 
 
 def _serve(order: dict[str, str]) -> None:
     """Become a server; never return."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     log = os.open(order.pop("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)

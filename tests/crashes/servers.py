@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,14 +34,17 @@ class Asking:
         self._connection = http.client.HTTPConnection(HOST, port, timeout=120)
 
     def ask(self, method: str, path: str, document: Any = None) -> tuple[int, Any]:  # noqa: ANN401
-        """Return an answer's status and document.
+        """Return an answer's status and document; bytes are sent as the lines of a load.
 
         Raises
         ------
         Ended
         """
-        body = None if document is None else json.dumps(document).encode()
-        kind = {"Content-Type": "application/json"} if body else {}
+        kind = {"Content-Type": "application/json"}
+        if isinstance(document, bytes):
+            body, kind = document, {"Content-Type": "application/x-ndjson"}
+        else:
+            body = b"" if document is None else json.dumps(document).encode()
         try:
             self._connection.request(method, path, body, kind)
             answer = self._connection.getresponse()
@@ -70,8 +73,22 @@ class Asking:
         except _ENDED as error:
             raise Ended(str(error)) from None
 
+    def success(self, method: str, path: str, document: Any = None) -> Any:  # noqa: ANN401
+        """Return the document of an answer that must be a success."""
+        status, answer = self.ask(method, path, document)
+        if status >= http.client.BAD_REQUEST:
+            raise AssertionError((method, path, status, answer))
+        return answer
+
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
+
+    def __enter__(self) -> "Asking":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Running:
@@ -80,7 +97,7 @@ class Running:
     def __init__(self, pid: int, port: int, log: Path) -> None:
         self.port = port
         self.log = log
-        self._pid = pid
+        self.pid = pid
         try:
             self._handle = os.pidfd_open(pid)
         except ProcessLookupError:  # it has ended already
@@ -107,18 +124,24 @@ class Running:
             os.close(self._handle)
             self._handle = -1
 
+    def status(self, seconds: float = 60.0) -> int:
+        """Wait until the process has ended, and return its exit status."""
+        if not self.ended(seconds):
+            raise AssertionError("the server does not end")
+        note, deadline = self.log.parent / f"ended-{self.pid}", time.monotonic() + seconds
+        while not (note.exists() and note.read_text().endswith("\n")):
+            if time.monotonic() > deadline:
+                raise AssertionError("nobody has noted how the server ended")
+            time.sleep(0.005)
+        return int(note.read_text())
+
     def ready(self) -> bool:
         """Wait until the server is ready; False when it has ended."""
         deadline = time.monotonic() + START_SECONDS
         while not self.ended(0.005):
-            asking = Asking(self.port)
-            try:
+            with Asking(self.port) as asking, suppress(Ended):
                 if asking.ask("GET", "/readyz")[0] == _OK:
                     return True
-            except Ended:
-                pass
-            finally:
-                asking.close()
             if time.monotonic() > deadline:
                 raise AssertionError(f"the server does not start: {self.log.read_text()}")
         return False
@@ -130,6 +153,18 @@ class Nursery:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._read()
+
+    @contextmanager
+    def serving(self, data_dir: Path, **settings: str) -> Iterator[Running]:
+        """Run a server, ready, until the block ends."""
+        data_dir.mkdir(exist_ok=True)
+        running = self.start(data_dir, point=None, times=1, **settings)
+        try:
+            if not running.ready():
+                raise AssertionError(running.log.read_text())
+            yield running
+        finally:
+            running.kill()
 
     def start(
         self, data_dir: Path, *, point: str | None = None, times: int = 1, **settings: str

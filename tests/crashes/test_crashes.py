@@ -3,23 +3,15 @@
 Hundreds of kills: ``python -m tests.crashes --kills 500``.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.crashes.checking import Lost
 from tests.crashes.points import POINTS
-from tests.crashes.servers import Nursery, nursery
+from tests.crashes.servers import Nursery
 from tests.crashes.states import SHARED
 from tests.crashes.trial import Trial
 
 RANDOM_KILLS = 4
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Nursery]:
-    with nursery() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

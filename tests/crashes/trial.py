@@ -106,6 +106,18 @@ class Trial:
             self._killed(server)
         self.counts.at_points += 1
 
+    def stop_after(self, seconds: float) -> tuple[str, int]:
+        """Order a server to stop while it is written to; return its log and its exit status."""
+        server = self._checked()
+        try:
+            self._write(server)
+            server.ended(seconds)
+            server.signal(signal.SIGTERM)
+            status = server.status()
+        finally:
+            self._killed(server)
+        return server.log.read_text(), status
+
     def check(self) -> None:
         """Start a server, check it, and kill it with nothing to do."""
         self._killed(self._checked())
@@ -136,9 +148,8 @@ class Trial:
         self._check_old(server)
 
     def _make_shared(self, server: Running) -> None:
-        asking = Asking(server.port)
-        status, answer = asking.ask("PUT", f"/v1/collections/{SHARED}", config_of(0))
-        asking.close()
+        with Asking(server.port) as asking:
+            status, answer = asking.ask("PUT", f"/v1/collections/{SHARED}", config_of(0))
         if status != (_OK if self._made else _CREATED):
             raise Lost(status, answer)
         self._made = True
@@ -146,9 +157,8 @@ class Trial:
     def _check_old(self, server: Running) -> None:
         if not (self._data_dir / f"{OLD}.sqlite").exists():
             return
-        asking = Asking(server.port)
-        items = held(asking, OLD)
-        asking.close()
+        with Asking(server.port) as asking:
+            items = held(asking, OLD)
         self._old = self._old or items
         if not items or items != self._old:
             raise Lost("a migrated collection differs", items, self._old)

@@ -1,0 +1,135 @@
+"""Many clients of the same items: the last write wins, and nobody sees half of one."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.crashes.servers import Asking, Nursery, Running
+
+URL = "/v1/collections/things"
+SIZE = 8
+WRITERS = 3
+TURNS = 25
+IDS = [f"i{place}" for place in range(SIZE)]
+
+Version = tuple[int, int]
+"""Which writer, and its how many-th write."""
+NONE: Version = (-1, -1)
+
+
+@dataclass
+class History:
+    """When each write began and was acknowledged, and what readers saw when.
+
+    Attributes
+    ----------
+    began, ended : dict of Version to float
+    seen : list of (float, float, Version)
+        When a read began and ended, and what it saw.
+    halves : list
+        Reads that saw anything but one whole write.
+    """
+
+    began: dict[Version, float] = field(default_factory=dict)
+    ended: dict[Version, float] = field(default_factory=dict)
+    seen: list[tuple[float, float, Version]] = field(default_factory=list)
+    halves: list[Any] = field(default_factory=list)
+
+
+def put(asking: Asking, version: Version) -> None:
+    payload = {"writer": version[0], "turn": version[1]}
+    items = [
+        {"id": item_id, "vector": [1, place + 1, version[1] + 1], "payload": payload}
+        for place, item_id in enumerate(IDS)
+    ]
+    asking.success("PUT", f"{URL}/items", {"items": items})
+
+
+def write(server: Running, history: History, writer: int) -> None:
+    with Asking(server.port) as asking:
+        for turn in range(TURNS):
+            version = writer, turn
+            history.began[version] = time.monotonic()
+            put(asking, version)
+            history.ended[version] = time.monotonic()
+
+
+def read(server: Running, history: History, finished: threading.Event, *, paging: bool) -> None:
+    with Asking(server.port) as asking:
+        while not finished.is_set():
+            began = time.monotonic()
+            if paging:
+                found = asking.success("GET", f"{URL}/items?limit=100")["items"]
+            else:
+                query = {"vector": [1, 1, 1], "limit": 100, "recall": 1}
+                found = asking.success("POST", f"{URL}/query", query)["hits"]
+            ended = time.monotonic()
+            versions = {(each["payload"]["writer"], each["payload"]["turn"]) for each in found}
+            if sorted(each["id"] for each in found) != IDS or len(versions) != 1:
+                history.halves.append(found)
+            else:
+                history.seen.append((began, ended, versions.pop()))
+
+
+def is_possible(history: History, began: float, ended: float, version: Version) -> bool:
+    """Whether a read in that time may see a write: begun before its end, and not surely replaced.
+
+    A write is surely replaced when another began after its acknowledgement and was itself
+    acknowledged before the read began.
+    """
+    if version == NONE:
+        acknowledged = 0.0
+    elif version in history.ended:
+        acknowledged = history.ended[version]
+    else:
+        return history.began[version] <= ended
+    if version != NONE and history.began[version] > ended:
+        return False
+    return not any(
+        history.began[other] > acknowledged and done < began
+        for other, done in history.ended.items()
+    )
+
+
+def test_the_last_write_wins_and_no_reader_sees_half_of_one(
+    servers: Nursery, tmp_path: Path
+) -> None:
+    history, finished = History(), threading.Event()
+    errors: list[BaseException] = []
+
+    def thread(work: Callable[..., None], *given: Any, **more: Any) -> threading.Thread:  # noqa: ANN401
+        def run() -> None:
+            try:
+                work(*given, **more)
+            except BaseException as error:
+                errors.append(error)
+
+        started = threading.Thread(target=run)
+        started.start()
+        return started
+
+    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        asking.success("PUT", URL, {"dim": 3, "backend": {"kind": "gcws", "params": {"bands": 4}}})
+        put(asking, NONE)
+        readers = [
+            thread(read, server, history, finished, paging=paging) for paging in (True, False)
+        ]
+        writers = [thread(write, server, history, number) for number in range(WRITERS)]
+        for each in writers:
+            each.join()
+        finished.set()
+        for each in readers:
+            each.join()
+        assert errors == []
+        assert history.halves == []
+        assert len(history.ended) == WRITERS * TURNS
+        assert [seen for seen in history.seen if not is_possible(history, *seen)] == []
+        last = asking.success("GET", f"{URL}/items/{IDS[0]}")["payload"]
+        now = time.monotonic()
+        assert is_possible(history, now, now, (last["writer"], last["turn"]))
+    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        page = asking.success("GET", f"{URL}/items")["items"]
+        assert [item["payload"] for item in page] == [last] * SIZE
