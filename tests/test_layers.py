@@ -27,13 +27,14 @@ ARROWS: dict[str, set[str]] = {
     "snapshots": {"directory", "schema"},
     "config": {"hashing", "schema"},
     "stored": {
-        "attachments", "backends", "checkpoints", "collection", "comparison", "description",
-        "filters", "hashing", "improver", "items", "pages", "schema", "store", "vectors", "writes",
+        "as_sent", "attachments", "backends", "checkpoints", "collection", "comparison",
+        "description", "filters", "hashing", "improver", "items", "pages", "schema", "store", "vectors", "writes",
     },
     "attachments": {
         "backends", "collection", "directory", "items", "methods", "parallel", "saved", "schema",
         "store", "writes",
     },
+    "as_sent": {"collection", "items", "pages", "store", "vectors"},
     "improver": {"collection", "improvement", "parallel", "writes"},
     "comparison": {"collection", "items", "methods", "similarity"},
     "description": {"attachments", "methods"},
