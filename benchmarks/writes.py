@@ -28,7 +28,8 @@ from index.catalog import Catalog
 from index.connections import Durability
 from index.items import ItemBatch
 from index.params import CollectionConfig, SearchParams
-from index.store import Change, Store
+from index.records import Change
+from index.store import Store
 from index.stored import StoredCollection
 from index.vectors import RawBatch
 from index.warmup import compile_kernels

@@ -17,10 +17,11 @@ from index.directory import DataDirectory
 from index.errors import InvalidInput, StoreError
 from index.links import unpacked
 from index.params import CollectionConfig, backend_params
+from index.records import Rows
 from index.salvage import FoundRow, Salvage
 from index.saved import notes_of
 from index.schema import BackendRecord, Identity
-from index.store import Rows, Store
+from index.store import Store
 from index.vectors import VectorSpace
 from index.writes import codes_to_blobs
 

@@ -10,7 +10,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from index.checksums import codes_checksum, content_checksum, content_checksums
 from index.connections import Durability, connect, set_up, sql_errors
 from index.directory import bytes_of
 from index.errors import CollectionNotFound, DamagedFile
+from index.records import Change, Chunk, Record, Rows
 from index.schema import BackendRecord, Identity, check_mark, create_tables, identity_of, mark
 
 CHUNK_BYTES: Final = 1 << 24
@@ -71,53 +71,6 @@ _READS: Final = {
     f"({', '.join(repeat('?', rows))})"
     for rows in _ROWS_PER_STATEMENT
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Columns of rows to be put, all of one length, and the checksums they are kept with."""
-
-    ids: Sequence[str]
-    vectors: Sequence[bytes]
-    codes: Sequence[bytes]
-    payloads: Sequence[bytes | None]
-    checksums: Sequence[int] = field(init=False)
-    codes_checksums: Sequence[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Compute the checksums, while no other write waits for it."""
-        checksums = content_checksums(self.ids, self.vectors, self.payloads)
-        object.__setattr__(self, "checksums", checksums)
-        object.__setattr__(self, "codes_checksums", [*map(codes_checksum, self.codes)])
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Rows to be removed, by key, and rows to be put after that."""
-
-    gone: Sequence[int]
-    rows: Rows
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Columns of consecutive rows as read, in order of their keys."""
-
-    keys: Sequence[int]
-    ids: Sequence[str]
-    vectors: Sequence[bytes]
-    codes: Sequence[bytes]
-    payloads: Sequence[bytes | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One row without its codes."""
-
-    key: int
-    id: str
-    vector: bytes
-    payload: bytes | None
 
 
 class Store:

@@ -34,8 +34,9 @@ from index.params import (
     Encoding,
     SearchParams,
 )
+from index.records import Chunk
 from index.schema import FORMAT_VERSION
-from index.store import Chunk, Store
+from index.store import Store
 from index.vectors import RawBatch
 from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blobs
 

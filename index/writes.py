@@ -28,7 +28,8 @@ from index.errors import (
 from index.filters import Filter
 from index.ids import check_ids
 from index.items import Encoded, ItemBatch
-from index.store import Change, Rows, Store
+from index.records import Change, Rows
+from index.store import Store
 
 Mode = Literal["upsert", "insert"]
 T = TypeVar("T")

@@ -13,8 +13,9 @@ from index.errors import (
     DiskFull,
     IncompatibleFile,
 )
+from index.records import Change, Record, Rows
 from index.schema import MIGRATIONS, Identity
-from index.store import CHUNK_BYTES, Change, Record, Rows, Store
+from index.store import CHUNK_BYTES, Store
 
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
 
