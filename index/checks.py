@@ -14,8 +14,12 @@ LIMIT: Final = 10
 RECALL: Final = 0.9
 """What checks ask for."""
 _INTERVAL: Final = 32
-_ROWS_A_STEP: Final = 3000
-"""One new row in so many is checked, in more where there are so many rows and scans take long."""
+_DEAR_INTERVAL: Final = 128
+_ROWS_A_STEP: Final = 1000
+_CHEAP_ENTRIES: Final = 2_000_000
+"""One new row in 32 is checked while a scan reads few numbers and takes some 0.2 ms; else one in
+128, or more where there are so many rows: a single insert in a hundred may take longer, not more.
+"""
 _WINDOW: Final = 32
 _LEAST: Final = 16
 _FAR_BELOW: Final = 0.15
@@ -46,9 +50,18 @@ class Checks:
         return Checks((*self.shortfalls, *(expected - shares).tolist())[-_WINDOW:])
 
 
-def to_check(first: int, rows: int) -> Int64s:
-    """Return which of the rows from ``first`` on are checked."""
-    interval = max(_INTERVAL, rows // _ROWS_A_STEP)
+def to_check(first: int, rows: int, entries: int) -> Int64s:
+    """Return which of the rows from ``first`` on are checked.
+
+    Parameters
+    ----------
+    first, rows : int
+        Of ``rows`` rows the ones from ``first`` on are new.
+    entries : int
+        Numbers that a scan reads.
+    """
+    cheap = entries <= _CHEAP_ENTRIES
+    interval = _INTERVAL if cheap else max(_DEAR_INTERVAL, rows // _ROWS_A_STEP)
     return np.arange(-(-first // interval) * interval, rows, interval)[-_WINDOW:]
 
 

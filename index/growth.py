@@ -149,7 +149,7 @@ def extended(
     alive = np.ones(len(rows), np.uint8)
     hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, linked=first)
     grown = replace(hop, lists=lists)
-    chosen = to_check(first, len(rows))
+    chosen = to_check(first, len(rows), max(rows.dense.size, len(rows.values)))
     effort = hop.calibration.effort(LIMIT, RECALL)
     if effort is None or not len(chosen):
         return grown

@@ -10,6 +10,7 @@ import pytest
 
 from index import growth
 from index.backends import GcwsBackend
+from index.checks import to_check
 from index.kernels.walk import NONE
 from index.params import CollectionConfig, GcwsParams
 from index.saved import NO_ROW, UNKNOWN, Saved
@@ -292,3 +293,11 @@ def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
     assert restored(index, Saved(nothing, {})).state.hop is None
     few = SmallIndex(index.config).add(clustered(rng, LEAST - 1, 0)[0])
     assert restored(few, replace(saved, links=saved.links[: LEAST - 1])).state.hop is None
+
+
+def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:
+    assert to_check(100, 200, 1000).tolist() == [128, 160, 192]
+    assert to_check(129, 159, 1000).tolist() == []
+    assert to_check(1000, 1300, 10**8).tolist() == [1024, 1152, 1280]
+    assert np.diff(to_check(990_000, 1_000_000, 10**8)).tolist() == [1000] * 9
+    assert len(to_check(0, 100_000, 1000)) == 32
