@@ -76,6 +76,7 @@ from index.similarity import (
 )
 from index.snapshots import Incoming, Snapshot
 from index.stored import StoredCollection
+from index.tidying import Vacuumed, vacuum_directory
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
 from index.warmup import compile_kernels, kernels_are_cached
 from index.writes import WriteResult
@@ -144,6 +145,7 @@ __all__ = [
     "Summary",
     "Total",
     "Transform",
+    "Vacuumed",
     "VectorSpace",
     "WriteResult",
     "asymptotic_variance",
@@ -165,4 +167,5 @@ __all__ = [
     "rbf",
     "score",
     "similarity",
+    "vacuum_directory",
 ]

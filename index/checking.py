@@ -13,7 +13,7 @@ import orjson
 from index.backends import make_backend
 from index.checksums import codes_checksum, content_checksum
 from index.config import config_of
-from index.directory import DataDirectory
+from index.directory import DataDirectory, sync_file
 from index.errors import InvalidInput, StoreError
 from index.links import unpacked
 from index.params import CollectionConfig, backend_params
@@ -39,6 +39,8 @@ class Report:
         Rows that are what was written.
     findings : list of str
         What is wrong, a line each; empty when nothing is.
+    more : int
+        How much more is wrong.
     lost : int
         Items that cannot be read any more.
     repaired : bool
@@ -48,6 +50,7 @@ class Report:
     name: str
     items: int = 0
     findings: list[str] = field(default_factory=list)
+    more: int = 0
     lost: int = 0
     repaired: bool = False
 
@@ -56,11 +59,17 @@ class Report:
         """Whether nothing is wrong."""
         return not self.findings
 
+    def find(self, what: str) -> None:
+        """Take note of what is wrong."""
+        if len(self.findings) < _MOST_LISTED:
+            self.findings.append(what)
+        else:
+            self.more += 1
+
     def lose(self, what: str) -> None:
         """Take note of an item that is lost."""
         self.lost += 1
-        if self.lost <= _MOST_LISTED:
-            self.findings.append(what)
+        self.find(what)
 
 
 def check_directory(
@@ -103,7 +112,7 @@ def check_file(
         if repair and report.findings:
             _repair(directory, identity, config, last_key, report, threads)
     except StoreError as error:
-        report.findings.append(f"{error}; nothing can be done but to restore a snapshot")
+        report.find(f"{error}; nothing can be done but to restore a snapshot")
     return report
 
 
@@ -135,8 +144,9 @@ def _repair(
     unfinished = directory.unfinished(name)
     try:
         Store.create(unfinished, name, identity)
-        with closing(Store(unfinished, name)) as copy:
+        with closing(Store(unfinished, name, durability="normal")) as copy:
             Examination(path, config, last_key, Report(name), threads).run(copy)
+        sync_file(unfinished)
         directory.set_aside(name)
         directory.publish(name)
     finally:
@@ -185,8 +195,6 @@ class Examination:
                     _append(copy, sound)
             for key, item_id in sorted(missing.items()):
                 self._report.lose(f"row {key}, id {item_id!r}, cannot be read")
-            if self._report.lost > _MOST_LISTED:
-                self._report.findings.append(f"{self._report.lost - _MOST_LISTED} more are lost")
             self._examine_links(file, copy)
             self._examine_backends(file, copy)
 
@@ -222,7 +230,7 @@ class Examination:
     def _encoded(self, row: FoundRow, codes: bytes) -> FoundRow:
         if row.codes == codes and row.codes_checksum == codes_checksum(codes):
             return row
-        self._report.findings.append(f"row {row.key}, id {_shown(row.id)}, has wrong codes")
+        self._report.find(f"row {row.key}, id {_shown(row.id)}, has wrong codes")
         return FoundRow(
             row.key, row.id, row.vector, codes, row.payload, row.checksum, codes_checksum(codes)
         )
@@ -233,7 +241,7 @@ class Examination:
             try:
                 unpacked(data)
             except ValueError as error:
-                self._report.findings.append(f"part {part} of the links: {error}")
+                self._report.find(f"part {part} of the links: {error}")
                 continue
             if copy is not None:
                 copy.write_links(part, data)
@@ -243,7 +251,7 @@ class Examination:
         try:
             notes_of(notes)
         except ValueError as error:
-            self._report.findings.append(f"the notes: {error}")
+            self._report.find(f"the notes: {error}")
             return
         if copy is not None:
             copy.write_notes(notes)
@@ -251,7 +259,7 @@ class Examination:
     def _examine_backends(self, file: Salvage, copy: Store | None) -> None:
         for record, is_written in file.backends():
             if not is_written or not _is_readable(record):
-                self._report.findings.append(
+                self._report.find(
                     f"backend {record.name!r} is not what was written and must be attached anew"
                 )
             elif copy is not None:

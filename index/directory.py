@@ -125,7 +125,12 @@ class DataDirectory:
 
 def sync_directory(path: Path) -> None:
     """Wait until the names in a folder are on the disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    sync_file(path)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

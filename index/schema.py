@@ -61,6 +61,10 @@ UPDATE items SET
     checksum = content_checksum(CAST(id AS BLOB), vector, CAST(payload AS BLOB)),
     codes_checksum = codes_checksum(codes)
 """
+_FOREIGN: Final = """
+SELECT name FROM sqlite_master
+WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')
+"""
 _CHECK_BACKENDS: Final = "UPDATE backends SET checksum = backend_checksum(name, kind, params)"
 _CHECK_CONFIG: Final = """
 INSERT INTO meta (name, value)
@@ -171,9 +175,11 @@ def has_mark(path: Path) -> bool:
 
 
 def check_mark(connection: sqlite3.Connection, name: str) -> None:
-    """Raise DamagedFile unless `mark` has been there."""
+    """Raise DamagedFile unless `mark` has been there, and nobody has added what runs by itself."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise DamagedFile(name, "it is not a collection's file")
+    if foreign := connection.execute(_FOREIGN).fetchall():
+        raise DamagedFile(name, f"{foreign[0][0]!r} is none of a collection's tables")
 
 
 def identity_of(connection: sqlite3.Connection, name: str) -> Identity:

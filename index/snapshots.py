@@ -7,7 +7,6 @@ name and ``.sha256`` that ``sha256sum -c`` reads. It outlives its collection.
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shutil
 import threading
@@ -17,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from index.directory import SUFFIX, check_name, no_space_is_disk_full, sync_directory
+from index.directory import SUFFIX, check_name, no_space_is_disk_full, sync_directory, sync_file
 from index.errors import DamagedSnapshot, SnapshotExists, SnapshotNotFound
 from index.schema import has_mark
 
@@ -209,9 +208,9 @@ class Snapshots:
         path = self._path(collection, name)
         with self._naming, no_space_is_disk_full(collection):
             self._require_new(collection, name)
-            _synced(unfinished)
+            sync_file(unfinished)
             _checksum_file(path).write_text(f"{digest}  {path.name}\n")
-            _synced(_checksum_file(path))
+            sync_file(_checksum_file(path))
             unfinished.rename(path)
             sync_directory(path.parent)
         return self.get(collection, name)
@@ -227,7 +226,7 @@ class Snapshots:
         try:
             with no_space_is_disk_full(snapshot.collection):
                 shutil.copyfile(snapshot.path, to)
-                _synced(to)
+                sync_file(to)
         except FileNotFoundError:  # removed since
             raise SnapshotNotFound(snapshot.collection, snapshot.name) from None
         digest = sha256_of(to)
@@ -270,6 +269,8 @@ class Snapshots:
         folder = self._folder / collection
         with no_space_is_disk_full(collection):
             folder.mkdir(parents=True, exist_ok=True)
+            for above in (self._folder, self._folder.parent):
+                sync_directory(above)
         return folder / f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}"
 
     def _require_new(self, collection: str, name: str) -> None:
@@ -285,12 +286,3 @@ def sha256_of(path: Path) -> str:
 
 def _checksum_file(path: Path) -> Path:
     return path.with_name(path.name + _CHECKSUM_SUFFIX)
-
-
-def _synced(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,12 +10,13 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from index import statements as sql
 from index.checksums import codes_checksum, content_checksum, content_checksums
 from index.connections import Durability, connect, set_up, sql_errors
 from index.directory import bytes_of
@@ -29,48 +30,6 @@ CHUNK_BYTES: Final = 1 << 24
 _KEEPER_PAGES: Final = 500
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MOST_ROWS_PER_CHUNK: Final = 1 << 14
-
-_DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
-_COUNT: Final = "SELECT count(*) FROM items"
-_LAST_KEY: Final = """
-SELECT max(seq, (SELECT coalesce(max(key), 0) FROM items)) FROM sqlite_sequence
-WHERE name = 'items'
-"""
-_READ_ALL: Final = """
-SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum FROM items
-ORDER BY key
-"""
-_READ_PAGE: Final = """
-SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE key > ?
-ORDER BY key LIMIT ?
-"""
-_READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
-_WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
-_DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
-_READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
-_WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
-_DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
-_READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
-_ADD_BACKEND: Final = """
-INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)
-"""
-_NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
-_DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
-
-# Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
-# each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
-# 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
-_ROWS_PER_STATEMENT: Final = (256, 16, 1)
-_INSERTS: Final = {
-    rows: "INSERT INTO items (key, id, vector, codes, payload, checksum, codes_checksum) VALUES "
-    + ", ".join(repeat("(?, ?, ?, ?, CAST(? AS TEXT), ?, ?)", rows))
-    for rows in _ROWS_PER_STATEMENT
-}
-_READS: Final = {
-    rows: "SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE id IN "
-    f"({', '.join(repeat('?', rows))})"
-    for rows in _ROWS_PER_STATEMENT
-}
 
 
 class Store:
@@ -111,7 +70,7 @@ class Store:
         check_mark(self._writer, self.name)
         set_up(self._writer, durability)
         self.identity = identity_of(self._writer, self.name)
-        row = self._writer.execute(_LAST_KEY).fetchone()
+        row = self._writer.execute(sql.LAST_KEY).fetchone()
         self._next_key = 1 if row is None else int(row[0]) + 1
 
     @staticmethod
@@ -134,7 +93,7 @@ class Store:
     def __len__(self) -> int:
         """Return the number of rows."""
         with self._reading, sql_errors(self.name, self.path):
-            count: int = self._reader.execute(_COUNT).fetchone()[0]
+            count: int = self._reader.execute(sql.COUNT).fetchone()[0]
         return count
 
     @property
@@ -163,12 +122,18 @@ class Store:
         key = self._next_key
         with self._transaction():
             for change in changes:
-                if change.gone:
-                    self._writer.execute(_DELETE, (orjson.dumps(list(change.gone)).decode(),))
+                self._delete(change.gone)
                 count = len(change.rows.ids)
                 self._insert(range(key, key + count), change.rows)
                 key += count
         self._next_key = key
+
+    def _delete(self, keys: Sequence[int]) -> None:
+        if keys:
+            removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
+            if removed.rowcount != len(keys):
+                reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
+                raise DamagedFile(self.name, reason)
 
     def write_at(self, keys: Sequence[int], rows: Rows) -> None:
         """Put rows of new ids at keys, rising, of which none has been used.
@@ -187,10 +152,10 @@ class Store:
             keys, rows.ids, rows.vectors, rows.codes, rows.payloads,
             rows.checksums, rows.codes_checksums,
         )  # fmt: skip
-        for piece in _pieces(count):
+        for piece in sql.pieces(count):
             cells = zip(*(column[piece] for column in columns), strict=True)
-            sql = _INSERTS[piece.stop - piece.start]
-            self._writer.execute(sql, tuple(chain.from_iterable(cells)))
+            statement = sql.INSERTS[piece.stop - piece.start]
+            self._writer.execute(statement, tuple(chain.from_iterable(cells)))
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all rows in order of their keys, about `CHUNK_BYTES` at a time.
@@ -202,10 +167,11 @@ class Store:
         DamagedFile
             Also where a row is not what was written, or rows are missing.
         """
-        count = missing = len(self)
+        count = len(self)
+        found = named = 0
         size = max(1, min(_MOST_ROWS_PER_CHUNK, CHUNK_BYTES * count // (self.bytes_on_disk + 1)))
         with self._reading, sql_errors(self.name, self.path):
-            cursor = self._reader.execute(_READ_ALL)
+            cursor = self._reader.execute(sql.READ_ALL)
         while True:
             with self._reading, sql_errors(self.name, self.path):
                 rows = cursor.fetchmany(size)
@@ -214,26 +180,51 @@ class Store:
             *columns, checksums, codes = zip(*rows, strict=True)
             chunk = Chunk(*columns)
             self._check(chunk, checksums, codes)
-            missing -= len(rows)
+            found += len(rows)
+            named += sum(map(hash, zip(chunk.keys, chunk.ids, strict=True)))
             yield chunk
-        if missing:
-            raise DamagedFile(self.name, f"it has {count - missing} rows, and {count} ids")
+        if found != count:
+            raise DamagedFile(self.name, f"it has {found} rows, and {count} ids")
+        self._check_ids(named)
+
+    def _check_ids(self, named: int) -> None:
+        """Raise DamagedFile unless the list of ids, by which rows are found, has those rows."""
+        last = ""
+        with self._reading, sql_errors(self.name, self.path):
+            cursor = self._reader.execute(sql.READ_IDS)
+        while True:
+            with self._reading, sql_errors(self.name, self.path):
+                rows = cursor.fetchmany(_MOST_ROWS_PER_CHUNK)
+            if not rows:
+                break
+            named -= sum(map(hash, rows))
+            ids = [last, *(item_id for _, item_id in rows)]
+            with self._types():
+                if ids != sorted(ids):
+                    raise DamagedFile(self.name, "its ids are out of order")
+            last = ids[-1]
+        if named:
+            raise DamagedFile(self.name, "its ids are not those of its rows")
 
     def _check(self, chunk: Chunk, checksums: Sequence[int], codes: Sequence[int]) -> None:
         """Raise DamagedFile unless all rows are what was written."""
-        try:
+        with self._types():
             contents = content_checksums(chunk.ids, chunk.vectors, chunk.payloads)
-        except UnicodeEncodeError as error:
-            raise DamagedFile(self.name, f"rows from {chunk.keys[0]}: {error}") from error
-        for found, expected in (
-            (contents, checksums),
-            ([*map(codes_checksum, chunk.codes)], codes),
-        ):
+            hashes = [*map(codes_checksum, chunk.codes)]
+        for found, expected in ((contents, checksums), (hashes, codes)):
             if found == [*expected]:
                 continue
             pairs = zip(found, expected, strict=True)
             at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
             raise DamagedFile(self.name, f"row {chunk.keys[at]} is not what was written")
+
+    @contextmanager
+    def _types(self) -> Iterator[None]:
+        """Take values of types that were never written for damage."""
+        try:
+            yield
+        except (TypeError, AttributeError, ValueError) as error:
+            raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
 
     def links(self) -> list[tuple[int, bytes]]:
         """Return all parts of links there are, by number (`index.links`).
@@ -242,7 +233,7 @@ class Store:
         ------
         DamagedFile
         """
-        return self._read(_READ_LINKS, ())
+        return self._read(sql.READ_LINKS, ())
 
     def write_links(self, part: int, data: bytes | None) -> None:
         """Replace a part of links, None to remove it; the disk is not waited for.
@@ -252,13 +243,13 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         if data is None:
-            self._keep(_DELETE_LINKS, (part,))
+            self._keep(sql.DELETE_LINKS, (part,))
         else:
-            self._keep(_WRITE_LINKS, (part, data))
+            self._keep(sql.WRITE_LINKS, (part, data))
 
     def notes(self) -> str | None:
         """Return what `write_notes` was told last, None when there is nothing."""
-        rows = self._read(_READ_NOTES, ())
+        rows = self._read(sql.READ_NOTES, ())
         return rows[0][0] if rows else None
 
     def write_notes(self, notes: str | None) -> None:
@@ -269,9 +260,9 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         if notes is None:
-            self._keep(_DELETE_NOTES, ())
+            self._keep(sql.DELETE_NOTES, ())
         else:
-            self._keep(_WRITE_NOTES, (notes,))
+            self._keep(sql.WRITE_NOTES, (notes,))
 
     def backends(self) -> list[BackendRecord]:
         """Return the comparison backends in the order in which they were attached.
@@ -281,7 +272,7 @@ class Store:
         DamagedFile
         """
         records = []
-        for *columns, checksum in self._read(_READ_BACKENDS, ()):
+        for *columns, checksum in self._read(sql.READ_BACKENDS, ()):
             record = BackendRecord(*columns)
             if record.checksum != checksum:
                 raise DamagedFile(self.name, f"backend {record.name!r} is not what was written")
@@ -296,21 +287,21 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         columns = (record.name, record.kind, record.params, record.notes, record.checksum)
-        self._change(_ADD_BACKEND, columns)
+        self._change(sql.ADD_BACKEND, columns)
 
     def note_backend(self, name: str, notes: str | None) -> None:
         """Replace what is kept of a comparison backend's index."""
-        self._change(_NOTE_BACKEND, (notes, name))
+        self._change(sql.NOTE_BACKEND, (notes, name))
 
     def remove_backend(self, name: str) -> None:
         """Forget a comparison backend; on the disk on return."""
-        self._change(_DELETE_BACKEND, (name,))
+        self._change(sql.DELETE_BACKEND, (name,))
 
-    def _change(self, sql: str, parameters: Sequence[Any]) -> None:
+    def _change(self, statement: str, parameters: Sequence[Any]) -> None:
         with self._transaction():
-            self._writer.execute(sql, parameters)
+            self._writer.execute(statement, parameters)
 
-    def _keep(self, sql: str, parameters: Sequence[Any]) -> None:
+    def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
         """Make a transaction of one statement, on the disk with the next that is waited for."""
         with sql_errors(self.name, self.path):
             if self._keeper is None:
@@ -319,23 +310,25 @@ class Store:
                 self._keeper = connect(self.path)
                 set_up(self._keeper, "normal")
                 self._keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
-            self._keeper.execute(sql, parameters)
+            self._keeper.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the rows of those ids that there are, by id."""
         found: dict[str, Record] = {}
-        for piece in _pieces(len(ids)):
-            rows = self._read(_READS[piece.stop - piece.start], ids[piece])
+        for piece in sql.pieces(len(ids)):
+            rows = self._read(sql.READS[piece.stop - piece.start], ids[piece])
             found.update((row[1], self._record(row)) for row in rows)
         return found
 
     def page(self, *, after: int, limit: int) -> list[Record]:
         """Return the first ``limit`` rows whose keys are above ``after``, in order."""
-        return [self._record(row) for row in self._read(_READ_PAGE, (after, limit))]
+        return [self._record(row) for row in self._read(sql.READ_PAGE, (after, limit))]
 
     def _record(self, row: tuple[Any, ...]) -> Record:
         record = Record(*row[:-1])
-        if content_checksum(record.id.encode(), record.vector, record.payload) != row[-1]:
+        with self._types():
+            found = content_checksum(record.id.encode(), record.vector, record.payload)
+        if found != row[-1]:
             raise DamagedFile(self.name, f"row {record.key} is not what was written")
         return record
 
@@ -363,11 +356,11 @@ class Store:
         with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
             self._writer.close()
 
-    def _read(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading, sql_errors(self.name, self.path):
             if self._closed:
                 raise CollectionNotFound(self.name)
-            return self._reader.execute(sql, parameters).fetchall()
+            return self._reader.execute(statement, parameters).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -380,12 +373,3 @@ class Store:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
-
-
-def _pieces(count: int) -> Iterator[slice]:
-    """Yield consecutive slices of sizes that statements are kept for."""
-    start = 0
-    for size in _ROWS_PER_STATEMENT:
-        while count - start >= size:
-            yield slice(start, start + size)
-            start += size

@@ -37,6 +37,7 @@ from index.params import (
 from index.records import Chunk
 from index.schema import FORMAT_VERSION
 from index.store import Store
+from index.tidying import Tidier
 from index.vectors import RawBatch
 from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blobs
 
@@ -68,6 +69,7 @@ class StoredCollection:
         self._attachments = Attachments(store, self._memory, self._writer, threads)
         self._improver = Improver(self._memory, self._writer, self._improved)
         self._as_sent = AsSent(store, self._memory)
+        self._tidier = Tidier(store, self._writer)
         self.space = self._memory.space
 
     def __len__(self) -> int:
@@ -92,6 +94,7 @@ class StoredCollection:
         self._attachments.load()
         self._checkpoints.loaded()
         self._improver.start_if_due()
+        self._tidier.start()  # a process that was killed left its log
 
     def _improved(self) -> None:
         self._writer.between(self._attachments.keep_notes)
@@ -135,27 +138,33 @@ class StoredCollection:
         self._writer.make(write)
         self._checkpoints.start_if_due()
         self._improver.start_if_due()
+        if write.updated:
+            self._tidier.start()
         return write.result
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""
         write = Delete(list(dict.fromkeys(ids)))
-        self._writer.make(write)
-        self._improver.start_if_due()
-        return write.deleted
+        return self._deleted(write)
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         view = self._memory.view
         where.mask(view.columns, len(view))  # builds the columns while others may still write
         write = Delete((), where)
+        return self._deleted(write)
+
+    def _deleted(self, write: Delete) -> int:
         self._writer.make(write)
         self._improver.start_if_due()
+        if write.deleted:
+            self._tidier.start()
         return write.deleted
 
     def settle(self) -> None:
-        """Do what is due to make searches quicker, and return when it is done."""
+        """Do what is due to make searches quicker and files smaller; return when it is done."""
         self._improver.settle()
+        self._tidier.settle()
 
     def copy_to(self, path: Path) -> None:
         """Write a copy of the file as it is at one moment; others may write meanwhile.
@@ -177,6 +186,7 @@ class StoredCollection:
         """
         self._attachments.stop()
         self._improver.stop()
+        self._tidier.stop()
         self._checkpoints.stop()
         self._writer.close(None if dropped else self._checkpoints.finish)
 

@@ -1,10 +1,12 @@
-"""The command line: ``gcws-search serve``, ``check``, ``snapshot …`` and ``version``."""
+"""The command line: ``serve``, ``check``, ``vacuum``, ``snapshot …`` and ``version``."""
 
 import inspect
 import json
 import logging
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -12,7 +14,7 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 
-from index import GcwsError, check_directory
+from index import GcwsError, check_directory, vacuum_directory
 from service.app import create_app, open_catalog, program_version
 from service.errors import ServiceError
 from service.keys import require_guard
@@ -33,6 +35,10 @@ cli = typer.Typer(
 
 
 cli.add_typer(snapshots)
+
+Folder = Annotated[
+    Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
+]
 
 _METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
@@ -132,21 +138,15 @@ def _top(
 
 @cli.command("check")
 def check(
-    data_dir: Annotated[
-        Path,
-        typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files."),
-    ] = Path("data"),
+    data_dir: Folder = Path("data"),
     *,
     repair: Annotated[
         bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
     ] = False,
 ) -> None:
     """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
-    if not data_dir.is_dir():
-        typer.echo(f"gcws-search: there is no folder {data_dir}", err=True)
-        raise typer.Exit(1)
     damaged = False
-    try:
+    with _told(data_dir):
         for report in check_directory(data_dir, repair=repair):
             damaged |= not (report.is_sound or report.repaired)
             state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
@@ -154,11 +154,34 @@ def check(
             typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
             for finding in report.findings:
                 typer.echo(f"  {finding}")
+            if report.more:
+                typer.echo(f"  and {report.more} more")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@cli.command("vacuum")
+def vacuum(data_dir: Folder = Path("data")) -> None:
+    """Write all files of a folder that no server uses anew, without the space they do not need."""
+    failed = False
+    with _told(data_dir):
+        for done in vacuum_directory(data_dir):
+            failed |= done.error is not None
+            typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
+    if failed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _told(data_dir: Path) -> Iterator[None]:
+    """Say why a folder cannot be worked on."""
+    try:
+        if not data_dir.is_dir():
+            raise NotADirectoryError(f"there is no folder {data_dir}")
+        yield
     except (GcwsError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
-    if damaged:
-        raise typer.Exit(1)
 
 
 @cli.command("version")

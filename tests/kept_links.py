@@ -29,7 +29,7 @@ def opened(directory: Path) -> Iterator[StoredCollection]:
 def copied(directory: Path, to: Path) -> Path:
     """Copy what another process would find after a kill."""
     to.mkdir()
-    for name in (FILE, f"{FILE}-wal"):
+    for name in (f"{FILE}-wal", FILE):  # what a checkpoint moves meanwhile is in both
         if (directory / name).exists():
             shutil.copy(directory / name, to / name)
     return to

@@ -50,7 +50,7 @@ def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[objec
     """Return what a copy of the files holds: what another process would find after a kill."""
     copy = directory / "copy"
     copy.mkdir()
-    for suffix in ("", "-wal"):
+    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
         path = directory / f"{stored.name}.sqlite{suffix}"
         (copy / path.name).write_bytes(path.read_bytes())
     catalog = Catalog.open(copy, threads=1)

@@ -17,6 +17,7 @@ from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.directory import DataDirectory
 from index.rows import GrowingRows
+from index.snapshots import Snapshots
 from index.store import Store
 from index.stored import StoredCollection
 from index.writes import Writer
@@ -114,6 +115,10 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a backend stored, not answered": _after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
     "during a load": _after(StoredCollection, "_decode"),
+    "before the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=False),
+    "after the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=True),
+    "a snapshot written, not published": _before(Snapshots, "publish"),
+    "a snapshot published, not answered": _after(Snapshots, "publish"),
     "while closing": _before(Checkpoints, "finish"),
 }
 """What each point does to the program to be reached."""

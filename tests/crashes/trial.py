@@ -95,6 +95,9 @@ class Trial:
             if server.ready():
                 self._check(server)
                 self._write(server)
+                if "snapshot" in point:
+                    with Asking(server.port) as asking:
+                        asking.ask("POST", f"/v1/collections/{SHARED}/snapshots")
                 if point == "while closing":
                     server.ended(self._random.uniform(0.1, 0.5))
                     server.signal(signal.SIGTERM)

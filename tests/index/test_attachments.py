@@ -376,7 +376,7 @@ def opened_copy(directory: Path) -> Catalog:
     """Open a copy of the files: what another process would find after a kill."""
     copy = directory / "copy"
     copy.mkdir()
-    for suffix in ("", "-wal"):
+    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
         path = directory / f"things.sqlite{suffix}"
         (copy / path.name).write_bytes(path.read_bytes())
     return opened_catalog(copy)

@@ -23,6 +23,7 @@ from index.errors import (
 from index.params import CollectionConfig, ExactParams, FourierParams, GcwsParams, SearchParams
 from index.snapshots import Snapshot, Snapshots, sha256_of
 from index.stored import StoredCollection
+from tests.linked import backend_of, lists_of
 from tests.stored_items import DIM, held, holding, opened_catalog, put, vector
 
 CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
@@ -132,6 +133,17 @@ def test_a_snapshot_holds_one_moment_while_others_write(catalog: Catalog) -> Non
         found = set(held(catalog.get("things")))
         count = len(found) // 2
         assert found == {f"{letter}{n}" for letter in "ab" for n in range(count)}
+
+
+@pytest.mark.usefixtures("linking")
+def test_a_snapshot_has_the_lists_of_rows_that_were_just_put(catalog: Catalog) -> None:
+    stored = catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))[0]
+    put(stored, {f"i{n}": n + 1 for n in range(50)})
+    before = lists_of(stored)
+    catalog.snapshot("things", "s")
+    restored = catalog.restore("things", "s", replace=True)
+    assert backend_of(restored).linked == 0
+    assert lists_of(restored) == before
 
 
 def test_what_exists_is_replaced_only_when_told_so(catalog: Catalog, tmp_path: Path) -> None:
@@ -253,6 +265,36 @@ def test_a_disk_without_space_leaves_the_collection_as_it_was(
                 catalog.restore("things", "s", replace=True)
         assert held(catalog.get("things")) == expected
         assert {path.name for path in tmp_path.glob("*.sqlite")} == {"things.sqlite"}
+
+
+@pytest.mark.parametrize("step", ["copy", "publish", "rename", "_sync"])
+def test_a_kill_while_a_collection_is_replaced_leaves_one_or_the_other(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step is run up to its end, and then nothing more, not even the cleaning up."""
+    catalog = opened_catalog(tmp_path)
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    new = held(stored)
+    put(stored, {"later": 9})
+    old = held(stored)
+    owner: Any = {"copy": Snapshots, "rename": Path}.get(step, DataDirectory)
+    original = getattr(owner, step)
+
+    def killed(*arguments: object) -> None:
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, killed)
+        patched.setattr(DataDirectory, "discard", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.restore("things", "s", replace=True)
+    catalog.close()
+    again = opened_catalog(tmp_path)
+    assert held(again.get("things")) == (old if step == "copy" else new)
+    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+    again.close()
 
 
 def test_while_it_is_loading_a_collection_is_not_restored(tmp_path: Path) -> None:

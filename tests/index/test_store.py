@@ -275,6 +275,32 @@ def test_damage_among_the_rows_is_found_when_they_are_read(path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("new", [b"i250\x7f", b"i25000", b"i2500150\x00\x98"])
+def test_ids_by_which_rows_are_not_found_are_damage(path: Path, new: bytes) -> None:
+    store = Store(path, "things")
+    put(store, [f"i2500{n:03}" for n in range(300)])
+    store.close()
+    content = bytearray(path.read_bytes())
+    # Index leaves hold ids and keys alone; in the table a vector follows.
+    old = b"i2500150"
+    places = [at for at in range(len(content)) if content.startswith(old, at)]
+    for at in places:
+        if not content.startswith(b"\x96" * 8, at + len(old)):
+            content[at : at + len(new)] = new
+    path.write_bytes(content)
+    store = Store(path, "things")
+    with pytest.raises(DamagedFile, match="ids"):
+        list(store.chunks())
+    store.close()
+
+
+def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
+    put(store, ["a"])
+    with pytest.raises(DamagedFile, match="of 2 rows"):
+        put(store, ["b"], gone=[1, 7])
+    assert keys_and_ids(store) == [(1, "a")]
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -304,6 +330,22 @@ def test_a_later_format_is_refused(path: Path, sql: str) -> None:
         connection.execute(sql)
     connection.close()
     with pytest.raises(IncompatibleFile):
+        Store(path, "things")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+        "CREATE VIEW v AS SELECT * FROM items",
+        "CREATE VIRTUAL TABLE f USING fts5(x)",
+    ],
+)
+def test_what_would_run_by_itself_is_damage(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with pytest.raises(DamagedFile, match="none of a collection's"):
         Store(path, "things")
 
 

@@ -60,7 +60,12 @@ class Life:
             self.restarts += 1
         else:
             self._lives += 1
-            shutil.copytree(old, self._directory, ignore=shutil.ignore_patterns("*-shm"))
+            # The logs first: what a checkpoint moves meanwhile is then in both copies, not in none.
+            self._directory.mkdir()
+            for log in old.glob("*-wal"):
+                shutil.copy(log, self._directory)
+            others = shutil.ignore_patterns("*-shm", "*-wal")
+            shutil.copytree(old, self._directory, ignore=others, dirs_exist_ok=True)
             self._client.stop()
             shutil.rmtree(old)
             self.copies += 1

@@ -175,3 +175,14 @@ def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Pa
     assert "in use" in CliRunner().invoke(cli, command).output
     missing = CliRunner().invoke(cli, ["check", str(data_dir / "none")])
     assert (missing.exit_code, "no folder" in missing.output) == (1, True)
+
+
+def test_the_command_line_vacuums_a_folder(serve: Serve, data_dir: Path) -> None:
+    client = serve()
+    fill(client)
+    assert "in use" in CliRunner().invoke(cli, ["vacuum", str(data_dir)]).output
+    client.stop()
+    done = CliRunner().invoke(cli, ["vacuum", str(data_dir)])
+    size = (data_dir / "plants.sqlite").stat().st_size
+    assert (done.exit_code, done.output.split()[-1]) == (0, str(size))
+    assert count(serve()) == 4

@@ -1,0 +1,59 @@
+"""What a store says to SQLite, and how many rows it says it of at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Final
+
+DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
+COUNT: Final = "SELECT count(*) FROM items"
+LAST_KEY: Final = """
+SELECT max(seq, (SELECT coalesce(max(key), 0) FROM items)) FROM sqlite_sequence
+WHERE name = 'items'
+"""
+READ_ALL: Final = """
+SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum FROM items
+ORDER BY key
+"""
+READ_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
+READ_PAGE: Final = """
+SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE key > ?
+ORDER BY key LIMIT ?
+"""
+READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
+WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
+DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
+READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
+WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
+DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
+READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
+ADD_BACKEND: Final = """
+INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)
+"""
+NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
+DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
+
+# Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
+# each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
+# 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
+ROWS_PER_STATEMENT: Final = (256, 16, 1)
+INSERTS: Final = {
+    rows: "INSERT INTO items (key, id, vector, codes, payload, checksum, codes_checksum) VALUES "
+    + ", ".join(repeat("(?, ?, ?, ?, CAST(? AS TEXT), ?, ?)", rows))
+    for rows in ROWS_PER_STATEMENT
+}
+READS: Final = {
+    rows: "SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE id IN "
+    f"({', '.join(repeat('?', rows))})"
+    for rows in ROWS_PER_STATEMENT
+}
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """Yield consecutive slices of sizes that statements are kept for."""
+    start = 0
+    for size in ROWS_PER_STATEMENT:
+        while count - start >= size:
+            yield slice(start, start + size)
+            start += size
