@@ -7,6 +7,7 @@ leaves it attached or leaves nothing; its index is made anew from the vectors at
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -92,8 +93,13 @@ class Attachments:
         with self._naming:
             return list(self._building.values())
 
-    def load(self) -> None:
+    def load(self, progress: Callable[[int], None] | None = None) -> None:
         """Make what the file says is attached; to be called once, when all rows are there.
+
+        Parameters
+        ----------
+        progress : callable
+            Is told how many items have been taken in since it was last called.
 
         Raises
         ------
@@ -110,6 +116,8 @@ class Attachments:
             view = self._collection.view
             method = self._empty(record.name, params).restored(view.vectors, notes)
             self._collection.attach(method)
+            if progress is not None:
+                progress(view.count)
 
     def attach(self, params: BackendParams, name: str | None = None) -> str:
         """Make a backend from the stored vectors; return its name when it is ready.

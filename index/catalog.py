@@ -42,6 +42,8 @@ class Summary:
     backends: list[str]
     bytes_on_disk: int
     bytes_in_memory: int
+    commits: int
+    commit_seconds: float
 
 
 class _Closing(Exception):
@@ -98,7 +100,8 @@ class Catalog:
         Parameters
         ----------
         progress : callable
-            Is told a collection's name, the items loaded so far, and the items of all files.
+            Is told a collection's name, the items loaded so far, and the items of all files; an
+            item counts once more for each comparison backend it is taken into.
         """
         with self._loading:
             stores = self._opened()
@@ -135,8 +138,11 @@ class Catalog:
             except StoreError as error:
                 self._found[name] = error
                 continue
+            except UnicodeDecodeError as error:  # what SQLite quotes of a damaged file
+                self._found[name] = DamagedFile(name, f"it cannot be opened ({error})")
+                continue
             try:
-                stores[name] = store, len(store)
+                stores[name] = store, len(store) * (1 + len(store.backends()))
             except StoreError as error:
                 store.close()
                 self._found[name] = error
@@ -387,4 +393,5 @@ def _summary(collection: StoredCollection) -> Summary:
         name=described.name, items=described.items, dim=described.config.dim,
         backends=[backend.name for backend in described.backends],
         bytes_on_disk=described.bytes_on_disk, bytes_in_memory=described.bytes_in_memory,
+        commits=described.commits, commit_seconds=described.commit_seconds,
     )  # fmt: skip

@@ -28,7 +28,7 @@ def codes_checksum(codes: bytes) -> int:
 
 def backend_checksum(name: str, kind: str, params: str) -> int:
     """Return the CRC-32 of a comparison backend, what is kept of its index left out."""
-    return text_checksum("\n".join((name, kind, params)))
+    return text_checksum("\n".join(map(str, (name, kind, params))))
 
 
 def text_checksum(text: str) -> int:

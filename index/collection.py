@@ -20,8 +20,8 @@ from index.arrays import Int64s, UInt8s, with_room
 from index.backends import make_backend
 from index.columns import Columns
 from index.errors import BackendNotFound
-from index.hits import LiveSample, Pairs, RowView
-from index.items import Encoded, Loaded, QueryResults, View
+from index.hits import BatchHits, LiveSample, Pairs, RowView
+from index.items import Encoded, Loaded, QueryResults, View, without_surplus
 from index.methods import Method, Methods
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
 
+_MOST_TIES: Final = 1 << 25
+"""Queries times rows searched together: all rows may tie, where all items are equal."""
 _NONE_ATTACHED: Final[Methods] = MappingProxyType({})
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
@@ -342,8 +344,19 @@ class Collection:
         method = self.method(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        found = method.backend.search(method.state, row_view, queries, params, skip)
-        return QueryResults(view, found, params.limit)
+        step = max(1, _MOST_TIES // max(1, len(view)))
+        if len(queries) <= step:
+            found = method.backend.search(method.state, row_view, queries, params, skip)
+            return QueryResults(view, found, params.limit)
+        parts = []
+        for first in range(0, len(queries), step):
+            places = np.arange(first, min(first + step, len(queries)))
+            found = method.backend.search(
+                method.state, row_view, queries[places[0] : places[-1] + 1], params,
+                None if skip is None else skip[places],
+            )  # fmt: skip
+            parts.append((places, without_surplus(found, view.ids, params.limit)))
+        return QueryResults(view, BatchHits.merged(parts), params.limit)
 
     def pairs(
         self,

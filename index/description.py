@@ -50,6 +50,10 @@ class Description:
     ----------
     rows : int
         Rows in memory, those of deleted items included until the next compaction.
+    commits : int
+        Commits of changes by this process.
+    commit_seconds : float
+        How long these have taken.
     versions : dict
         Of the file format, the hash and SQLite.
     """
@@ -61,6 +65,8 @@ class Description:
     bytes_in_memory: int
     bytes_on_disk: int
     backends: list[BackendDescription]
+    commits: int
+    commit_seconds: float
     versions: dict[str, str]
 
 

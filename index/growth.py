@@ -116,7 +116,10 @@ def _calibrated(
     def true(queries: VectorBatch, limit: int) -> BatchHits:
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit, recall=1.0)
-        return scan(linked, queries, params, skip=none, inverted=inverted, workers=workers)
+        return scan(
+            linked, queries, params, skip=none, inverted=inverted, workers=workers,
+            with_ties=False,
+        )  # fmt: skip
 
     queries = view.vectors[held_out]
     a_row = float(scan_nanoseconds(linked, queries[:_COSTED]).mean()) / linked.permitted_count

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 
-from index.arrays import LEAST_CAPACITY, Int64s, UInt8s, UInt64s
+from index.arrays import LEAST_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
 from index.columns import Columns
 from index.errors import InvalidParameter
 from index.hits import CANDIDATES, METHOD, METHODS, SCORED, BatchHits, Explanation
 from index.methods import Methods
 from index.vectors import RawBatch, VectorBatch, VectorSpace
 
-Total = tuple[str, int, int, int]
-"""A method of search, how many queries it answered, candidates found, rows scored."""
+Total = tuple[str, int, int, int, float]
+"""A method of search, how many queries it answered, candidates found, rows scored, and the sum of
+the recall to be expected of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,19 @@ class QueryResult:
     def totals(self) -> list[Total]:
         """Return what `QueryResults.totals` does, of this query."""
         method, _, _, candidates, scored, _ = self._found.work[self._number].tolist()
-        return [(METHODS[method], 1, candidates, scored)]
+        recall = float(self._found.expected_recall[self._number])
+        return [(METHODS[method], 1, candidates, scored, recall)]
+
+
+def without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
+    """Return hits with only those ties kept that are returned: the first by their ids."""
+
+    def few(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
+        surer = int(np.count_nonzero(scores > scores[-1]))
+        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
+        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
+
+    return replace(found, wider={i: few(*both) for i, both in found.wider.items()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,9 +291,10 @@ class QueryResults(Sequence[QueryResult]):
         counts = np.bincount(work[:, METHOD], minlength=len(METHODS))
         totals = []
         for method in np.flatnonzero(counts).tolist():
-            ours = work[work[:, METHOD] == method]
-            candidates, scored = ours[:, CANDIDATES].sum(), ours[:, SCORED].sum()
-            totals.append((METHODS[method], int(counts[method]), int(candidates), int(scored)))
+            ours = work[:, METHOD] == method
+            candidates, scored = work[ours][:, [CANDIDATES, SCORED]].sum(0).tolist()
+            recall = float(self.found.expected_recall[ours].sum())
+            totals.append((METHODS[method], int(counts[method]), candidates, scored, recall))
         return totals
 
 

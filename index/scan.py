@@ -44,6 +44,7 @@ def scan(
     skip: Int64s,
     inverted: InvertedIndex,
     workers: Workers,
+    with_ties: bool = True,
 ) -> BatchHits:
     """Return the exact hits of every query.
 
@@ -58,6 +59,8 @@ def scan(
     inverted : InvertedIndex
         Of sparse rows; empty for dense ones.
     workers : Workers
+    with_ties : bool
+        Whether all rows that tie with a query's last hit are wanted: they may be all there are.
     """
     vectors, m = view.vectors, len(queries)
     scanner = Scanner(view, inverted, params.min_score)
@@ -108,7 +111,7 @@ def scan(
             found, exact = rescored(vectors, query, near, params)
             sizes[i] = size = min(kept, len(found))
             rows[i, :size], scores[i, :size] = found[:size], exact[:size]
-            if len(found) > kept:
+            if with_ties and len(found) > kept:
                 wider[i] = found, exact
     return BatchHits.found(
         SCAN, rows, scores, sizes, expected_recall=1.0, candidates=view.permitted_count,

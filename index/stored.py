@@ -84,14 +84,15 @@ class StoredCollection:
         Parameters
         ----------
         progress : callable
-            Is told how many items have been read since it was last called.
+            Is told how many items have been read, or taken into a comparison backend, since it
+            was last called.
 
         Raises
         ------
         DamagedFile
         """
         self._memory.load(self._loaded(progress), len(self._store), self._checkpoints.read)
-        self._attachments.load()
+        self._attachments.load(progress)
         self._checkpoints.loaded()
         self._improver.start_if_due()
         self._tidier.start()  # a process that was killed left its log
@@ -362,6 +363,7 @@ class StoredCollection:
         return Description(
             name=self.name, config=self.config, items=view.count, rows=len(view),
             bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
+            commits=self._writer.commits, commit_seconds=self._writer.commit_seconds,
             backends=[
                 described(self._memory.method(view), primary=True),
                 *map(described, view.attached.values()),

@@ -7,6 +7,7 @@ committed together by whoever is next; each still succeeds or fails by itself, i
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -227,6 +228,8 @@ class Writer:
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._refusal: Callable[[], GcwsError] | None = None
+        self.commits = 0
+        self.commit_seconds = 0.0
 
     def make(self, write: Write) -> None:
         """Make a change; on return it is in the file and seen by new readers.
@@ -319,6 +322,7 @@ class Writer:
         planned = self._planned(group, Keys(self._collection, first_key))
         changes = [change for _, change in planned if change.gone or change.rows.ids]
         if changes:
+            start = time.perf_counter()
             try:
                 self._store.write(changes)
             except DiskFull as error:
@@ -329,6 +333,8 @@ class Writer:
                 for waiting, _ in planned:
                     waiting.end(error)
                 return
+            self.commits += 1
+            self.commit_seconds += time.perf_counter() - start
         for waiting, change in planned:
             if change.gone or change.rows.ids:
                 waiting.write.apply(self._collection, first_key)

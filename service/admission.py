@@ -64,6 +64,14 @@ class Admission:
         self.held_bytes += size
         scope[_HELD] = scope.get(_HELD, 0) + size
 
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return what is under way, as metrics name it."""
+        return {
+            ("gcws_requests_under_way", ""): self.requests,
+            ("gcws_held_bytes", ""): self.held_bytes,
+            ("gcws_resident_bytes", ""): resident_bytes(),
+        }
+
     def leave(self, scope: Scope) -> None:
         """Count a request that has ended."""
         self.requests -= 1

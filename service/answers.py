@@ -280,8 +280,10 @@ class Readiness(Answer):
     )
 
     phase: str = Field(description="What it is doing; `ready` at the end.")
-    loaded: int = Field(description="Items loaded so far.")
-    total: int = Field(description="Items to load.")
+    loaded: int = Field(
+        description="Items loaded so far; each counts once more for each comparison backend."
+    )
+    total: int = Field(description="How many there are to load.")
 
 
 class ProblemError(Answer):

@@ -99,7 +99,10 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         app.state.service = Service(
             settings, startup, workers, metrics, keys, admission, Room(settings), threading.Lock()
         )
-        metrics.watch(opened.list, lambda: startup.progress.phase == "ready")
+        metrics.watch(
+            opened.list, lambda: startup.progress.phase == "ready",
+            lambda: workers.gauges() | admission.gauges(),
+        )  # fmt: skip
         startup.start()
         try:
             yield
@@ -116,7 +119,9 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(Envelope, metrics=metrics, admission=admission)
+    app.add_middleware(
+        Envelope, metrics=metrics, admission=admission, access_log=settings.access_log
+    )
     return app
 
 

@@ -1,6 +1,7 @@
 """Reading bodies: counted, of a known content type, and checked by a compiled validator."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
@@ -81,6 +82,27 @@ async def read(request: Request, limit_bytes: int) -> bytes:
     except TimeoutError:
         raise RequestTimeout(service.settings.body_seconds) from None
     return b"".join(chunks)
+
+
+async def pieces(request: Request) -> AsyncIterator[bytes]:
+    """Yield a body of any length as it comes.
+
+    Raises
+    ------
+    RequestTimeout
+        The next piece does not come.
+    """
+    seconds = service_of(request).settings.body_seconds
+    stream = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise RequestTimeout(seconds) from None
+        if piece is None:
+            return
+        yield piece
 
 
 def parse(model: type[Model], body: bytes) -> Model:

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import uvicorn
 from pydantic import ValidationError
 
 from index import GcwsError, check_directory, vacuum_directory
+from service import logs
 from service.app import create_app, open_catalog, program_version
 from service.errors import ServiceError
 from service.keys import require_guard
@@ -93,10 +93,7 @@ def settings_from(flags: dict[str, Any]) -> Settings:
 def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from the settings
     """Serve the REST API until told to stop."""
     settings = settings_from(flags)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )  # fmt: skip
+    logs.configure(settings.log_level, settings.log_format)
     try:
         require_guard(settings)
         catalog = open_catalog(settings)
@@ -107,7 +104,7 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create_app(settings, catalog=catalog), host=settings.host, port=settings.port,
-        log_level=settings.log_level, access_log=settings.access_log, server_header=False,
+        log_level=settings.log_level, log_config=None, access_log=False, server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_seconds, http=timed(settings), ws="none",
     )  # fmt: skip

@@ -112,6 +112,8 @@ class CollectionAnswer(Answer):
                     "stats": {"bands": 32},
                 }
             ],
+            "commits": 2,
+            "commit_seconds": 0.003,
             "versions": {"format": "3", "algorithm": "1", "sqlite": "3.45.0"},
         },
     )
@@ -129,6 +131,8 @@ class CollectionAnswer(Answer):
     bytes_in_memory: int = Field(description="About how much memory items and tables take.")
     bytes_on_disk: int = Field(description="Size of its file.")
     backends: list[BackendAnswer] = Field(description="Its search methods.")
+    commits: int = Field(description="Commits of changes by this process.")
+    commit_seconds: float = Field(description="How long these have taken.")
     versions: dict[str, str] = Field(
         description="`format` of the file, `algorithm` of the hash, and `sqlite`.",
     )

@@ -7,7 +7,7 @@ from fastapi import Request
 
 import index as ix
 from service.admission import Admission, Room
-from service.errors import TooManyCollections
+from service.errors import OriginRefused, TooManyCollections
 from service.keys import Keys
 from service.metrics import Metrics
 from service.settings import Settings
@@ -81,14 +81,21 @@ def _sent_key(request: Request) -> str | None:
 
 
 def _check_key(request: Request, *, writes: bool) -> None:
-    service_of(request).keys.check(_sent_key(request), writes=writes)
+    keys = service_of(request).keys
+    if keys.are_set:
+        keys.check(_sent_key(request), writes=writes)
+        return
+    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin.
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise OriginRefused(origin)
 
 
 async def may_read(request: Request) -> None:
-    """Raise KeyMissing or KeyRefused unless the request may read."""
+    """Raise KeyMissing, KeyRefused or OriginRefused unless the request may read."""
     _check_key(request, writes=False)
 
 
 async def may_write(request: Request) -> None:
-    """Raise KeyMissing or KeyRefused unless the request may write."""
+    """Raise KeyMissing, KeyRefused or OriginRefused unless the request may write."""
     _check_key(request, writes=True)

@@ -7,6 +7,7 @@
     ├── InvalidRequest             loc: well-formed, but not what the schema permits
     ├── KeyMissing
     ├── KeyRefused
+    ├── OriginRefused              origin
     ├── ExposedWithoutKey          host
     ├── RouteNotFound
     ├── MethodNotAllowed           allowed
@@ -65,6 +66,16 @@ class KeyMissing(ServiceError):
 
 class KeyRefused(ServiceError):
     """A key was sent and does not permit this request."""
+
+
+class OriginRefused(ServiceError):
+    """A page of another site asks, and no key is set that it would have to know."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        super().__init__(
+            f"expected a request of no page, or of this service's own, got one of {origin[:80]!r}"
+        )
 
 
 class ExposedWithoutKey(ServiceError):

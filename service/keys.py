@@ -86,7 +86,7 @@ class Keys:
         self.are_set = self._admin.is_set or self._reader.is_set
 
     def check(self, sent: str | None, *, writes: bool) -> None:
-        """Say whether a request with this key may be served.
+        """Say whether a request with this key may be served, where keys are set.
 
         Parameters
         ----------
@@ -98,8 +98,6 @@ class Keys:
         ------
         KeyMissing, KeyRefused
         """
-        if not self.are_set:
-            return
         if sent is None:
             raise KeyMissing
         digest = hashlib.sha256(sent.encode("latin-1")).digest()

@@ -6,7 +6,7 @@ somebody looks: those take a lock a bucket, which costs more than all else done 
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
@@ -16,6 +16,7 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    SummaryMetricFamily,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -28,6 +29,16 @@ _BUCKETS: Final = (
 )  # fmt: skip
 _BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
+
+
+Gauges = Mapping[tuple[str, str], float]
+"""Present values by name and pool; no pool is ""."""
+_GAUGES: Final = {
+    "gcws_queue": "Calls that run or wait for a thread, by pool.",
+    "gcws_requests_under_way": "Requests not yet answered.",
+    "gcws_held_bytes": "Bytes of bodies being worked on.",
+    "gcws_resident_bytes": "Memory of the process.",
+}
 
 
 @dataclass(slots=True)
@@ -45,6 +56,7 @@ class _Work:
     searches: int = 0
     candidates: int = 0
     scored: int = 0
+    recall: float = 0.0
 
 
 class Metrics(Collector):
@@ -60,6 +72,7 @@ class Metrics(Collector):
         self._loaded_rows = 0
         self._summaries: Callable[[], Iterable[Summary]] = list
         self._is_ready: Callable[[], bool] = bool
+        self._gauges: Callable[[], Gauges] = dict
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -76,24 +89,29 @@ class Metrics(Collector):
     def searched(self, totals: Iterable[Total]) -> None:
         """Count queries."""
         with self._searching:
-            for method, searches, candidates, scored in totals:
+            for method, searches, candidates, scored, recall in totals:
                 work = self._work.get(method)
                 if work is None:
                     work = self._work[method] = _Work()
                 work.searches += searches
                 work.candidates += candidates
                 work.scored += scored
+                work.recall += recall
 
     def loaded(self, rows: int) -> None:
         """Count rows committed by a load."""
         self._loaded_rows += rows
 
     def watch(
-        self, summaries: Callable[[], Iterable[Summary]], is_ready: Callable[[], bool]
+        self,
+        summaries: Callable[[], Iterable[Summary]],
+        is_ready: Callable[[], bool],
+        gauges: Callable[[], Gauges],
     ) -> None:
-        """Report the sizes of these collections too, and whether they are all loaded."""
+        """Report the sizes of these collections too, whether all are loaded, and what waits."""
         self._summaries = summaries
         self._is_ready = is_ready
+        self._gauges = gauges
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text form."""
@@ -114,6 +132,7 @@ class Metrics(Collector):
             "gcws_ready", "1 once all collections are loaded.", value=float(self._is_ready())
         )
         yield from self._sizes()
+        yield from self._now()
 
     def _requests(self) -> Metric:
         family = HistogramMetricFamily(
@@ -133,18 +152,37 @@ class Metrics(Collector):
         scored = CounterMetricFamily(
             "gcws_scored", "Exact similarities computed by searches.", labels=["method"]
         )
+        recall = CounterMetricFamily(
+            "gcws_expected_recall",
+            "Sum over queries of the recall bound each reached: proven, or as measured.",
+            labels=["method"],
+        )
         for method, work in self._work.copy().items():
+            recall.add_metric([method], work.recall)
             searches.add_metric([method], work.searches)
             candidates.add_metric([method], work.candidates)
             scored.add_metric([method], work.scored)
-        return searches, candidates, scored
+        return searches, candidates, scored, recall
 
     def _sizes(self) -> Iterable[Metric]:
         items = GaugeMetricFamily("gcws_items", "Items stored.", labels=["collection"])
         disk = GaugeMetricFamily("gcws_disk_bytes", "Bytes on disk.", labels=["collection"])
         memory = GaugeMetricFamily("gcws_memory_bytes", "Bytes in memory.", labels=["collection"])
+        commits = SummaryMetricFamily(
+            "gcws_commit_seconds", "Time of commits to the disk.", labels=["collection"]
+        )
         for summary in self._summaries():
+            commits.add_metric([summary.name], summary.commits, summary.commit_seconds)
             items.add_metric([summary.name], summary.items)
             disk.add_metric([summary.name], summary.bytes_on_disk)
             memory.add_metric([summary.name], summary.bytes_in_memory)
-        return items, disk, memory
+        return items, disk, memory, commits
+
+    def _now(self) -> Iterable[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for (name, pool), value in self._gauges().items():
+            if name not in families:
+                labels = ["pool"] if pool else []
+                families[name] = GaugeMetricFamily(name, _GAUGES[name], labels=labels)
+            families[name].add_metric([pool] if pool else [], value)
+        return families.values()

@@ -8,14 +8,16 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import problems
+from service import logs, problems
 from service.admission import Admission
 from service.errors import Overloaded
 from service.metrics import Metrics
 
 _HEADER: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_PATH_SHOWN: Final = 500
 _log = logging.getLogger(__name__)
+_access = logging.getLogger("service.access")
 
 
 def _request_id(scope: Scope) -> bytes:
@@ -28,9 +30,12 @@ def _request_id(scope: Scope) -> bytes:
 class Envelope:
     """Pure ASGI: adds ``X-Request-Id``, counts and times, and lets no exception through."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, admission: Admission) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, admission: Admission, access_log: bool
+    ) -> None:
         self._app = app
         self._admission = admission
+        self._access_log = access_log
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,6 +44,7 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
+        logs.request_id.set(request_id.decode())
         status = 0
         start = time.perf_counter()
 
@@ -62,4 +68,9 @@ class Envelope:
                 await problems.response(error)(scope, receive, send_with_id)
         finally:
             self._admission.leave(scope)
-            self._metrics.observe(scope, status, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self._metrics.observe(scope, status, seconds)
+            if self._access_log:
+                # Without the query string: a key that was put there by mistake is not kept.
+                path = scope["path"][:_PATH_SHOWN]
+                _access.info("%s %r %d in %.6f s", scope["method"], path, status, seconds)

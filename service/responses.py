@@ -15,13 +15,14 @@ _MEANINGS = {
     401: "No key was sent.",
     403: "The key does not permit this.",
     404: "No such collection, item, backend or snapshot.",
+    408: "The body came too slowly.",
     409: "It exists already, or otherwise.",
     413: "The body is too large.",
     415: "The content type or encoding is none this route reads.",
     422: "Something in the request is not what was expected; `errors` says where.",
     429: "Too much work is waiting.",
-    503: "The collection, or the service, is still loading.",
-    507: "The disk is full; nothing was stored.",
+    503: "The collection, or the service, is still loading, or too much is under way at once.",
+    507: "The disk or the memory is full, or there are too many collections; nothing was stored.",
 }
 
 
@@ -45,6 +46,6 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-READ_PROBLEMS = problem_responses(401, 403, 404, 422, 503)
-BODY_PROBLEMS = problem_responses(400, 401, 403, 404, 413, 415, 422, 429, 503)
+READ_PROBLEMS = problem_responses(401, 403, 404, 422, 429, 503)
+BODY_PROBLEMS = READ_PROBLEMS | problem_responses(400, 408, 413, 415)
 WRITE_PROBLEMS = BODY_PROBLEMS | problem_responses(409, 507)

@@ -153,4 +153,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least serious messages to log."
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="'json': an object a line, with the request's id."
+    )
     access_log: bool = Field(default=False, description="Log a line for every request.")

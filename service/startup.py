@@ -85,7 +85,7 @@ class Startup:
             self._progress = Progress("failed", self._progress.loaded, self._progress.total)
             return
         self._progress = Progress("ready", self._progress.loaded, self._progress.total)
-        _log.info("ready: %d items", self._progress.loaded)
+        _log.info("ready")
 
     def _compiled(self, done: int, total: int, name: str) -> None:
         self._step(Progress("compiling", done, total))

@@ -5,6 +5,8 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from service.errors import QueueFull
@@ -41,7 +43,7 @@ class Pool:
     """Threads with a bounded queue before them."""
 
     def __init__(self, name: str, *, threads: int, limit: int) -> None:
-        self._name = name
+        self.name = name
         self._limit = limit
         self._waiting = 0
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"gcws-{name}")
@@ -60,8 +62,10 @@ class Pool:
             As many calls as permitted run or wait already.
         """
         if self._waiting >= self._limit:
-            raise QueueFull(self._name, self._limit)
-        future = asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+            raise QueueFull(self.name, self._limit)
+        # What is logged in the thread names the request too.
+        call = partial(copy_context().run, function, *args)
+        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
         self._waiting += 1
         try:
             # A request that ends early must not free a place its thread still takes.
@@ -136,13 +140,20 @@ class Workers:
         self.pace.record(key, seconds)
         return answer, seconds
 
-    def close(self) -> None:
-        """Wait for all threads."""
-        pools = (
+    @property
+    def _pools(self) -> tuple[Pool, ...]:
+        return (
             self.files, self.builds, self.joins, self.loads, self.writes, self.searches,
             self.parsing,
         )  # fmt: skip
-        for pool in pools:
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return how many calls run or wait in each pool, as metrics name it."""
+        return {("gcws_queue", pool.name): pool.waiting for pool in self._pools}
+
+    def close(self) -> None:
+        """Wait for all threads."""
+        for pool in self._pools:
             pool.close()
 
 

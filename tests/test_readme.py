@@ -74,6 +74,18 @@ def test_every_module_is_in_a_layout_table(package: str) -> None:
     assert set(re.findall(r"`([a-z_]+(?:\.py|/))`", table)) == modules | folders
 
 
+def test_every_promise_names_tests_that_there_are() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    [table] = re.findall(r"^\| when \| then \| shown by \|\n((?:\|.*\n)+)", readme, re.MULTILINE)
+    rows = table.splitlines()[1:]
+    assert len(rows) >= 10
+    for row in rows:
+        files = re.findall(r"`(tests/[a-z_/]+\.py)`", row.split("|")[3])
+        assert files, row
+        for file in files:
+            assert "def test_" in (REPOSITORY / file).read_text(), file
+
+
 def test_every_source_is_among_the_references() -> None:
     texts = [path.read_text() for path in (REPOSITORY / "index").rglob("*.py")]
     docstrings = "".join(

@@ -14,7 +14,7 @@ import index as ix
 from service import bodies, problems
 from service.answers import LoadAnswer
 from service.dependencies import Service, may_write, service_of
-from service.errors import UnsupportedMediaType
+from service.errors import RequestTimeout, UnsupportedMediaType
 from service.limits import Limits
 from service.loading.arrow import ArrowRows
 from service.loading.job import Account, Load, LoadFailed
@@ -84,17 +84,12 @@ class _Run:
 
     async def _feed(self) -> None:
         try:
-            stream = aiter(self._request.stream())
-            while (chunk := await self._next(stream)) is not None:
-                await self._pipe.put(chunk)
-        except (ClientDisconnect, TimeoutError):
+            async for piece in bodies.pieces(self._request):
+                await self._pipe.put(piece)
+        except (ClientDisconnect, RequestTimeout):
             self._pipe.abort()
         else:
             self._pipe.end()
-
-    async def _next(self, stream: AsyncIterator[bytes]) -> bytes | None:
-        async with asyncio.timeout(self._service.settings.body_seconds):
-            return await anext(stream, None)
 
     def _work(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
         return self._load.run(chunks, self._pipe.take, self._report)

@@ -131,7 +131,7 @@ async def _gathered(request: Request, limit: int | None) -> AsyncIterator[bytes]
     BodyTooLarge
     """
     waiting, received = bytearray(), 0
-    async for chunk in request.stream():
+    async for chunk in bodies.pieces(request):
         received += len(chunk)
         if limit is not None and received > limit:
             raise BodyTooLarge(limit)

@@ -90,8 +90,12 @@ def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generato
         (method, *(sums[method, name] for name in ("searches", "candidates", "scored")))
         for method in ("scan", "probe")
     ]
-    assert results.totals() == expected
+    assert [total[:-1] for total in results.totals()] == expected
+    for method, *_, recall in results.totals():
+        explained = (result.explanation for result in alone)
+        each = [one.expected_recall for one in explained if one.method == method]
+        assert recall == pytest.approx(sum(each), abs=1e-9)
     assert [result.totals() for result in results] == [
-        [(one.method, 1, one.candidates, one.scored)]
+        [(one.method, 1, one.candidates, one.scored, one.expected_recall)]
         for one in (result.explanation for result in alone)
     ]

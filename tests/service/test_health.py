@@ -186,3 +186,40 @@ def test_metrics_count_requests_searches_and_items(client: Client) -> None:
     assert 'gcws_items{collection="plants"} 4.0' in text
     assert "gcws_ready 1.0" in text
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
+
+
+def value(client: Client, name: str) -> float:
+    """Return one value of the metrics by its name and labels."""
+    lines = client.get("/metrics").text.splitlines()
+    [found] = [line for line in lines if line.startswith(f"{name} ")]
+    return float(found.rpartition(" ")[2])
+
+
+def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None:
+    commits = 'gcws_commit_seconds_count{collection="plants"}'
+    before = value(client, commits)
+    client.put(f"{URL}/items", json={"items": [{"id": "z", "vector": [1, 2, 3, 4]}]})
+    assert value(client, commits) == before + 1
+    assert value(client, 'gcws_commit_seconds_sum{collection="plants"}') > 0
+    for _ in range(3):
+        client.post(f"{URL}/query", json={"id": "a", "recall": 1})
+    client.post(f"{URL}/query/batch", json={"queries": [{"id": "a", "recall": 1}] * 2})
+    assert value(client, 'gcws_expected_recall_total{method="scan"}') == 5
+    assert value(client, 'gcws_searches_total{method="scan"}') == 5
+    for pool in ("searches", "writes", "loads", "joins", "builds", "bodies", "files"):
+        assert value(client, f'gcws_queue{{pool="{pool}"}}') == 0
+    assert value(client, "gcws_requests_under_way") == 1
+    assert value(client, "gcws_held_bytes") == 0
+    assert value(client, "gcws_resident_bytes") > 1e6
+    for name in ("gcws_disk_bytes", "gcws_memory_bytes", "gcws_items"):
+        assert value(client, f'{name}{{collection="plants"}}') > 0
+    assert value(client, "gcws_ready") == 1
+
+
+def test_readiness_counts_attached_backends(serve: Serve) -> None:
+    client = serve()
+    fill(client)
+    for kind in ("rff", "exact"):
+        assert client.post(f"{URL}/backends", json={"kind": kind}).status_code == 201
+    client = serve()
+    assert client.get("/readyz").json() == {"phase": "ready", "loaded": 12, "total": 12}

@@ -1,51 +1,23 @@
 """Keys: who may read, who may write, and what stays open; on every route there is."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 from pydantic import SecretStr
 
 from service.app import create_app
 from service.errors import ExposedWithoutKey
 from service.keys import is_loopback, require_guard
 from service.settings import Settings
-from tests.served import Client, Json, Serve, assert_problem, fill
+from tests.routes import GUARDED, OPEN, SENT
+from tests.served import Client, Serve, assert_problem, fill
 
 ADMIN, READER = "admin-kéy", "reader-key"
-OPEN: Final = {"/livez", "/readyz", "/healthz"}
 READING_POSTS: Final = {"query", "query/batch", "pairs", "sketch", "compare", "similarity"}
 """Every other method than GET writes."""
-SENT: Final[dict[str, Json]] = {
-    "/v1/collections/{name}": {"dim": 4},
-    "/v1/collections/{name}/items": {"items": [{"id": "a", "vector": [1, 2, 3, 4]}]},
-    "/v1/collections/{name}/items/delete": {"ids": ["x"]},
-    "/v1/collections/{name}/query": {"vector": [1, 2, 3, 4]},
-    "/v1/collections/{name}/query/batch": {"queries": [{"vector": [1, 2, 3, 4]}]},
-    "/v1/collections/{name}/pairs": {"min_score": 0.5},
-    "/v1/collections/{name}/sketch": {"vectors": [[1, 2, 3, 4]]},
-    "/v1/collections/{name}/backends": {"kind": "rff"},
-    "/v1/collections/{name}/compare": {"sample": 2},
-    "/v1/similarity": {"a": [1], "b": [1]},
-}
-
-
-def routes() -> Iterator[tuple[str, str]]:
-    """Yield the method and path of every route, those that drop things last."""
-    found = [
-        (method, route.path)
-        for route in create_app(Settings()).routes
-        if isinstance(route, APIRoute)
-        for method in route.methods or ()
-    ]
-    yield from sorted(found, key=lambda route: (route[0] == "DELETE", -len(route[1]), route))
-
-
-GUARDED: Final = [route for route in routes() if route[1] not in OPEN]
 
 
 def reads(method: str, path: str) -> bool:
@@ -183,3 +155,14 @@ def test_without_a_key_only_loopback_is_listened_on(tmp_path: Path) -> None:
         Settings(host="0.0.0.0", published_host="127.0.0.1"),
     ):
         require_guard(permitted)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://test:8001", "http://["])
+def test_pages_of_other_sites_are_refused_where_no_key_is_set(serve: Serve, origin: str) -> None:
+    client = serve()
+    fill(client)
+    for method, path in GUARDED:
+        answer = ask(client, method, path, Origin=origin)
+        assert_problem(answer, 403, "origin_refused")
+    own = ask(client, "GET", "/v1/collections", Origin="http://test")
+    assert own.status_code == 200

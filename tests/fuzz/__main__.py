@@ -1,0 +1,74 @@
+"""Made inputs in numbers: ``python -m tests.fuzz --requests 200 --inputs 5000 --files 5000``."""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from service.app import create_app
+from service.settings import Settings
+
+
+def tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def write_page() -> None:
+    """Write the page that the service shows to ``openapi.json``."""
+    page = create_app(Settings()).openapi()
+    file = Path(__file__).parents[2] / "openapi.json"
+    file.write_text(json.dumps(page, indent=1, ensure_ascii=False) + "\n")
+
+
+def run(folder: Path, options: argparse.Namespace) -> None:
+    # Read only now: the file may just have been written.
+    from tests.fuzz import files, inputs  # noqa: PLC0415
+    from tests.fuzz.operations import MODES, operations, try_operation  # noqa: PLC0415
+    from tests.fuzz.trying import tried  # noqa: PLC0415
+    from tests.served import started  # noqa: PLC0415
+
+    client = started(folder / "data")
+    client.wait_until_ready()
+    count = 0
+    for method, path in operations():
+        for mode in MODES:
+            count += try_operation(
+                client, method, path, mode, examples=options.requests, number=options.seed
+            )
+        tell(f"{count} requests, after {method} {path}")
+    inputs.prepare(client)
+    for what, (made, attempt) in inputs.TRIALS.items():
+        found = tried(made, partial(attempt, client), examples=options.inputs, number=options.seed)
+        tell(f"{found} {what}")
+    client.stop()
+    sound = files.Folder.made(folder / "sound")
+    trial = partial(files.try_file, sound, folder / "work")
+    found = tried(files.TRIALS, trial, examples=options.files, number=options.seed)
+    tell(f"{found} files")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Try made inputs on a service.")
+    parser.add_argument("--requests", type=int, default=200, help="of each operation and kind")
+    parser.add_argument("--inputs", type=int, default=5000)
+    parser.add_argument("--files", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--write-page", action="store_true", help="write openapi.json, no more")
+    options = parser.parse_args()
+    if options.write_page:
+        write_page()
+        return
+    tell(f"seed {options.seed}")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        run(Path(name), options)
+    tell(f"no 500, nothing wrong ({time.monotonic() - began:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()
