@@ -48,6 +48,7 @@ from index.hits import Explanation
 from index.ids import MAX_ID_LENGTH
 from index.items import Hit, ItemBatch, QueryResult, QueryResults, Total
 from index.pages import Page, StoredItem
+from index.parallel import give_way
 from index.params import (
     SHAPES,
     BackendParams,
@@ -158,6 +159,7 @@ __all__ = [
     "correlation_variance",
     "folded_rbf",
     "gaussian",
+    "give_way",
     "gmm_limit",
     "kernel_named",
     "kernels_are_cached",

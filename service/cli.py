@@ -25,6 +25,10 @@ from service.snapshot_commands import snapshots
 _KEEP_ALIVE_SECONDS = 75
 _EXIT_USAGE = 2
 
+_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread that computes in Python, as a load does, keeps the interpreter from others. By
+default that is ten times as long, and a query waits for it several times."""
+
 cli = typer.Typer(
     name="gcws-search",
     no_args_is_help=True,
@@ -100,6 +104,7 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
     except (GcwsError, ServiceError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
+    sys.setswitchinterval(_SWITCH_SECONDS)
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(

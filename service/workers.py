@@ -9,6 +9,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import index as ix
 from service.errors import QueueFull
 
 T = TypeVar("T")
@@ -42,11 +43,14 @@ class Pace:
 class Pool:
     """Threads with a bounded queue before them."""
 
-    def __init__(self, name: str, *, threads: int, limit: int) -> None:
+    def __init__(self, name: str, *, threads: int, limit: int, gives_way: bool = False) -> None:
         self.name = name
         self._limit = limit
         self._waiting = 0
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"gcws-{name}")
+        self._executor = ThreadPoolExecutor(
+            threads, thread_name_prefix=f"gcws-{name}",
+            initializer=ix.give_way if gives_way else None,
+        )  # fmt: skip
 
     @property
     def waiting(self) -> int:
@@ -102,7 +106,7 @@ class Workers:
         self.searches = Pool("searches", threads=count, limit=max_queue)
         # More than cores: writes that wait for the disk together are committed together.
         self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_write_queue)
-        self.loads = Pool("loads", threads=max_loads, limit=max_loads)
+        self.loads = Pool("loads", threads=max_loads, limit=max_loads, gives_way=True)
         # Joins take long: one at a time, and never in the way of a search.
         self.joins = Pool("joins", threads=1, limit=max_loads)
         # Calls only wait here: a collection makes its backends one by one in a thread of its own.

@@ -60,7 +60,10 @@ def check(port: int, writers: Sequence[Writer], random_: random.Random) -> None:
         known = {SHARED, *(f"own-{writer.number}" for writer in writers)}
         found = {name: held(asking, name) for name in names if name in known}
         for writer in writers:
-            _settle(writer, found, beside=writer.number == 0 and _is_beside(asking))
+            path = f"/v1/collections/own-{writer.number}/snapshots"
+            snapshots = len(_answer(asking, "GET", path)["snapshots"])
+            beside = writer.number == 0 and _is_beside(asking)
+            _settle(writer, found, beside=beside, snapshots=snapshots)
         for name, items in found.items():
             _check_answers(asking, name, items, random_)
     finally:
@@ -72,23 +75,28 @@ def _is_beside(asking: Asking) -> bool:
     return any(each["name"] == BESIDE for each in backends)
 
 
-def _settle(writer: Writer, found: Mapping[str, Items], *, beside: bool) -> None:
+def _settle(writer: Writer, found: Mapping[str, Items], *, beside: bool, snapshots: int) -> None:
+    """See which of a writer's possible states it is; what a snapshot holds its restoring shows."""
     prefix, own = f"w{writer.number}-", f"own-{writer.number}"
     ours = {key: item for key, item in found[SHARED].items() if key.startswith(prefix)}
     items: dict[str, Items] = {SHARED: ours}
     if own in found:
         items[own] = found[own]
-    state = State(items, beside)
-    expect(
-        state in writer.possible,
-        f"writer {writer.number}: found is none of {len(writer.possible)} possible states",
-        [_difference(state, each) for each in writer.possible],
-    )
-    writer.possible = [state]
+    for state in writer.possible:
+        held = int(state.snapshot is not None)
+        if (state.items, state.beside, held) == (items, beside, snapshots):
+            writer.possible = [state]
+            return
+    seen = State(items, beside)
+    told = [_difference(seen, each) for each in writer.possible]
+    raise Lost(f"writer {writer.number}: none of what is possible", snapshots, told)
 
 
 def _difference(found: State, wanted: State) -> dict[str, Any]:
-    told: dict[str, Any] = {"beside": (found.beside, wanted.beside)}
+    told: dict[str, Any] = {
+        "beside": (found.beside, wanted.beside),
+        "snapshot": wanted.snapshot is not None,
+    }
     for name in {*found.items, *wanted.items}:
         ours, theirs = found.items.get(name), wanted.items.get(name)
         if ours is None or theirs is None:

@@ -17,7 +17,7 @@ from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.directory import DataDirectory
 from index.rows import GrowingRows
-from index.snapshots import Snapshots
+from index.snapshots import SNAPSHOTS, Snapshots
 from index.store import Store
 from index.stored import StoredCollection
 from index.writes import Writer
@@ -88,16 +88,36 @@ def _at_sql(begin: str, *, done: bool) -> Callable[[Reached], None]:
     return install
 
 
-def _at_rename_of_dropped(reached: Reached) -> None:
-    original = Path.rename
+def _at_rename(to: Callable[[Path], bool], *, done: bool) -> Callable[[Reached], None]:
+    """Return a point before or after some files get their names."""
 
-    def rename(path: Path, target: Path) -> Path:
-        result = original(path, target)
-        if Path(target).name.startswith(directory._DROPPED):
-            reached()
-        return result
+    def install(reached: Reached) -> None:
+        original = Path.rename
 
-    Path.rename = rename  # type: ignore[assignment, method-assign]
+        def rename(path: Path, target: Path) -> Path:
+            here = to(Path(target))
+            if here and not done:
+                reached()
+            result = original(path, target)
+            if here and done:
+                reached()
+            return result
+
+        Path.rename = rename  # type: ignore[assignment, method-assign]
+
+    return install
+
+
+def _is_dropped(path: Path) -> bool:
+    return path.name.startswith(directory._DROPPED)
+
+
+def _is_snapshot(path: Path) -> bool:
+    return path.parent.parent.name == SNAPSHOTS
+
+
+def _is_collection(path: Path) -> bool:
+    return not _is_dropped(path) and not _is_snapshot(path)
 
 
 POINTS: Final[dict[str, Callable[[Reached], None]]] = {
@@ -110,8 +130,13 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "before an improved index is adopted": _before(Collection, "adopt"),
     "after a part of links": _after(Store, "write_links"),
     "a file made, not published": _after(Store, "create"),
+    "a file about to be published": _at_rename(_is_collection, done=False),
     "a file published": _after(DataDirectory, "publish"),
-    "a file dropped, not removed": _at_rename_of_dropped,
+    "a file dropped, not removed": _at_rename(_is_dropped, done=True),
+    "a snapshot copied, not published": _after(StoredCollection, "copy_to"),
+    "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
+    "a snapshot published": _at_rename(_is_snapshot, done=True),
+    "a snapshot copied back, not in its place": _after(Snapshots, "copy"),
     "a backend stored, not answered": _after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
     "during a load": _after(StoredCollection, "_decode"),

@@ -52,10 +52,13 @@ class State:
         Of the shared collection the writer's own items.
     beside : bool
         Whether the comparison backend is attached; one writer alone does that.
+    snapshot : mapping or None
+        What the one snapshot of the writer's own collection holds; None where there is none.
     """
 
     items: Mapping[str, Items] = field(default_factory=lambda: {SHARED: {}})
     beside: bool = False
+    snapshot: Items | None = None
 
     def having(self, collection: str, items: Items | None) -> State:
         """Return the state with other items of a collection, None for no such collection."""
@@ -69,6 +72,9 @@ class Request:
 
     Attributes
     ----------
+    method : str
+        LOAD for a request that is answered line by line, SNAPSHOT for one about the one snapshot
+        there is: its name is put between ``path`` and ``document``.
     document : Any
         JSON of the body; for a load the body itself.
     after : list of State
@@ -116,7 +122,7 @@ class Changes:
         self._version = random_.randrange(1 << 40)
         kinds: dict[Callable[[State, str], Request], int] = {
             self._upsert: 10, self._insert: 3, self._delete: 3, self._delete_one: 3,
-            self._delete_where: 1, self._load: 2, self._recreate: 1,
+            self._delete_where: 1, self._load: 2, self._recreate: 1, self._snapshot: 2,
         }  # fmt: skip
         if number == 0:
             kinds[self._attach] = 2
@@ -205,6 +211,18 @@ class Changes:
             return Request("DELETE", path, None, [state.having(self._own, None)], 204)
         after = state.having(self._own, {})
         return Request("PUT", path, config_of(self._number), [after], 201)
+
+    def _snapshot(self, state: State, _collection: str) -> Request:
+        """Make the snapshot, restore it, or remove it."""
+        path, held = f"/v1/collections/{self._own}/snapshots", state.snapshot
+        if held is None:
+            after = replace(state, snapshot=state.items[self._own])
+            return Request("POST", path, None, [after], 201)
+        if self._random.random() < 1 / 2:
+            return Request("SNAPSHOT", path, "DELETE ", [replace(state, snapshot=None)], 204)
+        return Request(
+            "SNAPSHOT", path, "POST /restore?replace=true", [state.having(self._own, held)]
+        )
 
     def _attach(self, state: State, _collection: str) -> Request:
         path = f"/v1/collections/{SHARED}/backends"

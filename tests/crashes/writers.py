@@ -65,7 +65,12 @@ class Writer:
         if request.method == "LOAD":
             self._load(asking, request)
             return
-        status, answer = asking.ask(request.method, request.path, request.document)
+        if request.method == "SNAPSHOT":
+            [only] = asking.success("GET", request.path)["snapshots"]
+            method, _, rest = request.document.partition(" ")
+            status, answer = asking.ask(method, f"{request.path}/{only['name']}{rest}")
+        else:
+            status, answer = asking.ask(request.method, request.path, request.document)
         if status == 503 and answer["code"] == "shutting_down":
             raise Ended(str(answer))
         if status != request.status:

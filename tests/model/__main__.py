@@ -1,13 +1,19 @@
-"""Random operations against a model: ``python -m tests.model --operations 100000``."""
+"""Random operations against a model: ``python -m tests.model --operations 100000``.
+
+They are shared out over lives, directories of their own, as many at once as there are processors.
+"""
 
 import argparse
+import multiprocessing
+import os
 import random
 import sys
-import tempfile
 import time
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
 
-from tests.model.run import life
+from tests.model.run import live
+
+LIFE = 5000
 
 
 def tell(line: str) -> None:
@@ -19,22 +25,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare a service with a model of it.")
     parser.add_argument("--operations", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     tell(f"seed {options.seed}")
-    began = time.monotonic()
-
-    def report(done: int) -> None:
-        if done % 5000 == 0:
+    began, counts = time.monotonic(), dict[str, int]()
+    restarts = copies = done = 0
+    sizes = [min(LIFE, options.operations - at) for at in range(0, options.operations, LIFE)]
+    seeds = range(options.seed, options.seed + len(sizes))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=spawn) as pool:
+        for one, (stops, copied, kinds) in zip(sizes, pool.map(live, seeds, sizes), strict=True):
+            restarts, copies, done = restarts + stops, copies + copied, done + one
+            counts = {key: counts.get(key, 0) + kinds.get(key, 0) for key in {**counts, **kinds}}
             tell(f"{done} operations, {time.monotonic() - began:.0f} s")
-
-    with tempfile.TemporaryDirectory() as name, life(Path(name), options.seed) as lived:
-        lived.run(options.operations, report)
-        kinds = ", ".join(f"{count} {kind}" for kind, count in lived.operations.counts.items())
-        tell(
-            f"{options.operations} operations ({kinds}), {lived.restarts} restarts and "
-            f"{lived.copies} starts from files without a stop: every answer as the model's "
-            f"({time.monotonic() - began:.0f} s)"
-        )
+    kinds_told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    tell(
+        f"{done} operations ({kinds_told}), {restarts} restarts and {copies} starts from files "
+        f"left without a stop: every answer as the model's ({time.monotonic() - began:.0f} s)"
+    )
 
 
 if __name__ == "__main__":

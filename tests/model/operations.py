@@ -210,7 +210,7 @@ class Operations:
             assert answer == {"id": item_id, **expected}
 
     def page(self, name: str) -> None:
-        shelf, limit = self.shelves[name], self._random.choice([7, 50, 1000])
+        shelf, limit = self.shelves[name], self._random.choice([30, 100, 1000])
         with_vector = self._random.random() < 1 / 2
         seen, cursor = [], ""
         while cursor is not None:

@@ -2,7 +2,8 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -42,14 +43,12 @@ class Life:
         client.wait_until_ready()
         return client
 
-    def run(self, count: int, report: Callable[[int], None] | None = None) -> None:
+    def run(self, count: int) -> None:
         """Do so many operations."""
-        for done in range(count):
+        for _ in range(count):
             if self._random.random() < 1 / OPERATIONS_A_START:
                 self._restart()
             self.operations.step()
-            if report is not None:
-                report(done + 1)
         self._restart()
 
     def _restart(self) -> None:
@@ -86,3 +85,10 @@ def life(folder: Path, seed: int) -> Iterator[Life]:
             yield lived
         finally:
             lived.close()
+
+
+def live(seed: int, operations: int) -> tuple[int, int, dict[str, int]]:
+    """Return the restarts, the starts from files left without a stop, and what was done."""
+    with tempfile.TemporaryDirectory() as name, life(Path(name), seed) as lived:
+        lived.run(operations)
+        return lived.restarts, lived.copies, lived.operations.counts
