@@ -1,6 +1,7 @@
 """Snapshots through the API, and through the command line of a running server."""
 
 import hashlib
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,6 +129,8 @@ def run(client: Client, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         return original(transport=httpx.MockTransport(send), **options)
 
     monkeypatch.setattr(httpx, "Client", make)
+    # Where another test has set logging up, its lines would stand in the output.
+    monkeypatch.setattr(logging.getLogger("httpx"), "disabled", True)
 
     def run(*words: str, code: int = 0) -> str:
         shown = CliRunner().invoke(cli, ["snapshot", *words])
