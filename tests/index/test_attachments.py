@@ -1,4 +1,4 @@
-"""Comparison backends come and go beside those who search and write, and survive restarts."""
+"""Comparison backends come and go beside those who search and write."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,18 +6,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from sqlite_utils import Database
 
 from index import attachments, collection
-from index.attachments import Attachments
 from index.batches import VectorBatch
 from index.catalog import Catalog
-from index.description import BackendDescription
 from index.errors import (
     BackendExists,
     BackendNotFound,
     CollectionNotFound,
-    DamagedFile,
     DiskFull,
     InvalidParameter,
     PrimaryBackend,
@@ -26,43 +22,28 @@ from index.methods import Method, built
 from index.params import (
     BackendParams,
     ExactParams,
-    FourierParams,
     GcwsParams,
     NystroemParams,
-    SearchParams,
 )
 from index.schema import BackendRecord
 from index.store import Store
 from index.stored import StoredCollection
-from tests.stored_items import Make, batch, opened_catalog, put
-
-NRFF = FourierParams(kind="nrff", features=16)
-LANDMARKS = NystroemParams(kind="gmm_nystroem", landmarks=4)
-VALUES = {f"i{n}": float(n + 1) for n in range(12)}
+from tests.attached import (
+    LANDMARKS,
+    NRFF,
+    VALUES,
+    assert_all_agree,
+    backends,
+    filled,
+    found,
+    opened_copy,
+)
+from tests.stored_items import Make, put
 
 
 @pytest.fixture
 def stored(make: Make) -> StoredCollection:
-    made = make()
-    put(made, VALUES)
-    return made
-
-
-def backends(stored: StoredCollection) -> dict[str, BackendDescription]:
-    return {backend.name: backend for backend in stored.describe().backends}
-
-
-def found(stored: StoredCollection, backend: str, x: float = 5.0) -> list[tuple[str, float]]:
-    query = batch(stored, ["query"], [x]).vectors
-    params = SearchParams(limit=50, candidates=50)
-    [result] = stored.search(query, params, backend=backend)
-    return [(hit.id, hit.score) for hit in result.hits]
-
-
-def assert_all_agree(stored: StoredCollection) -> None:
-    """Fail unless every backend, with all items as candidates, finds what a scan finds."""
-    for name in backends(stored):
-        assert found(stored, name) == found(stored, "exact"), name
+    return filled(make)
 
 
 class Meanwhile:
@@ -367,89 +348,3 @@ def test_more_landmarks_than_items_are_refused(stored: StoredCollection) -> None
 def test_there_are_no_landmarks_without_items(make: Make) -> None:
     with pytest.raises(InvalidParameter, match="landmarks"):
         make().attach(NystroemParams(kind="rbf_nystroem", landmarks=1))
-
-
-# --- restarts ----------------------------------------------------------------------------------
-
-
-def opened_copy(directory: Path) -> Catalog:
-    """Open a copy of the files: what another process would find after a kill."""
-    copy = directory / "copy"
-    copy.mkdir()
-    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
-        path = directory / f"things.sqlite{suffix}"
-        (copy / path.name).write_bytes(path.read_bytes())
-    return opened_catalog(copy)
-
-
-def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: StoredCollection) -> None:
-    mine = FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
-    stored.attach(mine, "mine")
-    stored.attach(LANDMARKS)
-    stored.attach(GcwsParams(bands=3, encoding="b_bit", bits=1))
-    put(stored, {"new": 50.0})
-    own = SearchParams(limit=5, rerank="none")
-    query = batch(stored, ["query"], [5.0]).vectors
-    before = {
-        name: [hit.score for hit in stored.search(query, own, backend=name)[0].hits]
-        for name in backends(stored)
-    }
-    catalog = opened_copy(tmp_path)
-    restarted = catalog.get("things")
-    shown, told = backends(restarted), backends(stored)
-    assert list(shown) == ["exact", "mine", "gmm_nystroem", "gcws"]
-    assert [shown[name].params for name in shown] == [told[name].params for name in told]
-    for name, scores in before.items():
-        again = [hit.score for hit in restarted.search(query, own, backend=name)[0].hits]
-        assert again == pytest.approx(scores, abs=1e-5), name
-    catalog.close()
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "UPDATE backends SET kind = 'magic'",
-        "UPDATE backends SET params = '{'",
-        "UPDATE backends SET params = '[1]'",
-        "UPDATE backends SET params = '{\"gamma\": -1}'",
-        "UPDATE backends SET params = '{\"gammas\": 1}'",
-        "UPDATE backends SET notes = 'x'",
-    ],
-)
-def test_what_cannot_be_read_is_said(
-    tmp_path: Path, make: Make, catalog: Catalog, sql: str
-) -> None:
-    put(stored := make(), VALUES)
-    stored.attach(NRFF)
-    catalog.close()
-    with Database(tmp_path / "things.sqlite") as database:
-        database.execute(sql)
-        database.conn.commit()
-    reopened = opened_catalog(tmp_path)
-    with pytest.raises(DamagedFile, match="nrff"):
-        reopened.get("things")
-    reopened.close()
-
-
-def test_what_is_learned_later_is_kept(
-    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[bool] = []
-    keep = Attachments.keep_notes
-
-    def watched(each: Attachments) -> None:
-        keep(each)
-        kept.append(True)
-
-    monkeypatch.setattr(Attachments, "keep_notes", watched)
-    stored.attach(LANDMARKS)
-    put(stored, {f"more{n}": float(n + 20) for n in range(100)})
-    stored.settle()  # so many more items than landmarks were drawn from: they are drawn anew
-    assert kept
-    own = SearchParams(limit=5, rerank="none")
-    query = batch(stored, ["query"], [5.0]).vectors
-    scores = [hit.score for hit in stored.search(query, own, backend="gmm_nystroem")[0].hits]
-    catalog = opened_copy(tmp_path)
-    results = catalog.get("things").search(query, own, backend="gmm_nystroem")
-    assert [hit.score for hit in results[0].hits] == pytest.approx(scores, abs=1e-5)
-    catalog.close()
