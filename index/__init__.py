@@ -5,6 +5,7 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
+from index.changes import WriteResult
 from index.checking import Report, check_directory
 from index.comparison import Compared, Comparison
 from index.correlation import (
@@ -80,7 +81,6 @@ from index.stored import StoredCollection
 from index.tidying import Vacuumed, vacuum_directory
 from index.vectors import RawBatch, SparseVector, VectorSpace, concatenate
 from index.warmup import compile_kernels, kernels_are_cached
-from index.writes import WriteResult
 
 __all__ = [
     "KERNEL_NAMES",

@@ -146,3 +146,19 @@ def concatenate(batches: Sequence[RawBatch]) -> RawBatch:
         indices=np.concatenate([batch.indices for batch in batches]),
         values=np.concatenate([batch.values for batch in batches]),
     )
+
+
+def joined(batches: Sequence[VectorBatch]) -> VectorBatch:
+    """Return the transformed vectors of several batches of one form, in order."""
+    norms = np.concatenate([batch.norms for batch in batches])
+    if batches[0].form == "dense":
+        dense = np.concatenate([batch.dense for batch in batches])
+        return VectorBatch("dense", dense=dense, norms=norms)
+    ends = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)]).cumsum()
+    return VectorBatch(
+        "sparse",
+        indptr=ends.astype(np.int64),
+        slots=np.concatenate([batch.slots for batch in batches]),
+        values=np.concatenate([batch.values for batch in batches]),
+        norms=norms,
+    )

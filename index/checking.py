@@ -11,6 +11,7 @@ from typing import Final
 import orjson
 
 from index.backends import make_backend
+from index.changes import codes_to_blobs
 from index.checksums import codes_checksum, content_checksum
 from index.config import config_of
 from index.directory import DataDirectory, sync_file
@@ -23,7 +24,6 @@ from index.saved import notes_of
 from index.schema import BackendRecord, Identity
 from index.store import Store
 from index.vectors import VectorSpace
-from index.writes import codes_to_blobs
 
 _MOST_LISTED: Final = 100
 

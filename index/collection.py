@@ -21,7 +21,7 @@ from index.backends import make_backend
 from index.columns import Columns
 from index.errors import BackendNotFound
 from index.hits import BatchHits, LiveSample, Pairs, RowView
-from index.items import Encoded, Loaded, QueryResults, View, without_surplus
+from index.items import Coming, Encoded, Loaded, QueryResults, View, without_surplus
 from index.methods import Method, Methods
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
@@ -144,7 +144,19 @@ class Collection:
         keys: range | Sequence[int],
         replaced: Sequence[int] = (),
     ) -> None:
-        """Add items.
+        """Add items; see `take_in`."""
+        self.show(self.take_in(ids, payloads, encoded, keys=keys, replaced=replaced))
+
+    def take_in(
+        self,
+        ids: Sequence[str],
+        payloads: Sequence[bytes | None],
+        encoded: Encoded,
+        *,
+        keys: range | Sequence[int],
+        replaced: Sequence[int] = (),
+    ) -> Coming:
+        """Add items that nobody sees; then comes `show` or `give_up`, and no other change before.
 
         Parameters
         ----------
@@ -170,9 +182,21 @@ class Collection:
             for name, method in self.view.attached.items()
         }
         view = self._view(state, count, self.view.version + 1, attached)
+        return Coming(view, ids, before, replaced)
+
+    def show(self, coming: Coming) -> None:
+        """Let new readers see items."""
         with self._names:
-            self._row_of.put(ids, before)
-            self.view = view
+            self._row_of.put(coming.ids, coming.first_row)
+            self.view = coming.view
+        self._compact_if_due()
+
+    def give_up(self, coming: Coming) -> None:
+        """Let items be as if they had been removed: they could not be stored."""
+        self._alive = coming.view.alive.copy()
+        self._alive[list(coming.replaced)] = 1
+        self._alive[coming.first_row :] = 0
+        self.view = replace(coming.view, alive=self._alive, count=self.view.count)
         self._compact_if_due()
 
     def _append(

@@ -153,8 +153,8 @@ def extended(
     hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, linked=first)
     grown = replace(hop, lists=lists)
     chosen = to_check(first, len(rows), max(rows.dense.size, len(rows.values)))
-    effort = hop.calibration.effort(LIMIT, RECALL)
-    if effort is None or not len(chosen):
+    effort = hop.calibration.effort(LIMIT, RECALL) if len(chosen) else None
+    if effort is None:
         return grown
     workers = hop.neighbours.workers
     walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)

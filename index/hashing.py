@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Int32s, Int64s, UInt32s
+from index.arrays import Float32s, Int32s, Int64s, UInt32s, large
 from index.batches import VectorBatch
 from index.kernels.gcws import dense_slots, fill_table, sketch_from_table
 from index.kernels.gcws_stream import sketch_from_stream
@@ -97,7 +97,7 @@ class Gcws:
         if self._table is None:
             with self._filling:
                 if self._table is None:
-                    table = np.empty(self._slots * self.samples * 4, np.float32)
+                    table = large(self._slots * self.samples * 4, np.float32)
                     fill_table(np.uint64(self.seed), self._slots, self.samples // LANES, table)
                     self._table = table
         return self._table

@@ -128,6 +128,10 @@ class Store:
                 key += count
         self._next_key = key
 
+    def pass_over(self, count: int) -> None:
+        """Leave out so many keys: rows that could not be stored have been given them."""
+        self._next_key += count
+
     def _delete(self, keys: Sequence[int]) -> None:
         if keys:
             removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))

@@ -14,6 +14,7 @@ from index.arrays import UInt16s
 from index.as_sent import AsSent
 from index.attachments import Attachments
 from index.backends import GcwsBackend
+from index.changes import Delete, Mode, Put, WriteResult, codes_from_blobs
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.comparison import SAMPLE, Comparison, Queries, compare
@@ -39,7 +40,7 @@ from index.schema import FORMAT_VERSION
 from index.store import Store
 from index.tidying import Tidier
 from index.vectors import RawBatch
-from index.writes import Delete, Mode, Put, Writer, WriteResult, codes_from_blobs
+from index.writes import Writer
 
 if TYPE_CHECKING:
     from index.filters import Filter

@@ -6,7 +6,7 @@ until a compaction renumbers the rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -32,14 +32,22 @@ class Segment:
     keys : (L, n) uint64
         Rising in each table.
     rows : (L, n) int32
+    place : tuple of three int
+        Where keys and rows are in memory, and how many rows there are.
     """
 
     keys: UInt64s
     rows: Int32s
+    place: tuple[int, int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look the addresses up."""
+        place = self.keys.ctypes.data, self.rows.ctypes.data, self.keys.shape[1]
+        object.__setattr__(self, "place", place)
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self.keys.shape[1])
+        return self.place[2]
 
     @property
     def nbytes(self) -> int:
@@ -67,10 +75,8 @@ class Tables:
     @classmethod
     def of(cls, bands: int, segments: tuple[Segment, ...]) -> Tables:
         """Return tables made of the given segments."""
-        addresses = np.empty((len(segments), 3), np.int64)
-        for i, segment in enumerate(segments):
-            addresses[i] = segment.keys.ctypes.data, segment.rows.ctypes.data, len(segment)
-        return cls(bands, segments, addresses)
+        places = [segment.place for segment in segments]
+        return cls(bands, segments, np.array(places, np.int64).reshape(len(places), 3))
 
     def __len__(self) -> int:
         """Return the number of rows."""

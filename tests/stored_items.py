@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from index.catalog import Catalog
+from index.changes import WriteResult
 from index.items import ItemBatch, QueryResult
 from index.params import Transform
 from index.payloads import encode_payload
 from index.stored import StoredCollection
-from index.writes import WriteResult
 
 DIM = 4
 SQUARED = Transform(power=2.0)

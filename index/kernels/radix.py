@@ -1,4 +1,4 @@
-"""Radix sort of 64-bit keys with the rows that belong to them."""
+"""Sorting 64-bit keys with the rows that belong to them: by digits, few of them by insertion."""
 
 import numpy as np
 from numba import njit
@@ -8,6 +8,29 @@ from index.arrays import Int32s, UInt64s
 _DIGIT_BITS = 11
 _BUCKETS = 1 << _DIGIT_BITS
 _PASSES = 6  # 6 × 11 bits cover 64
+_FEW = 128
+"""Counting digits costs as much as inserting so many keys."""
+
+
+@njit(cache=True, nogil=True)
+def insert_keys(keys: UInt64s, rows: Int32s) -> None:
+    """Sort few keys with their rows, rising; equal keys keep their order.
+
+    Parameters
+    ----------
+    keys : (n,) uint64, written in place
+    rows : (n,) int32, written in place
+    """
+    for i in range(1, keys.shape[0]):
+        key = keys[i]
+        row = rows[i]
+        place = i
+        while place > 0 and keys[place - 1] > key:
+            keys[place] = keys[place - 1]
+            rows[place] = rows[place - 1]
+            place -= 1
+        keys[place] = key
+        rows[place] = row
 
 
 @njit(cache=True, nogil=True)
@@ -20,6 +43,9 @@ def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int3
     rows, spare_rows : (n,) int32, written in place
     """
     n = keys.shape[0]
+    if n <= _FEW:
+        insert_keys(keys, rows)
+        return
     counts = np.zeros((_PASSES, _BUCKETS), np.int64)
     mask = np.uint64(_BUCKETS - 1)
     for i in range(n):

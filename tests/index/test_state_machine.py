@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from index import collection as collection_module
 from index.catalog import Catalog
+from index.changes import WriteResult
 from index.errors import BackendNotFound, InvalidParameter, ItemExists, ItemNotFound
 from index.filters import parse_filter
 from index.items import ItemBatch, QueryResult
@@ -38,7 +39,6 @@ from index.params import (
 )
 from index.payloads import decode_payload, encode_payload
 from index.vectors import RawBatch, SparseVector
-from index.writes import WriteResult
 from tests.reference import gmm, transform
 
 DIM = 5

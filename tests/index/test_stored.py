@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from index.catalog import Catalog
+from index.changes import WriteResult
 from index.errors import (
     BackendNotFound,
     InvalidId,
@@ -24,7 +25,6 @@ from index.params import (
 )
 from index.stored import StoredCollection
 from index.vectors import SparseVector
-from index.writes import WriteResult
 from tests.stored_items import DIM, SQUARED, Make, batch, held, holding, ids_of, put, vector
 
 # Writing

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from index.catalog import Catalog
+from index.changes import WriteResult
 from index.errors import (
     CollectionNotFound,
     DamagedFile,
@@ -19,12 +20,14 @@ from index.errors import (
     ItemExists,
 )
 from index.filters import parse_filter
+from index.items import ItemBatch
 from index.params import (
     GcwsParams,
     SearchParams,
 )
+from index.payloads import encode_payload
 from index.stored import StoredCollection
-from index.writes import GROUP_ROWS, WriteResult
+from index.writes import GROUP_ROWS
 from tests.stored_items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
 
 # Failing
@@ -56,7 +59,7 @@ def test_writes_are_refused_once_memory_may_differ_from_the_file(
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(stored._memory, "put", fail)
+    monkeypatch.setattr(stored._memory, "take_in", fail)
     with pytest.raises(MemoryError):
         put(stored, {"b": 2})
     monkeypatch.undo()
@@ -235,3 +238,39 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
     reader.join()
     assert halves == []
     assert reopened(stored, tmp_path) == held(stored)
+
+
+def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
+    stored: StoredCollection, tmp_path: Path
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    writer = stored._store._writer
+    writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
+    large = {"x": "y" * (1 << 20)}
+    item = ItemBatch(["a"], stored.space.from_items([vector(7)]), [encode_payload(large)])
+    with pytest.raises(DiskFull):
+        stored.put(item)
+    query = stored.space.from_items([vector(7)])
+    assert held(stored) == holding({"a": 1, "b": 2})
+    assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["b", "a"]
+    assert stored.describe().items == 2
+    writer.execute("PRAGMA max_page_count = 1000000")
+    assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
+    assert stored.delete(["b"]) == 1
+    assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["c", "a"]
+    assert reopened(stored, tmp_path) == held(stored) == holding({"a": 3, "c": 4})
+
+
+def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    version = stored._memory.view.version
+    results, _ = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 2, "b": 2}),
+        lambda: put(stored, {"c": 3}, "insert"),
+        lambda: put(stored, {"d": 4, "e": 5}),
+    )
+    assert results == [WriteResult(1, 1), WriteResult(1, 0), WriteResult(2, 0)]
+    assert stored._memory.view.version == version + 1
+    assert held(stored) == holding({"a": 2, "b": 2, "c": 3, "d": 4, "e": 5})
+    assert stored.get("d").vector == vector(4)
