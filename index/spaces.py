@@ -12,6 +12,7 @@ import numpy as np
 
 from index.arrays import AnyArray, Int64s
 from index.kernels.coarse import places
+from index.kernels.pool import ABOVE_ALL, GUARD, places_for
 from index.kernels.walk import STATES
 
 WALKS: Final = 6
@@ -22,6 +23,7 @@ _ROWS_TO_GROW: Final = 4096
 _SHARE_TO_GROW: Final = 8
 """Spaces are made for so many rows more, and this part of them, lest each insert makes new ones."""
 
+_ENTRY_BYTES: Final = 8
 _MOST_FREE: Final = 16
 """Spaces that are kept for later; more are only taken at once by more threads than that."""
 
@@ -78,24 +80,27 @@ class _Space:
         table = places(sizes.longest) if sizes.longest else 1
         other = np.zeros(table, np.float32)
         self._arrays: list[AnyArray] = [other]
-        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 10), np.int64)
+        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 11), np.int64)
         for walk in self.addresses:
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
+                np.full(places_for(sizes.room), ABOVE_ALL, np.uint64),
+                np.full(places_for(sizes.beam), ABOVE_ALL, np.uint64),
                 np.empty(sizes.room + 1, np.uint64),
-                np.empty(sizes.beam + 1, np.uint64),
-                np.empty(sizes.room + 1, np.uint64),
+                np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
                 np.empty(sizes.keys, np.int64),
                 np.zeros(STATES, np.int64),
             )
             self._arrays += arrays
-            words, seen, pool, hits, fresh, own, found, state = (
+            words, seen, pool, hits, fresh, scores, own, found, state = (
                 array.ctypes.data for array in arrays
             )
+            pool, hits = (address + GUARD * _ENTRY_BYTES for address in (pool, hits))
             walk[:] = (
-                words, seen, sizes.room, pool, hits, fresh, own, other.ctypes.data, found, state
+                words, seen, sizes.room, pool, hits, fresh, scores, own, other.ctypes.data, found,
+                state,
             )  # fmt: skip
 
 

@@ -29,6 +29,16 @@ def as_float_address(typingctx, address):
 
 
 @intrinsic
+def as_double_address(typingctx, address):
+    """Return an address of uint64s as one of float64s."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], context.get_value_type(sig.return_type))
+
+    return types.CPointer(types.float64)(address), codegen
+
+
+@intrinsic
 def put(typingctx, address, place, value):
     """Write a number to ``place`` behind an address."""
     if not isinstance(address, types.CPointer):
@@ -66,6 +76,16 @@ def float_bits(typingctx, value):
         return builder.zext(builder.bitcast(args[0], _INT), _LONG)
 
     return types.uint64(types.float32), codegen
+
+
+@intrinsic
+def double_of_bits(typingctx, bits):
+    """Return the float64 of 64 bits."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.uint64), codegen
 
 
 @intrinsic

@@ -118,25 +118,42 @@ def rows_at(addresses: Int64s) -> Any:
     )
 
 
-@njit(cache=True, nogil=True)
-def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
-    """Return ‖a − b‖₁ of two dense rows, in their own step."""
-    if kind == BYTES:
-        sums = no_sums()
-        for i in range(0, stride, REGISTER_BYTES):
-            sums = add_byte_differences(sums, a, b, i)
-        return np.float32(total_of_sums(sums))
-    if kind == SHORTS:
-        ints = splat(np.int32(0))
-        for i in range(0, stride, REGISTER_BYTES):
-            ints = add_short_differences(ints, a, b, i)
-        return np.float32(total_of_ints(ints))
+@njit(cache=True, nogil=True, forceinline=True)
+def _byte_distance(a: Any, b: Any, stride: Any) -> Any:
+    sums = no_sums()
+    for i in range(0, stride, REGISTER_BYTES):
+        sums = add_byte_differences(sums, a, b, i)
+    return np.float32(total_of_sums(sums))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _short_distance(a: Any, b: Any, stride: Any) -> Any:
+    ints = splat(np.int32(0))
+    for i in range(0, stride, REGISTER_BYTES):
+        ints = add_short_differences(ints, a, b, i)
+    return np.float32(total_of_ints(ints))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _float_distance(a: Any, b: Any, stride: Any) -> Any:
     left = as_float_address(a)
     right = as_float_address(b)
     lanes = splat(_ZERO)
     for i in range(0, stride // 4, _LINE_FLOATS):
         lanes = lanes + absolute(load(left, i) - load(right, i))
     return total(lanes)
+
+
+@njit(cache=True, nogil=True)
+def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    """Return ‖a − b‖₁ of two dense rows, in their own step."""
+    if kind == BYTES:
+        if stride == REGISTER_BYTES:
+            return _byte_distance(a, b, REGISTER_BYTES)
+        return _byte_distance(a, b, stride)
+    if kind == SHORTS:
+        return _short_distance(a, b, stride)
+    return _float_distance(a, b, stride)
 
 
 @njit(cache=True, nogil=True)
@@ -221,33 +238,92 @@ def release(rows: Any, row: Any, query: Any) -> None:
         clear(query.table, query.shift, rows.slots, at(rows.indptr, row), at(rows.indptr, row + 1))
 
 
-@njit(cache=True, nogil=True)
-def score(rows: Any, query: Any, row: Any) -> Any:
-    """Return the quick score of a query and a row, float32 in [0, 1]."""
-    both = query.norm + at(rows.norms, row)
-    if rows.kind == SPARSE:
-        shared = _shared(
-            query.table, query.shift, rows.slots, rows.values, at(rows.indptr, row),
-            at(rows.indptr, row + 1),
-        )  # fmt: skip
-        return min(shared / (both - shared), np.float32(1.0))
-    apart = distance(rows.kind, query.copy, offset(rows.copies, row * rows.stride), rows.stride)
+@njit(cache=True, nogil=True, forceinline=True)
+def _of_distance(both: Any, apart: Any) -> Any:
+    """Return the score of two rows by the sum of their norms and their distance."""
     return max((both - apart) / max(both + apart, _LEAST_SUM), _ZERO)
 
 
 @njit(cache=True, nogil=True)
-def fetch_ahead(rows: Any, row: Any) -> None:
-    """Ask for the first lines of a row."""
+def _sparse_score(rows: Any, query: Any, row: Any) -> Any:
+    first, last = at(rows.indptr, row), at(rows.indptr, row + 1)
+    shared = _shared(query.table, query.shift, rows.slots, rows.values, first, last)
+    return min(shared / (query.norm + at(rows.norms, row) - shared), np.float32(1.0))
+
+
+@njit(cache=True, nogil=True)
+def score(rows: Any, query: Any, row: Any) -> Any:
+    """Return the quick score of a query and a row, float32 in [0, 1]."""
     if rows.kind == SPARSE:
-        first = at(rows.indptr, row)
-        count = at(rows.indptr, row + 1) - first
-        for line in range(min((count + _LINE_FLOATS - 1) // _LINE_FLOATS, _PREFETCHED_LINES)):
-            prefetch(offset(rows.slots, first + line * _LINE_FLOATS))
-            prefetch(offset(rows.values, first + line * _LINE_FLOATS))
+        return _sparse_score(rows, query, row)
+    apart = distance(rows.kind, query.copy, offset(rows.copies, row * rows.stride), rows.stride)
+    return _of_distance(query.norm + at(rows.norms, row), apart)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _score_bytes(
+    rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
+) -> None:
+    for i in range(first, last):
+        row = np.int64(at(some, i))
+        apart = _byte_distance(query.copy, offset(rows.copies, row * stride), stride)
+        put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+
+
+@njit(cache=True, nogil=True)
+def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any) -> None:
+    """Write the quick scores of a query and some rows.
+
+    Parameters
+    ----------
+    rows, query : Rows, Query
+    some : address of int32
+        The rows, of which those from ``first`` to ``last - 1`` are scored.
+    first, last : int
+    out : address of float32, written from its beginning on
+    """
+    stride = rows.stride
+    if rows.kind == BYTES and stride == REGISTER_BYTES:  # nothing is left of the inner loop
+        _score_bytes(rows, query, REGISTER_BYTES, some, first, last, out)
+    elif rows.kind == BYTES and stride == 2 * REGISTER_BYTES:
+        _score_bytes(rows, query, 2 * REGISTER_BYTES, some, first, last, out)
+    elif rows.kind == BYTES:
+        _score_bytes(rows, query, stride, some, first, last, out)
+    elif rows.kind == SHORTS:
+        for i in range(first, last):
+            row = np.int64(at(some, i))
+            apart = _short_distance(query.copy, offset(rows.copies, row * stride), stride)
+            put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+    elif rows.kind == FLOATS:
+        for i in range(first, last):
+            row = np.int64(at(some, i))
+            apart = _float_distance(query.copy, offset(rows.copies, row * stride), stride)
+            put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+    else:
+        for i in range(first, last):
+            put(out, i - first, _sparse_score(rows, query, np.int64(at(some, i))))
+
+
+@njit(cache=True, nogil=True)
+def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
+    """Ask for the first lines of some rows, from ``first`` to ``last - 1``."""
+    if rows.kind == SPARSE:
+        for i in range(first, last):
+            row = np.int64(at(some, i))
+            start = at(rows.indptr, row)
+            count = at(rows.indptr, row + 1) - start
+            for line in range(min((count + _LINE_FLOATS - 1) // _LINE_FLOATS, _PREFETCHED_LINES)):
+                prefetch(offset(rows.slots, start + line * _LINE_FLOATS))
+                prefetch(offset(rows.values, start + line * _LINE_FLOATS))
         return
-    address = offset(rows.copies, row * rows.stride)
-    for line in range(min(rows.stride // REGISTER_BYTES, _PREFETCHED_LINES)):
-        prefetch(offset(address, line * REGISTER_BYTES))
+    fetched = min(rows.stride, _PREFETCHED_LINES * REGISTER_BYTES)
+    for i in range(first, last):
+        row = np.int64(at(some, i))
+        address = offset(rows.copies, row * rows.stride)
+        prefetch(offset(rows.norms, row))
+        prefetch(address)
+        for byte in range(REGISTER_BYTES, fetched, REGISTER_BYTES):
+            prefetch(offset(address, byte))
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ from index.kernels.coarse import (
 )
 from index.kernels.gmm_dense import exact_dense
 from index.kernels.gmm_sparse import exact_sparse
+from index.kernels.pool import row_of, score_of
 from index.kernels.probe import rank
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -28,8 +29,6 @@ from index.kernels.walk import (
     begin,
     enter,
     find_entries,
-    row_of,
-    score_of,
     space_at,
     step,
     unmark,
@@ -132,7 +131,7 @@ def hop(
     Parameters
     ----------
     row_addresses : see `coarse.rows_at`
-    spaces : (walks, 10) int64
+    spaces : (walks, 11) int64
         See `walk.space_at`; so many queries are searched for in turn.
     segments, beside : see `walk.Entries`
     links : (n, width) int32
@@ -196,7 +195,7 @@ def hop(
                     pointer(query_slots), pointer(query_values), query_indptr[m],
                     query_indptr[m + 1],
                 )  # fmt: skip
-            find_entries(entries, offset(pointer(keys), m * tables), space.places)
+        find_entries(entries, offset(pointer(keys), start * tables), spaces, end - start)
         for m in range(start, end):
             enter(view, space_at(spaces[m - start]), entries, count, hidden)
         active = end - start

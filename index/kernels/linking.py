@@ -15,6 +15,7 @@ from numba import njit
 from index.arrays import Int32s, Int64s, UInt8s, UInt64s
 from index.kernels.addresses import put
 from index.kernels.coarse import held_before, hold, release, rows_at, score
+from index.kernels.pool import entry, insert, row_of, score_of
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
     DONE,
@@ -25,12 +26,8 @@ from index.kernels.walk import (
     Entries,
     begin,
     enter,
-    entry,
     find_entries,
-    insert,
     mark,
-    row_of,
-    score_of,
     space_at,
     step,
     unmark,
@@ -147,7 +144,8 @@ def choose_neighbours(
             hold(rows, chosen[i], space.table)
             put(space.state, MARKED, mark(space.marks, chosen[i], 0))
             put(space.state, RATED, 1)
-            find_entries(entries, offset(pointer(keys), i * keys.shape[1]), space.places)
+        first_keys = offset(pointer(keys), start * keys.shape[1])
+        find_entries(entries, first_keys, spaces, end - start)
         for i in range(start, end):
             enter(rows, space_at(spaces[i - start]), entries, n, nothing_hidden)
         active = end - start
@@ -283,11 +281,11 @@ def join_lists(
                 count += 1
                 continue
             overflow = True
-            size, _ = insert(pool, size, capacity, entry(score(rows, query, source), source))
+            size = insert(pool, size, capacity, entry(score(rows, query, source), source))
         if overflow:
             for j in range(count):
                 row = np.int64(at(own, j))
-                size, _ = insert(pool, size, capacity, entry(score(rows, query, row), row))
+                size = insert(pool, size, capacity, entry(score(rows, query, row), row))
             release(rows, target, query)
             prune(rows, target, pool, size, most, diversity, space.other_table, own, width)
         else:

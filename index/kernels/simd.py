@@ -148,6 +148,7 @@ pointer_to_int64 = _pointer_from_integer(types.int64, "Return an int64 as addres
 pointer_to_uint32 = _pointer_from_integer(types.uint32, "Return an int64 as address of uint32s.")
 pointer_to_uint8 = _pointer_from_integer(types.uint8, "Return an int64 as address of uint8s.")
 pointer_to_float32 = _pointer_from_integer(types.float32, "Return an int64 as address of float32s.")
+pointer_to_float64 = _pointer_from_integer(types.float64, "Return an int64 as address of float64s.")
 
 
 @intrinsic
@@ -177,7 +178,9 @@ def at(typingctx, address, place):
 def _lanes_of(container):
     if isinstance(container, types.Array) and (container.ndim != 1 or container.layout != "C"):
         return None
-    kinds: Any = {types.float32: FLOATS, types.int32: INTS, types.uint32: INTS}
+    kinds: Any = {
+        types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS, types.uint32: INTS,
+    }  # fmt: skip
     return kinds.get(getattr(container, "dtype", None))
 
 
@@ -259,6 +262,23 @@ def select(typingctx, condition, yes, no):
         return builder.select(*args)
 
     return yes(BOOLS, yes, no), codegen
+
+
+@intrinsic
+def after(typingctx, first, a):
+    """Return ``first`` and then all lanes but the last one."""
+    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
+    element = elements.get(a)
+    if element is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        front = _constant_splat(builder, args[0], a.kind)
+        order = [LANES, *range(LANES - 1)]
+        index = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+        return builder.shuffle_vector(args[1], front, index)
+
+    return a(element, a), codegen
 
 
 @intrinsic

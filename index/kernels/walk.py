@@ -1,7 +1,6 @@
 """Walking neighbour lists: from a few entries to ever better rows, best first.
 
-The pool holds the best rows seen so far, best first, each as one number: the bits of its score, its
-row, and whether its list has been read. The best row whose list has not been read is next; the walk
+A pool holds the best rows seen so far. The best row whose list has not been read is next; the walk
 ends when there is none left in the pool. Where only some rows are permitted, the others lead the
 way but take no hit's place: the hits are kept apart, and the walk ends when the best row left is
 worse than the last hit.
@@ -15,8 +14,9 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int64s, UInt8s
-from index.kernels.addresses import float_bits, float_of_bits, prefetch, put
-from index.kernels.coarse import fetch_ahead, score
+from index.kernels.addresses import prefetch, put
+from index.kernels.coarse import fetch_ahead, score_rows
+from index.kernels.pool import entry, first_unread, insert, place_of, row_of, set_read
 from index.kernels.simd import (
     at,
     offset,
@@ -27,9 +27,7 @@ from index.kernels.simd import (
 )
 
 _ONE = np.uint64(1)
-_READ = np.uint64(1)
-_SCORE_SHIFT = np.uint64(32)
-_ROW_MASK = np.uint64(0x7FFFFFFF)
+_NOTHING = np.uint64(0)
 _LINE_INTS = 16
 """Int32s of a cache line of 64 bytes."""
 
@@ -66,6 +64,7 @@ class Space(NamedTuple):
     room : int
         Rows that can be marked, and entries of ``pool``.
     pool, hits, fresh : addresses of uint64
+    scores : address of float32
     table, other_table : addresses of float32
         All 0 between uses; see `coarse.hold`.
     places : address of int64
@@ -79,6 +78,7 @@ class Space(NamedTuple):
     pool: Any
     hits: Any
     fresh: Any
+    scores: Any
     table: Any
     other_table: Any
     places: Any
@@ -114,45 +114,10 @@ def space_at(addresses: Int64s) -> Any:
         pointer_to_uint64(addresses[5]),
         pointer_to_float32(addresses[6]),
         pointer_to_float32(addresses[7]),
-        pointer_to_int64(addresses[8]),
+        pointer_to_float32(addresses[8]),
         pointer_to_int64(addresses[9]),
+        pointer_to_int64(addresses[10]),
     )
-
-
-@njit(cache=True, nogil=True)
-def entry(score: Any, row: Any) -> Any:
-    """Return a row as an entry of a pool."""
-    return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ONE)
-
-
-@njit(cache=True, nogil=True)
-def row_of(entry: Any) -> Any:
-    """Return the row of an entry."""
-    return np.int64((entry >> _ONE) & _ROW_MASK)
-
-
-@njit(cache=True, nogil=True)
-def score_of(entry: Any) -> Any:
-    """Return the score of an entry."""
-    return float_of_bits(entry >> _SCORE_SHIFT)
-
-
-@njit(cache=True, nogil=True)
-def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
-    """Insert an entry into a pool; return the pool's size and the entry's place.
-
-    A full pool drops its last entry, or the new one: then the place is the capacity.
-    """
-    if size == capacity:
-        if new <= at(pool, size - 1):
-            return size, capacity
-        size -= 1
-    place = size
-    while place > 0 and at(pool, place - 1) < new:
-        put(pool, place, at(pool, place - 1))
-        place -= 1
-    put(pool, place, new)
-    return size + 1, place
 
 
 @njit(cache=True, nogil=True)
@@ -191,7 +156,7 @@ def enter(rows: Any, space: Any, entries: Any, count: Any, hidden: UInt8s) -> No
     hidden : (count,) or (0,) uint8
         1 for rows that are passed over as if they were not in the tables, if there are any.
     """
-    marked = at(space.state, MARKED)
+    marked = before = at(space.state, MARKED)
     segments = entries.segments
     for s in range(segments.shape[0]):
         length = segments[s, 2]
@@ -208,7 +173,7 @@ def enter(rows: Any, space: Any, entries: Any, count: Any, hidden: UInt8s) -> No
                 row = np.int64(at(table_rows, i))
                 if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
                     marked = mark(space.marks, row, marked)
-                    fetch_ahead(rows, row)
+    fetch_ahead(rows, space.marks.seen, before, marked)
     put(space.state, MARKED, marked)
 
 
@@ -227,30 +192,37 @@ def _shown(
 
 
 @njit(cache=True, nogil=True)
-def find_entries(entries: Any, keys: Any, places: Any) -> None:
-    """Write where a query's keys would be in the sorted tables of each segment.
+def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
+    """Write where the keys of some queries would be in the sorted tables of each segment.
 
-    All tables of a segment are searched in step, so that their cache misses overlap.
+    All tables of a segment are searched in step for all queries, so that their cache misses
+    overlap.
 
     Parameters
     ----------
     entries : Entries
-    keys : address of uint64
-    places : address of (segments, tables) int64, written in place
+    keys : address of (walks, tables) uint64
+    spaces : (walks or more, 11) int64
+        See `space_at`: the places of each walk, (segments, tables), are written in place.
+    walks : int
     """
     tables = entries.tables
     for s in range(entries.segments.shape[0]):
         held = pointer_to_uint64(entries.segments[s, 0])
         count = entries.segments[s, 2]
-        out = offset(places, s * tables)
-        for table in range(tables):
-            put(out, table, 0)
+        for walk in range(walks):
+            out = offset(space_at(spaces[walk]).places, s * tables)
+            for table in range(tables):
+                put(out, table, 0)
         length = count
         while length > 0:
             half = length // 2
-            for table in range(tables):
-                below = at(held, table * count + at(out, table) + half) < at(keys, table)
-                put(out, table, at(out, table) + ((length - half) if below else 0))
+            for walk in range(walks):
+                out = offset(space_at(spaces[walk]).places, s * tables)
+                own = offset(keys, walk * tables)
+                for table in range(tables):
+                    below = at(held, table * count + at(out, table) + half) < at(own, table)
+                    put(out, table, at(out, table) + ((length - half) if below else 0))
             length = half
 
 
@@ -271,14 +243,15 @@ def _fetch_list(links: Any, row: Any, width: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: Any) -> Any:
-    """Mark the rows of a list, ask for them, and return how many rows are marked."""
+    """Mark the rows of a list, ask for those not seen before, and return how many are marked."""
+    before = marked
     for j in range(width):
         row = np.int64(at(own, j))
         if row < 0:
             break
         if row < count:
             marked = mark(marks, row, marked)
-            fetch_ahead(rows, row)
+    fetch_ahead(rows, marks.seen, before, marked)
     return marked
 
 
@@ -318,42 +291,39 @@ def step(
     here = at(state, HERE)
     marked = at(state, MARKED)
     found = at(state, FOUND)
+    ahead = at(pool, here) if here < size else _NOTHING
     # First all scores, then the branches that nothing can foresee: a wrong guess of the processor
     # then costs no score that was on its way.
-    first = at(state, RATED)
-    for i in range(first, marked):
-        row = np.int64(at(space.marks.seen, i))
-        put(space.fresh, i - first, entry(score(rows, query, row), row))
-    for i in range(marked - first):
+    full = (found if filtered else size) == beam
+    bound = at(space.hits if filtered else pool, beam - 1) if full else _NOTHING
+    rated = at(state, RATED)
+    score_rows(rows, query, space.marks.seen, rated, marked, space.scores)
+    fresh = 0
+    for i in range(marked - rated):
+        new = entry(at(space.scores, i), at(space.marks.seen, rated + i))
+        put(space.fresh, fresh, new)
+        fresh += np.int64(new > bound) | np.int64(not full)
+    best = _NOTHING
+    for i in range(fresh):
         new = at(space.fresh, i)
+        best = max(best, new)
         if filtered:
-            if found == beam and new < at(space.hits, beam - 1):
-                continue
-            size, place = insert(pool, size, space.room, new)
-            if at(permitted, row_of(new)) != 0:
-                found, _ = insert(space.hits, found, beam, new)
-        else:
-            if size == beam and new <= at(pool, size - 1):
-                continue
-            size, place = insert(pool, size, beam, new)
-        if place <= here:
-            here = place
-            _fetch_list(links, row_of(new), width)
+            size = insert(pool, size, space.room, new)
+            if at(permitted, row_of(new)) != 0 and (found < beam or new > at(space.hits, beam - 1)):
+                found = insert(space.hits, found, beam, new)
+        elif size < beam or new > at(pool, beam - 1):
+            size = insert(pool, size, beam, new)
     put(state, RATED, marked)
-    while here < size and at(pool, here) & _READ != 0:
-        here += 1
+    here = place_of(pool, best) if best > ahead else first_unread(pool, size, here)
     hopeful = here < size
     if filtered and hopeful and found == beam:
         hopeful = at(pool, here) >= at(space.hits, beam - 1)
     if hopeful and at(state, READ) < most and marked + width <= space.room:
-        best = at(pool, here)
-        put(pool, here, best | _READ)
+        set_read(pool, here)
         put(state, READ, at(state, READ) + 1)
-        own = offset(links, row_of(best) * width)
+        own = offset(links, row_of(at(pool, here)) * width)
         put(state, MARKED, _mark_list(rows, own, width, count, space.marks, marked))
-        following = here + 1
-        while following < size and at(pool, following) & _READ != 0:
-            following += 1
+        following = first_unread(pool, size, here + 1)
         if following < size:
             _fetch_list(links, row_of(at(pool, following)), width)
     else:
