@@ -14,7 +14,7 @@ from numba import njit
 
 from index.arrays import Int32s, Int64s, UInt8s, UInt64s
 from index.kernels.addresses import put
-from index.kernels.coarse import held_before, hold, release, rows_at, score
+from index.kernels.coarse import fetch_ahead, held_before, hold, release, rows_at, score_rows
 from index.kernels.pool import entry, insert, row_of, score_of
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -26,6 +26,7 @@ from index.kernels.walk import (
     Entries,
     begin,
     enter,
+    fetch_list,
     find_entries,
     mark,
     space_at,
@@ -42,25 +43,25 @@ _MOST_JOINING = 512
 
 @njit(cache=True, nogil=True)
 def prune(
-    rows: Any, row: Any, pool: Any, size: Any, most: Any, diversity: Any, table: Any, out: Any,
-    width: Any,
-) -> Any:  # fmt: skip
+    rows: Any, row: Any, space: Any, size: Any, most: Any, diversity: Any, out: Any, width: Any
+) -> Any:
     """Choose a row's neighbours from a pool, best first, and write them as its list.
 
     A candidate stays when, for each neighbour chosen before, its distance 1 − GMM from that
-    neighbour times ``diversity`` exceeds its distance from the row.
+    neighbour times ``diversity`` is at least its distance from the row.
 
     Parameters
     ----------
     rows : coarse.Rows
     row : int
-    pool, size : address of uint64, and entries
+    space : Space
+        With the candidates in its pool; nothing is marked.
+    size : int
+        Entries of the pool.
     most : int
         How many neighbours at most.
     diversity : float32
         At least 1.
-    table : address of float32
-        Empty, for `coarse.hold`.
     out, width : address of int32, and its room
         The list, written in place; `NONE` fills the rest.
 
@@ -69,25 +70,30 @@ def prune(
     int
         How many there are.
     """
-    count = 0
+    pool = space.pool
+    candidates = space.marks.seen
+    left = 0
     for i in range(size):
-        if count == most:
-            break
         candidate = row_of(at(pool, i))
-        if candidate == row:
-            continue
-        stays = True
-        if count > 0:
-            nearest = (_ONE - score_of(at(pool, i))) / diversity
-            held = hold(rows, candidate, table)
-            for j in range(count):
-                if _ONE - score(rows, held, np.int64(at(out, j))) < nearest:
-                    stays = False
-                    break
-            release(rows, candidate, held)
-        if stays:
-            put(out, count, candidate)
-            count += 1
+        put(pool, left, at(pool, i))
+        put(candidates, left, candidate)
+        left += np.int64(candidate != row)
+    count = 0
+    while count < left and count < most:
+        chosen = np.int64(at(candidates, count))
+        put(out, count, chosen)
+        count += 1
+        held = hold(rows, chosen, space.other_table)
+        score_rows(rows, held, candidates, count, left, space.scores)
+        release(rows, chosen, held)
+        stay = count
+        for i in range(count, left):
+            candidate = at(pool, i)
+            apart = (_ONE - at(space.scores, i - count)) * diversity
+            put(pool, stay, candidate)
+            put(candidates, stay, row_of(candidate))
+            stay += np.int64(apart >= _ONE - score_of(candidate))
+        left = stay
     for i in range(count, width):
         put(out, i, NONE)
     return count
@@ -172,10 +178,8 @@ def choose_neighbours(
                 if at(pointer(alive), row_of(at(space.pool, j))) != 0:
                     put(space.pool, kept, at(space.pool, j))
                     kept += 1
-            prune(
-                rows, chosen[i], space.pool, kept, most, diversity, space.other_table,
-                offset(pointer(out), i * width), width,
-            )  # fmt: skip
+            own = offset(pointer(out), i * width)
+            prune(rows, chosen[i], space, kept, most, diversity, own, width)
             _keep(offset(pointer(links), chosen[i] * width), offset(pointer(out), i * width), width)
 
 
@@ -251,6 +255,7 @@ def join_lists(
     rows = rows_at(row_addresses)
     space = space_at(spaces[0])
     pool = space.pool
+    waiting = space.marks.seen
     width = out.shape[1]
     capacity = min(space.room, width + _MOST_JOINING)
     place = first
@@ -261,14 +266,14 @@ def join_lists(
         end = place
         while end < targets.shape[0] and np.int64(targets[end]) == target:
             end += 1
+        if end < last:
+            fetch_list(pointer(out), np.int64(targets[end]), width)
         own = offset(pointer(out), target * width)
         held = 0
         while held < width and at(own, held) >= 0:
             held += 1
         count = held
-        overflow = False
-        size = 0
-        query = hold(rows, target, space.table)
+        left_over = 0
         for p in range(place, min(end, place + _MOST_JOINING)):
             source = np.int64(sources[p])
             known = False
@@ -276,18 +281,23 @@ def join_lists(
                 known = known or np.int64(at(own, j)) == source
             if known:
                 continue
-            if not overflow and count < width:
+            if count < width:
                 put(own, count, source)
                 count += 1
-                continue
-            overflow = True
-            size = insert(pool, size, capacity, entry(score(rows, query, source), source))
-        if overflow:
+            else:
+                put(waiting, left_over, source)
+                left_over += 1
+        if left_over > 0:
             for j in range(count):
-                row = np.int64(at(own, j))
-                size = insert(pool, size, capacity, entry(score(rows, query, row), row))
+                put(waiting, left_over + j, at(own, j))
+            count += left_over
+            fetch_ahead(rows, waiting, 0, count)
+            query = hold(rows, target, space.table)
+            score_rows(rows, query, waiting, 0, count, space.scores)
             release(rows, target, query)
-            prune(rows, target, pool, size, most, diversity, space.other_table, own, width)
-        else:
-            release(rows, target, query)
+            size = 0
+            for j in range(count):
+                new = entry(at(space.scores, j), at(waiting, j))
+                size = insert(pool, size, capacity, new)
+            prune(rows, target, space, size, most, diversity, own, width)
         place = end

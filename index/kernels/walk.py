@@ -234,7 +234,7 @@ def begin(space: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _fetch_list(links: Any, row: Any, width: Any) -> None:
+def fetch_list(links: Any, row: Any, width: Any) -> None:
     """Ask for a row's list."""
     address = offset(links, row * width)
     for line in range(0, width, _LINE_INTS):
@@ -314,20 +314,23 @@ def step(
         elif size < beam or new > at(pool, beam - 1):
             size = insert(pool, size, beam, new)
     put(state, RATED, marked)
-    here = place_of(pool, best) if best > ahead else first_unread(pool, size, here)
+    surprising = best > ahead
+    here = place_of(pool, best) if surprising else first_unread(pool, size, here)
     hopeful = here < size
     if filtered and hopeful and found == beam:
         hopeful = at(pool, here) >= at(space.hits, beam - 1)
-    if hopeful and at(state, READ) < most and marked + width <= space.room:
+    if not hopeful or at(state, READ) >= most or marked + width > space.room:
+        hopeful = False
+    elif surprising:  # nothing has asked for its list yet
+        fetch_list(links, row_of(best), width)
+    else:
         set_read(pool, here)
         put(state, READ, at(state, READ) + 1)
         own = offset(links, row_of(at(pool, here)) * width)
         put(state, MARKED, _mark_list(rows, own, width, count, space.marks, marked))
         following = first_unread(pool, size, here + 1)
         if following < size:
-            _fetch_list(links, row_of(at(pool, following)), width)
-    else:
-        hopeful = False
+            fetch_list(links, row_of(at(pool, following)), width)
     put(state, SIZE, size)
     put(state, HERE, here)
     put(state, FOUND, found)

@@ -13,13 +13,15 @@ from index.calibration import Effort
 from index.coarse import CoarseRows, Rounding
 from index.hits import RowView
 from index.hop import HopSearch
+from index.kernels.addresses import put
 from index.kernels.coarse import BYTES, FLOATS, rows_at
 from index.kernels.linking import prune
 from index.kernels.simd import pointer
-from index.kernels.walk import NONE, Marks, mark, unmark
+from index.kernels.walk import NONE, Marks, mark, space_at, unmark
 from index.neighbours import BESIDE, WIDTH, Neighbours
 from index.parallel import Workers
 from index.params import CollectionConfig, GcwsParams, SearchParams
+from index.spaces import Sizes, Spaces
 from tests import reference
 from tests.searching import SmallIndex
 
@@ -29,11 +31,14 @@ TABLES = 3
 
 
 @njit(nogil=True)
-def _prune(addresses, row, pool, most, diversity, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    table = np.zeros(1, np.float32)
+def _prune(addresses, spaces, row, entries, choice, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    space = space_at(spaces[0])
+    for i in range(entries.shape[0]):
+        put(space.pool, i, entries[i])
+    most, diversity = choice
     return prune(
-        rows_at(addresses), row, pointer(pool), pool.shape[0], most, diversity, pointer(table),
-        pointer(out), out.shape[0],
+        rows_at(addresses), row, space, entries.shape[0], most, diversity, pointer(out),
+        out.shape[0],
     )  # fmt: skip
 
 
@@ -220,6 +225,7 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
     view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
     vectors = [reference.from_dense(row) for row in data.astype(np.float32)]
     counts = set()
+    spaces = Spaces()
     for row in range(0, ROWS, 10):
         scores = np.array([reference.gmm(vectors[row], other) for other in vectors], np.float32)
         order = np.lexsort((-np.arange(ROWS), -scores))[:100]
@@ -227,7 +233,8 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
             order.astype(np.uint64) << np.uint64(1)
         )
         out = np.full(WIDTH, 5, np.int32)
-        count = _prune(view.addresses, row, pool, most, np.float32(diversity), out)
+        with spaces.taken(Sizes(ROWS, ROWS, ROWS, 0, 1)) as space:
+            count = _prune(view.addresses, space, row, pool, (most, np.float32(diversity)), out)
         kept = reference.pruned(
             row, order.tolist(), lambda a, b: _distance(vectors, a, b),
             most=most, diversity=diversity,
