@@ -26,8 +26,8 @@ from index.errors import (
     InvalidParameter,
     PrimaryBackend,
 )
+from index.indexed import FEW_ROWS, MOST_CATCHING_UP, Indexed, built, caught_up
 from index.items import View
-from index.methods import FEW_ROWS, MOST_CATCHING_UP, Method, built, caught_up
 from index.parallel import give_way
 from index.params import BackendParams, NystroemParams, backend_document, backend_params
 from index.saved import notes_of, text_of
@@ -114,8 +114,8 @@ class Attachments:
                 raise DamagedFile(self._store.name, reason) from error
             self._notes[record.name] = record.notes
             view = self._collection.view
-            method = self._empty(record.name, params).restored(view.vectors, notes)
-            self._collection.attach(method)
+            indexed = self._empty(record.name, params).restored(view.vectors, notes)
+            self._collection.attach(indexed)
             if progress is not None:
                 progress(view.count)
 
@@ -171,40 +171,40 @@ class Attachments:
             building = self._building[chosen] = Building(chosen, params)
             return building, self._builder.submit(self._make, building)
 
-    def _empty(self, name: str, params: BackendParams) -> Method:
+    def _empty(self, name: str, params: BackendParams) -> Indexed:
         config = replace(self._collection.config, backend=params)
         backend = make_backend(config, threads=self._threads)
-        return Method(name, params, backend, backend.empty())
+        return Indexed(name, params, backend, backend.empty())
 
     def _make(self, building: Building) -> None:
         view = self._collection.view
-        method = built(
+        indexed = built(
             self._empty(building.name, building.params), view.vectors, building.report,
             building.stop,
         )  # fmt: skip
-        if method is not None:
-            method = method.improved(view.vectors, view.alive, building.stop)
+        if indexed is not None:
+            indexed = indexed.improved(view.vectors, view.alive, building.stop)
         # While rows are taken in that were put meanwhile, more are put.
         for _ in range(MOST_CATCHING_UP):
             now = self._collection.view
-            if method is None or len(now) - len(view) <= FEW_ROWS:
+            if indexed is None or len(now) - len(view) <= FEW_ROWS:
                 break
-            method = caught_up(method, view.keys, now.vectors, now.keys)
+            indexed = caught_up(indexed, view.keys, now.vectors, now.keys)
             view = now
-        if method is None or building.stop.is_set():
+        if indexed is None or building.stop.is_set():
             raise self._stopped(building)
-        self._writer.alone(partial(self._publish, building, method, view))
+        self._writer.alone(partial(self._publish, building, indexed, view))
 
-    def _publish(self, building: Building, method: Method, made_for: View) -> None:
+    def _publish(self, building: Building, indexed: Indexed, made_for: View) -> None:
         if building.stop.is_set():
             raise self._stopped(building)
         now = self._collection.view
-        method = caught_up(method, made_for.keys, now.vectors, now.keys)
-        notes = _notes_of(method)
-        params = orjson.dumps(backend_document(method.params)["params"]).decode()
-        self._store.add_backend(BackendRecord(method.name, method.params.kind, params, notes))
-        self._notes[method.name] = notes
-        self._collection.attach(method)
+        indexed = caught_up(indexed, made_for.keys, now.vectors, now.keys)
+        notes = _notes_of(indexed)
+        params = orjson.dumps(backend_document(indexed.params)["params"]).decode()
+        self._store.add_backend(BackendRecord(indexed.name, indexed.params.kind, params, notes))
+        self._notes[indexed.name] = notes
+        self._collection.attach(indexed)
 
     def _stopped(self, building: Building) -> Exception:
         if self._closed:
@@ -231,18 +231,18 @@ class Attachments:
     def _remove(self, name: str, was_coming: bool) -> None:
         if was_coming and name not in self._collection.view.attached:
             return
-        self._collection.method(self._collection.view, name)
+        self._collection.indexed(self._collection.view, name)
         self._store.remove_backend(name)
         self._notes.pop(name, None)
         self._collection.detach(name)
 
     def keep_notes(self) -> None:
         """Write what indexes have learned since; the caller sees to it that nothing changes."""
-        for method in self._collection.view.attached.values():
-            notes = _notes_of(method)
-            if notes != self._notes.get(method.name):
-                self._store.note_backend(method.name, notes)
-                self._notes[method.name] = notes
+        for indexed in self._collection.view.attached.values():
+            notes = _notes_of(indexed)
+            if notes != self._notes.get(indexed.name):
+                self._store.note_backend(indexed.name, notes)
+                self._notes[indexed.name] = notes
 
     def stop(self) -> None:
         """Leave off what is being made, and begin nothing more."""
@@ -253,6 +253,6 @@ class Attachments:
         self._builder.shutdown()
 
 
-def _notes_of(method: Method) -> str | None:
-    """Return what the file keeps of a method's index."""
-    return text_of(method.notes) if method.notes else None
+def _notes_of(indexed: Indexed) -> str | None:
+    """Return what the file keeps of a backend's index."""
+    return text_of(indexed.notes) if indexed.notes else None

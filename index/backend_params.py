@@ -1,4 +1,4 @@
-"""Parameters of search methods: frozen, validated when made."""
+"""Parameters of backends: frozen, validated when made."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from index.backends import make_backend
 from index.columns import Columns
 from index.errors import BackendNotFound
 from index.hits import BatchHits, LiveSample, Pairs, RowView
+from index.indexed import Attached, Indexed
 from index.items import Coming, Encoded, Loaded, QueryResults, View, without_surplus
-from index.methods import Method, Methods
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.rows_by_id import RowsById
@@ -37,7 +37,7 @@ COMPACTION_ROWS: Final = 4096
 
 _MOST_TIES: Final = 1 << 25
 """Queries times rows searched together: all rows may tie, where all items are equal."""
-_NONE_ATTACHED: Final[Methods] = MappingProxyType({})
+_NONE_ATTACHED: Final[Attached] = MappingProxyType({})
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
@@ -75,7 +75,7 @@ class Collection:
         self._keys = np.empty(len(ids), np.int64)
 
     def _view(
-        self, state: object, count: int, version: int, attached: Methods = _NONE_ATTACHED
+        self, state: object, count: int, version: int, attached: Attached = _NONE_ATTACHED
     ) -> View:
         n = len(self._rows)
         return View(
@@ -178,8 +178,8 @@ class Collection:
         self._build_seconds += encoded.seconds + time.perf_counter() - start
         count = self.view.count + len(ids) - len(replaced)
         attached = {
-            name: method.extended(self._rows.view(), encoded.vectors)
-            for name, method in self.view.attached.items()
+            name: indexed.extended(self._rows.view(), encoded.vectors)
+            for name, indexed in self.view.attached.items()
         }
         view = self._view(state, count, self.view.version + 1, attached)
         return Coming(view, ids, before, replaced)
@@ -249,8 +249,8 @@ class Collection:
         self._text_bytes = _text_bytes(self._ids, self._payloads)
         state = self.backend.renumber(old.state, self._rows.view(), new_rows)
         attached = {
-            name: method.renumbered(self._rows.view(), new_rows)
-            for name, method in old.attached.items()
+            name: indexed.renumbered(self._rows.view(), new_rows)
+            for name, indexed in old.attached.items()
         }
         view = self._view(state, len(rows), old.version + 1, attached)
         row_of = RowsById(self._ids)
@@ -260,14 +260,14 @@ class Collection:
 
     # Attaching: the caller sees to it that nothing else changes.
 
-    def attach(self, method: Method) -> None:
-        """Add a method of a new name, with an index of the present rows."""
+    def attach(self, indexed: Indexed) -> None:
+        """Add a backend of a new name, with an index of the present rows."""
         view = self.view
-        attached = {**view.attached, method.name: method}
+        attached = {**view.attached, indexed.name: indexed}
         self.view = replace(view, attached=attached, version=view.version + 1)
 
     def detach(self, name: str) -> None:
-        """Remove an attached method.
+        """Remove an attached backend.
 
         Raises
         ------
@@ -276,32 +276,32 @@ class Collection:
         view = self.view
         if name not in view.attached:
             raise BackendNotFound(name)
-        attached = {key: method for key, method in view.attached.items() if key != name}
+        attached = {key: indexed for key, indexed in view.attached.items() if key != name}
         self.view = replace(view, attached=attached, version=view.version + 1)
 
     # Improving (`index.improvement`): one thread at a time, beside those that read and write.
 
     def overdue(self, view: View) -> str | None:
-        """Return the name of a method that is worth improving."""
-        for method in (self.method(view), *view.attached.values()):
-            if method.backend.is_overdue(method.state, len(view), view.count):
-                return method.name
+        """Return the name of a backend that is worth improving."""
+        for indexed in (self.indexed(view), *view.attached.values()):
+            if indexed.backend.is_overdue(indexed.state, len(view), view.count):
+                return indexed.name
         return None
 
-    def adopt(self, method: Method) -> None:
-        """Give a method of the present view another index; no change is being made."""
+    def adopt(self, indexed: Indexed) -> None:
+        """Give a backend of the present view another index; no change is being made."""
         view = self.view
-        if method.backend is self.backend:
-            self._build_seconds = method.build_seconds
-            self.view = replace(view, state=method.state, version=view.version + 1)
+        if indexed.backend is self.backend:
+            self._build_seconds = indexed.build_seconds
+            self.view = replace(view, state=indexed.state, version=view.version + 1)
         else:
-            attached = {**view.attached, method.name: method}
+            attached = {**view.attached, indexed.name: indexed}
             self.view = replace(view, attached=attached, version=view.version + 1)
 
     # Reading: any thread.
 
-    def method(self, view: View, name: str | None = None) -> Method:
-        """Return a search method of a view, the primary one unless another is named.
+    def indexed(self, view: View, name: str | None = None) -> Indexed:
+        """Return a backend of a view, the primary one unless another is named.
 
         Raises
         ------
@@ -310,7 +310,7 @@ class Collection:
         backend = self.backend
         if name is None or name == backend.kind:
             params = self.config.backend
-            return Method(backend.kind, params, backend, view.state, self._build_seconds)
+            return Indexed(backend.kind, params, backend, view.state, self._build_seconds)
         try:
             return view.attached[name]
         except KeyError:
@@ -359,24 +359,24 @@ class Collection:
         skip : (m,) int64 or None
             A row each query must not return, or -1.
         backend : str or None
-            Name of the search method, None for the primary one.
+            Name of the backend, None for the primary one.
 
         Raises
         ------
         BackendNotFound
         """
-        method = self.method(view, backend)
+        indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
         step = max(1, _MOST_TIES // max(1, len(view)))
         if len(queries) <= step:
-            found = method.backend.search(method.state, row_view, queries, params, skip)
+            found = indexed.backend.search(indexed.state, row_view, queries, params, skip)
             return QueryResults(view, found, params.limit)
         parts = []
         for first in range(0, len(queries), step):
             places = np.arange(first, min(first + step, len(queries)))
-            found = method.backend.search(
-                method.state, row_view, queries[places[0] : places[-1] + 1], params,
+            found = indexed.backend.search(
+                indexed.state, row_view, queries[places[0] : places[-1] + 1], params,
                 None if skip is None else skip[places],
             )  # fmt: skip
             parts.append((places, without_surplus(found, view.ids, params.limit)))
@@ -403,7 +403,7 @@ class Collection:
         return (
             self._rows.nbytes + self._alive.nbytes + self._keys.nbytes + self._text_bytes
             + view.columns.nbytes + self.backend.nbytes(view.state)
-            + sum(method.nbytes for method in view.attached.values())
+            + sum(indexed.nbytes for indexed in view.attached.values())
         )  # fmt: skip
 
 

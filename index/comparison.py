@@ -1,4 +1,4 @@
-"""What search methods of one collection find and cost, side by side.
+"""What the backends of one collection find and cost, side by side.
 
 Recall is counted by score: a hit counts when its exact similarity is at least that of the last
 true one, so ties cannot lower it.
@@ -18,8 +18,8 @@ from index.batches import VectorBatch
 from index.collection import Collection
 from index.errors import InvalidParameter
 from index.hits import CANDIDATES, RowView
+from index.indexed import Indexed
 from index.items import View
-from index.methods import Method
 from index.params import SearchParams
 from index.similarity import GmmKernel, Kernel
 
@@ -34,7 +34,7 @@ _KERNEL_ENTRIES: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What one search method did.
+    """What one backend did.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Search methods side by side.
+    """Backends side by side.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def compare(
     params: SearchParams,
     names: Sequence[str] | None = None,
 ) -> Comparison:
-    """Search for the same by several methods.
+    """Search for the same by several backends.
 
     Parameters
     ----------
@@ -140,18 +140,18 @@ def compare(
     params : SearchParams
         How they are re-ranked is left aside.
     names : sequence of str or None
-        Of the methods; None for all that the view has.
+        Of the backends; None for all that the view has.
 
     Raises
     ------
     BackendNotFound
     """
-    primary = collection.method(view)
+    primary = collection.indexed(view)
     if names is None:
         names = [primary.name, *view.attached]
-    methods = [collection.method(view, name) for name in dict.fromkeys(names)]
+    asked = [collection.indexed(view, name) for name in dict.fromkeys(names)]
     trial = _Trial(view, queries, params)
-    backends = [trial.of(method) for method in methods]
+    backends = [trial.of(indexed) for indexed in asked]
     return Comparison(backends, trial.truths["gmm"].similarities)
 
 
@@ -182,25 +182,25 @@ class _Trial:
         self._rows = RowView(view.vectors, view.alive, view.count)
         self.truths = {"gmm": self._truth(GmmKernel())}
 
-    def of(self, method: Method) -> Compared:
-        """Return what one method does."""
-        kernel = method.backend.kernel
-        found, seconds, candidates = self._found(method, replace(self._params, rerank="gmm"))
+    def of(self, indexed: Indexed) -> Compared:
+        """Return what one backend does."""
+        kernel = indexed.backend.kernel
+        found, seconds, candidates = self._found(indexed, replace(self._params, rerank="gmm"))
         recall = self._recall(GmmKernel(), self.truths["gmm"], found)
         own = recall
         if not isinstance(kernel, GmmKernel):
-            found, _, _ = self._found(method, replace(self._params, rerank="own"))
+            found, _, _ = self._found(indexed, replace(self._params, rerank="own"))
             own = self._recall(kernel, self._truth(kernel), found)
         return Compared(
-            name=method.name, kind=method.params.kind, kernel=kernel.name, recall=recall,
+            name=indexed.name, kind=indexed.params.kind, kernel=kernel.name, recall=recall,
             recall_own=own, latency_p50_seconds=float(np.quantile(seconds, 0.5)),
             latency_p95_seconds=float(np.quantile(seconds, 0.95)), candidates=candidates,
-            bytes_per_item=method.nbytes / max(1, self._view.count),
-            build_seconds=method.build_seconds,
+            bytes_per_item=indexed.nbytes / max(1, self._view.count),
+            build_seconds=indexed.build_seconds,
         )  # fmt: skip
 
     def _found(
-        self, method: Method, params: SearchParams
+        self, indexed: Indexed, params: SearchParams
     ) -> tuple[list[Int64s], list[float], float]:
         """Return the rows each query finds, how long each took, and the mean of candidates."""
         rows: list[Int64s] = []
@@ -211,14 +211,14 @@ class _Trial:
             query = self._queries.vectors[number : number + 1]
             skip = self._queries.skip[number : number + 1]
             start = time.perf_counter()
-            hits = method.backend.search(method.state, self._rows, query, params, skip)
+            hits = indexed.backend.search(indexed.state, self._rows, query, params, skip)
             seconds.append(time.perf_counter() - start)
             rows.append(hits.hits(0)[0][: params.limit])
             candidates += int(hits.work[0, CANDIDATES]) if len(rows) > 1 else 0
         return rows[1:], seconds[1:], candidates / len(self._queries)
 
     def _truth(self, kernel: Kernel) -> _Truth:
-        """Return the best that any method could find."""
+        """Return the best that any backend could find."""
         m = len(self._queries)
         truth = _Truth(np.full(m, np.inf), np.zeros(m, np.int64), np.zeros(m, np.float64))
         dead = self._view.alive == 0

@@ -1,4 +1,4 @@
-"""What there is to know of a collection and its search methods."""
+"""What there is to know of a collection and its backends."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from index.attachments import Building
-from index.methods import Method
+from index.indexed import Indexed
 from index.params import CollectionConfig, backend_document
 
 
 @dataclass(frozen=True, slots=True)
 class BackendDescription:
-    """One search method of a collection.
+    """One backend of a collection.
 
     Attributes
     ----------
@@ -70,12 +70,12 @@ class Description:
     versions: dict[str, str]
 
 
-def described(method: Method, *, primary: bool = False) -> BackendDescription:
-    """Return the description of a method that answers queries."""
+def described(indexed: Indexed, *, primary: bool = False) -> BackendDescription:
+    """Return the description of a backend that answers queries."""
     return BackendDescription(
-        name=method.name, **backend_document(method.params), primary=primary, status="ready",
-        progress=1.0, bytes_in_memory=method.nbytes, build_seconds=method.build_seconds,
-        stats=method.backend.stats(method.state),
+        name=indexed.name, **backend_document(indexed.params), primary=primary, status="ready",
+        progress=1.0, bytes_in_memory=indexed.nbytes, build_seconds=indexed.build_seconds,
+        stats=indexed.backend.stats(indexed.state),
     )  # fmt: skip
 
 

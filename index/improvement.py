@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from index.collection import Collection
 from index.errors import BackendNotFound
+from index.indexed import FEW_ROWS, MOST_CATCHING_UP, Indexed
 from index.items import View
-from index.methods import FEW_ROWS, MOST_CATCHING_UP, Method
 
 Publish = Callable[[Callable[[], bool]], bool | None]
 """Calls what it is given while no change is being made, and returns what that returns; None when
@@ -16,7 +16,7 @@ it can be called no more."""
 
 
 def improve(collection: Collection, publish: Publish, stop: threading.Event) -> bool | None:
-    """Make searches by one method quicker; long work, but for the moment it is published.
+    """Make searches by one backend quicker; long work, but for the moment it is published.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def improve(collection: Collection, publish: Publish, stop: threading.Event) -> 
         ``publish`` or ``stop`` has said that it is of no use.
     """
     view = collection.view
-    method = collection.method(view, collection.overdue(view))
-    improved = method.improved(view.vectors, view.alive, stop)
+    indexed = collection.indexed(view, collection.overdue(view))
+    improved = indexed.improved(view.vectors, view.alive, stop)
     if improved is None:
         return None
     # While rows are taken in that were put meanwhile, more are put.
@@ -56,18 +56,18 @@ def improve(collection: Collection, publish: Publish, stop: threading.Event) -> 
     return publish(adopt)
 
 
-def _adopted(collection: Collection, method: Method, view: View, now: View) -> Method | None:
-    """Return a method improved for an earlier view with the rows of a later one.
+def _adopted(collection: Collection, indexed: Indexed, view: View, now: View) -> Indexed | None:
+    """Return a backend improved for an earlier view with the rows of a later one.
 
-    None when that cannot be: rows have been renumbered, or the method is gone.
+    None when that cannot be: rows have been renumbered, or the backend is gone.
     """
     if now.ids is not view.ids:
         return None
     try:
-        known = collection.method(now, method.name)
+        known = collection.indexed(now, indexed.name)
     except BackendNotFound:
         return None
-    if known.backend is not method.backend:
+    if known.backend is not indexed.backend:
         return None
-    state = method.backend.adopted(known.state, now.vectors, method.state)
-    return None if state is None else method.with_state(state)
+    state = indexed.backend.adopted(known.state, now.vectors, indexed.state)
+    return None if state is None else indexed.with_state(state)

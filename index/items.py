@@ -13,7 +13,7 @@ from index.arrays import LEAST_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
 from index.columns import Columns
 from index.errors import InvalidParameter
 from index.hits import CANDIDATES, METHOD, METHODS, SCORED, BatchHits, Explanation
-from index.methods import Methods
+from index.indexed import Attached
 from index.vectors import RawBatch, VectorBatch, VectorSpace
 
 Total = tuple[str, int, int, int, float]
@@ -80,8 +80,8 @@ class View:
         The primary backend's index of the n rows.
     version : int
         Rises with every change.
-    attached : mapping of str to Method
-        Other search methods of the n rows, by name.
+    attached : mapping of str to Indexed
+        Comparison backends and their indexes of the n rows, by name.
     """
 
     vectors: VectorBatch
@@ -93,7 +93,7 @@ class View:
     columns: Columns
     state: Any
     version: int
-    attached: Methods = field(default_factory=dict)
+    attached: Attached = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of rows."""

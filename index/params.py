@@ -110,7 +110,7 @@ class Transform:
 BACKEND_KINDS: Final = (
     "gcws", "exact", *FOURIER_KINDS, "random_binning", *NYSTROEM_KINDS,
 )  # fmt: skip
-"""The words that name search methods in the API."""
+"""The words that name backends in the API."""
 
 
 def backend_document(params: BackendParams) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class StoredCollection:
         """
         attached = self._attachments.attach(params, name)
         self._improver.start_if_due()
-        return described(self._memory.method(self._memory.view, attached))
+        return described(self._memory.indexed(self._memory.view, attached))
 
     def detach(self, name: str) -> None:
         """Drop a comparison backend.
@@ -244,7 +244,7 @@ class StoredCollection:
         where : Filter or None
             Which items may be returned, by payload.
         backend : str or None
-            Name of the search method; None for the primary one.
+            Name of the backend; None for the primary one.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class StoredCollection:
             The transform leaves nothing of a query.
         """
         view = self._memory.view
-        self._memory.method(view, backend)
+        self._memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
         return self._memory.search(view, prepared, params, where=where, backend=backend)
 
@@ -272,7 +272,7 @@ class StoredCollection:
         ItemNotFound, BackendNotFound
         """
         view, row = self._memory.locate(item_id)
-        self._memory.method(view, backend)
+        self._memory.indexed(view, backend)
         if row is None:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
@@ -287,7 +287,7 @@ class StoredCollection:
         seed: int = 0,
         backends: Sequence[str] | None = None,
     ) -> Comparison:
-        """Search for the same by several methods, and say what each finds and costs.
+        """Search for the same by several backends, and say what each finds and costs.
 
         Parameters
         ----------
@@ -366,7 +366,7 @@ class StoredCollection:
             bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
             commits=self._writer.commits, commit_seconds=self._writer.commit_seconds,
             backends=[
-                described(self._memory.method(view), primary=True),
+                described(self._memory.indexed(view), primary=True),
                 *map(described, view.attached.values()),
                 *map(described_early, coming),
             ],

@@ -176,10 +176,10 @@ class PairAnswer(Answer):
 
 
 class ComparedAnswer(Answer):
-    """What one search method found and cost."""
+    """What one backend found and cost."""
 
     name: str = Field(description="The backend.")
-    kind: str = Field(description="Its method.")
+    kind: str = Field(description="Its kind.")
     kernel: str = Field(description="What it estimates.")
     recall: float = Field(
         description="Mean share of the exact GMM neighbours among its hits, re-ranked by GMM."
@@ -198,7 +198,7 @@ class ComparedAnswer(Answer):
 
 
 class CompareAnswer(Answer):
-    """Search methods side by side."""
+    """Backends side by side."""
 
     model_config = examples(
         {

@@ -13,7 +13,7 @@ class CollectionSummary(Answer):
     name: str = Field(description="Its name.")
     items: int = Field(description="How many items it holds.")
     dim: int | None = Field(description="Number of coordinates; null: an open slot space.")
-    backends: list[str] = Field(description="Names of its search methods.")
+    backends: list[str] = Field(description="Names of its backends.")
     bytes: int = Field(description="Size of its file.")
 
 
@@ -38,7 +38,7 @@ class CollectionList(Answer):
 
 
 class BackendAnswer(Answer):
-    """A search method of a collection, with statistics for people."""
+    """A backend of a collection, with statistics for people."""
 
     model_config = examples(
         {
@@ -55,7 +55,7 @@ class BackendAnswer(Answer):
     )
 
     name: str = Field(description="What a query's `backend` may name.")
-    kind: str = Field(description="The method: `gcws`, `exact`, `nrff` …")
+    kind: str = Field(description="What it is: `gcws`, `exact`, `nrff` …")
     params: dict[str, Any] = Field(description="As created, defaults filled in.")
     primary: bool = Field(description="Whether it answers queries that name none.")
     status: Literal["ready", "building"] = Field(
@@ -130,7 +130,7 @@ class CollectionAnswer(Answer):
     )
     bytes_in_memory: int = Field(description="About how much memory items and tables take.")
     bytes_on_disk: int = Field(description="Size of its file.")
-    backends: list[BackendAnswer] = Field(description="Its search methods.")
+    backends: list[BackendAnswer] = Field(description="Its backends.")
     commits: int = Field(description="Commits of changes by this process.")
     commit_seconds: float = Field(description="How long these have taken.")
     versions: dict[str, str] = Field(

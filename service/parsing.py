@@ -329,6 +329,11 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
         raise ix.InvalidParameter(expected="one of 'queries' and 'sample'", got="both")
     if body.queries == []:
         raise ix.InvalidParameter(expected="at least one", got="none", loc=("queries",))
+    if body.backends == []:
+        raise ix.InvalidParameter(
+            expected="at least one name, or null for all that are ready", got="none",
+            loc=("backends",),
+        )  # fmt: skip
     sample = SAMPLE if body.sample is None else body.sample
     asked = {"sample": sample, "queries": len(body.queries or ())}
     for name, count in asked.items():

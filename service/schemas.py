@@ -291,7 +291,7 @@ class PairsBody(Body):
 
 
 class CompareBody(Body):
-    """What to compare a collection's search methods by."""
+    """What to compare a collection's backends by."""
 
     model_config = examples(
         {"sample": 3, "limit": 2},
@@ -314,7 +314,7 @@ class CompareBody(Body):
     limit: Limit = 10
     recall: Recall = 0.9
     candidates: Candidates = None
-    backends: list[str] | None = Field(
+    backends: Annotated[list[str], Field(json_schema_extra={"minItems": 1})] | None = Field(
         default=None, description="Names of the backends to compare; null: all that are ready."
     )
 

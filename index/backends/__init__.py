@@ -1,4 +1,4 @@
-"""Search methods behind one protocol."""
+"""Backends behind one protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one polymorphic seam: what a collection asks of a search method.
+"""The one polymorphic seam: what a collection asks of a way to search.
 
 A backend never changes what a reader sees. It hands out immutable states; a collection puts one
 state beside the rows it was made for, into one view, and replaces the view by assignment.
@@ -20,11 +20,11 @@ State = TypeVar("State")
 
 
 class Backend(Protocol[State]):
-    """A search method over rows; ``State`` is its immutable index."""
+    """A way to search rows; ``State`` is its immutable index."""
 
     @property
     def kind(self) -> str:
-        """The word that names the method in the API."""
+        """The word that names it in the API."""
 
     @property
     def code_width(self) -> int:
@@ -32,7 +32,7 @@ class Backend(Protocol[State]):
 
     @property
     def kernel(self) -> Kernel:
-        """The exact kernel that the method estimates."""
+        """The exact kernel that it estimates."""
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) words from which tables can be rebuilt; pure, any thread."""

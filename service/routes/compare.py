@@ -1,4 +1,4 @@
-"""Search methods of one collection, side by side."""
+"""Backends of one collection, side by side."""
 
 from dataclasses import asdict
 

@@ -18,7 +18,7 @@ from index.errors import (
     InvalidParameter,
     PrimaryBackend,
 )
-from index.methods import Method, built
+from index.indexed import Indexed, built
 from index.params import (
     BackendParams,
     ExactParams,
@@ -56,12 +56,12 @@ class Meanwhile:
 
     def built(
         self,
-        method: Method,
+        indexed: Indexed,
         rows: VectorBatch,
         report: Callable[[float], None],
         stop: threading.Event,
-    ) -> Method | None:
-        made = built(method, rows, report, stop)
+    ) -> Indexed | None:
+        made = built(indexed, rows, report, stop)
         self.stop = stop
         self.began.set()
         assert self.goes_on.wait(60)
@@ -193,14 +193,14 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
 
     def watched(work: Callable[[], None]) -> None:
         caught_up.append(0)
-        extended = Method.extended
+        extended = Indexed.extended
 
-        def counted(method: Method, rows: object, new: object) -> Method:
+        def counted(indexed: Indexed, rows: object, new: object) -> Indexed:
             caught_up[-1] += len(new)  # type: ignore[arg-type]
-            return extended(method, rows, new)  # type: ignore[arg-type]
+            return extended(indexed, rows, new)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patched:
-            patched.setattr(Method, "extended", counted)
+            patched.setattr(Indexed, "extended", counted)
             alone(work)
 
     monkeypatch.setattr(stored._writer, "alone", watched)

@@ -197,6 +197,7 @@ def test_a_sample_is_the_same_for_the_same_seed(client: Client) -> None:
      ({"sample": 2, "recall": 0}, "invalid_parameter", ["recall"]),
      ({"sample": 2, "limit": 0}, "invalid_parameter", ["limit"]),
      ({"sample": 2, "seed": -1}, "invalid_parameter", ["seed"]),
+     ({"backends": []}, "invalid_parameter", ["backends", "at least one name"]),
      ({"samples": 2}, "invalid_parameter", ["'samples'"])],
     ids=str,
 )  # fmt: skip

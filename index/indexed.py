@@ -1,4 +1,4 @@
-"""Search methods attached to a collection beside its own, each with its index of a view's rows."""
+"""Backends with their indexes of a view's rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _CHUNK_ROWS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
-    """A search method and its index of a number of rows.
+class Indexed:
+    """A backend and its index of a number of rows.
 
     Attributes
     ----------
@@ -47,35 +47,35 @@ class Method:
     state: Any
     build_seconds: float = 0.0
 
-    def extended(self, rows: VectorBatch, new: VectorBatch) -> Method:
-        """Return the method with ``new``, the last of ``rows``, in its index."""
+    def extended(self, rows: VectorBatch, new: VectorBatch) -> Indexed:
+        """Return the backend with ``new``, the last of ``rows``, in its index."""
         if not len(new):
             return self
         start = time.perf_counter()
         state = self.backend.extend(self.state, rows, self.backend.encode(new))
         return self.with_state(state, time.perf_counter() - start)
 
-    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> Method:
-        """Return the method after a compaction; see `Backend.renumber`."""
+    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> Indexed:
+        """Return the backend after a compaction; see `Backend.renumber`."""
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
 
-    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> Method:
-        """Return the method with all ``rows`` in its index, ``notes`` kept of an earlier one."""
+    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> Indexed:
+        """Return the backend with all ``rows`` in its index, ``notes`` kept of an earlier one."""
         start = time.perf_counter()
         nothing = Saved(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
         state = self.backend.restored(rows, self.backend.encode(rows), nothing)
         return self.with_state(state, time.perf_counter() - start)
 
-    def improved(self, rows: VectorBatch, alive: UInt8s, stop: threading.Event) -> Method | None:
-        """Return the method with a quicker index, where that is due; None once ``stop`` is set."""
+    def improved(self, rows: VectorBatch, alive: UInt8s, stop: threading.Event) -> Indexed | None:
+        """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
         if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
             return self
         start = time.perf_counter()
         state = self.backend.improved(self.state, rows, alive, stop)
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
-    def with_state(self, state: object, seconds: float = 0.0) -> Method:
-        """Return the method with another index, which took so long to make."""
+    def with_state(self, state: object, seconds: float = 0.0) -> Indexed:
+        """Return the backend with another index, which took so long to make."""
         return replace(self, state=state, build_seconds=self.build_seconds + seconds)
 
     @property
@@ -92,40 +92,40 @@ class Method:
         return self.backend.nbytes(self.state)
 
 
-Methods = Mapping[str, Method]
-"""Attached methods by name."""
+Attached = Mapping[str, Indexed]
+"""Attached backends by name."""
 
 
 def built(
-    method: Method, rows: VectorBatch, report: Callable[[float], None], stop: threading.Event
-) -> Method | None:
-    """Return a method of no rows with ``rows`` in its index; None once ``stop`` is set.
+    indexed: Indexed, rows: VectorBatch, report: Callable[[float], None], stop: threading.Event
+) -> Indexed | None:
+    """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set.
 
     Parameters
     ----------
-    method : Method
+    indexed : Indexed
     rows : VectorBatch
     report : callable
         Is told the share that is done.
     stop : threading.Event
     """
     n = len(rows)
-    method.extended(rows[:1], rows[:1])  # compiles what has not been: no part of building
+    indexed.extended(rows[:1], rows[:1])  # compiles what has not been: no part of building
     for first in range(0, n, _CHUNK_ROWS):
         if stop.is_set():
             return None
         last = min(n, first + _CHUNK_ROWS)
-        method = method.extended(rows[:last], rows[first:last])
+        indexed = indexed.extended(rows[:last], rows[first:last])
         report(last / n)
-    return method
+    return indexed
 
 
-def caught_up(method: Method, keys: Int64s, rows: VectorBatch, now: Int64s) -> Method:
-    """Return a method made for some rows with its index brought to later ones.
+def caught_up(indexed: Indexed, keys: Int64s, rows: VectorBatch, now: Int64s) -> Indexed:
+    """Return a backend made for some rows with its index brought to later ones.
 
     Parameters
     ----------
-    method : Method
+    indexed : Indexed
     keys : (n,) int64
         Of the rows it was made for.
     rows : VectorBatch
@@ -138,6 +138,6 @@ def caught_up(method: Method, keys: Int64s, rows: VectorBatch, now: Int64s) -> M
         places = np.searchsorted(now, keys)
         stayed = places < len(now)
         stayed[stayed] = now[places[stayed]] == keys[stayed]
-        method = method.renumbered(rows[: stayed.sum()], np.where(stayed, places, -1))
+        indexed = indexed.renumbered(rows[: stayed.sum()], np.where(stayed, places, -1))
         known = int(stayed.sum())
-    return method.extended(rows, rows[known:])
+    return indexed.extended(rows, rows[known:])
