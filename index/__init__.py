@@ -5,7 +5,7 @@
 
 from index.arrays import AnyArray, Int64s
 from index.catalog import Catalog, Summary
-from index.changes import WriteResult
+from index.changes import Put, WriteResult
 from index.checking import Report, check_directory
 from index.comparison import Compared, Comparison
 from index.correlation import (
@@ -129,6 +129,7 @@ __all__ = [
     "NystroemParams",
     "Page",
     "PrimaryBackend",
+    "Put",
     "QueryResult",
     "QueryResults",
     "RandomBinningParams",

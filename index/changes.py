@@ -16,6 +16,7 @@ from index.errors import ItemExists
 from index.filters import Filter
 from index.ids import check_ids
 from index.items import Coming, Encoded, ItemBatch
+from index.payloads import compact
 from index.records import Change, Rows
 
 Mode = Literal["upsert", "insert"]
@@ -86,7 +87,7 @@ class Put:
         """
         check_ids(items.ids)
         encoded = collection.encode(items.vectors)
-        ids, payloads, vectors = items.ids, items.payloads, items.vectors
+        ids, payloads, vectors = items.ids, [*map(compact, items.payloads)], items.vectors
         places: Sequence[int] = range(len(ids))
         if len(set(ids)) < len(ids):
             places = _last_places(ids, mode)

@@ -136,7 +136,27 @@ class StoredCollection:
             The mode is "insert" and there is such an item, or an id comes twice.
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        write = Put.of(items, mode, self._memory)
+        return self.commit(self.prepared(items, mode))
+
+    def prepared(self, items: ItemBatch, mode: Mode = "upsert") -> Put:
+        """Hash items and turn them into bytes: all of `put` that others need not wait for.
+
+        Raises
+        ------
+        InvalidId, InvalidVector
+        ItemExists
+            The mode is "insert" and an id comes twice.
+        """
+        return Put.of(items, mode, self._memory)
+
+    def commit(self, write: Put) -> WriteResult:
+        """Put prepared items; once, and as `put` does.
+
+        Raises
+        ------
+        ItemExists
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
         self._writer.make(write)
         self._checkpoints.start_if_due()
         self._improver.start_if_due()

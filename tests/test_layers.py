@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "checkpoints": {"collection", "items", "links", "saved", "store", "writes"},
     "links": {"saved"},
     "writes": {"changes", "collection", "items", "records", "store"},
-    "changes": {"collection", "filters", "ids", "items", "records"},
+    "changes": {"collection", "filters", "ids", "items", "payloads", "records"},
     "store": {"checksums", "connections", "directory", "records", "schema", "statements"},
     "records": {"checksums"},
     "statements": set(),

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -85,6 +86,16 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class _Staged:
+    """A chunk ready to be committed, None where nothing of it can be, and what is not in it."""
+
+    chunk: Rows
+    raw: ix.RawBatch
+    put: ix.Put | None
+    rejects: list[Reject]
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What is loaded into what, and how."""
 
@@ -105,36 +116,61 @@ class Load:
             Chunks committed before stay.
         """
         account = Account(self.max_listed)
-        try:
-            for chunk in read(source):
-                self._commit(chunk, account)
-                report(account.committed, account.rejected_count)
-        except Exception as error:
-            raise LoadFailed(error, account) from error
+        # A chunk is stored while the next one is read and hashed.
+        with ThreadPoolExecutor(
+            1, thread_name_prefix="gcws-load", initializer=ix.give_way
+        ) as beside:
+            storing: Future[None] | None = None
+            try:
+                try:
+                    for chunk in read(source):
+                        staged = self._staged(chunk)
+                        if storing is not None:
+                            storing.result()
+                        storing = beside.submit(self._store, staged, account, report)
+                finally:
+                    if storing is not None:
+                        storing.result()  # what went wrong in an earlier chunk is told
+            except Exception as error:
+                raise LoadFailed(error, account) from error
         return account
 
-    def _commit(self, chunk: Rows, account: Account) -> None:
-        """Store one chunk: whole, or what of it can be stored."""
-        rejects = list(chunk.rejects)
-        self._stop_at(rejects)
-        chunk, raw, bad = self._checked(chunk)
-        rejects += bad
+    def _staged(self, chunk: Rows) -> _Staged:
+        """Check and hash a chunk: whole, or what of it can be stored."""
+        self._stop_at(chunk.rejects)
+        good, raw, bad = self._checked(chunk)
         self.require_room()
+        return self._prepared(good, raw, [*chunk.rejects, *bad])
+
+    def _prepared(self, chunk: Rows, raw: ix.RawBatch, rejects: list[Reject]) -> _Staged:
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
-                result = self.collection.put(batch, self.mode)
+                put = self.collection.prepared(batch, self.mode)
             except ix.InvalidVector as error:  # what only the transform shows
                 space = self.collection.space
                 chunk, raw, bad = self._sorted_out(chunk, raw, error, space.prepare)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(chunk, raw, error)
             else:
+                return _Staged(chunk, raw, put, rejects)
+            rejects += bad
+        return _Staged(chunk, raw, None, rejects)
+
+    def _store(self, staged: _Staged, account: Account, report: Report) -> None:
+        """Commit a chunk: whole, or what of it is new where that is asked for."""
+        while staged.put is not None:
+            try:
+                result = self.collection.commit(staged.put)
+            except ix.ItemExists as error:
+                chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
+                staged = self._prepared(chunk, raw, [*staged.rejects, *bad])
+            else:
                 account.inserted += result.inserted
                 account.updated += result.updated
                 break
-            rejects += bad
-        account.reject(sorted(rejects, key=lambda reject: reject.number))
+        account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
+        report(account.committed, account.rejected_count)
 
     def _checked(self, chunk: Rows) -> tuple[Rows, ix.RawBatch, list[Reject]]:
         space = self.collection.space

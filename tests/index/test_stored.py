@@ -1,5 +1,7 @@
 """Collections in memory and on the disk at once: what is written is in both or in neither."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from index.items import ItemBatch
 from index.pages import StoredItem
 from index.params import (
     CollectionConfig,
+    ExactParams,
     GcwsParams,
     SearchParams,
     Transform,
@@ -232,3 +235,16 @@ def test_sparse_vectors_survive(catalog: Catalog) -> None:
     stored.put(ItemBatch(["a", "b"], raw, [None, b"{}"]))
     assert stored.get("a").vector == {"indices": [5, 2**31 - 1], "values": [0.5, -3.0]}
     assert stored.get("b") == StoredItem("b", {"indices": [0], "values": [1.0]}, b"{}")
+
+
+def test_small_payloads_take_little_memory(make: Make) -> None:
+    stored = make(backend=ExactParams())
+    put(stored, {"first": 1})
+    count = 2000
+    tracemalloc.start()
+    try:
+        put(stored, {str(n): n + 1 for n in range(count)})
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1024 * count  # a payload is of some 10 bytes
