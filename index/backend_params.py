@@ -85,7 +85,7 @@ class GcwsParams:
         None: depth is chosen per query by its recall target. A number: classical banding, every
         band that many samples wide.
     encoding : {"full", "zero_bit", "b_bit"}
-        What of a sample (i*, t*) goes into a key: both, i* alone, or its lowest ``bits`` bits.
+        What of a sample (i*, t*) goes into a key: both, i* alone, or ``bits`` bits of it.
     bits : int
         b of ``b_bit``, 1-16.
     seed : int

@@ -39,8 +39,7 @@ class BandPlan:
     floor : float
         Chance that the kept bits of two different samples match. Samples of a pair of similarity
         s match with probability s when both parts are kept and at least s when fewer are, so a
-        kept sample matches with probability at least s + (1 - s)·floor. Bits of i* itself are
-        not hashed; their floor is taken as 0.
+        kept sample matches with probability at least s + (1 - s)·floor.
     """
 
     bands: int
@@ -67,7 +66,7 @@ class BandPlan:
         width = KEY_BITS // bits
         return cls(
             bands=params.bands, band_width=width, prefix=True, depths=width, bits=bits, step=1,
-            floor=2.0**-bits if encoding != B_BIT else 0.0,
+            floor=2.0**-bits,
             encoding=encoding, code_bits=bits,
         )  # fmt: skip
 

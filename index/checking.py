@@ -13,11 +13,11 @@ import orjson
 from index.backends import make_backend
 from index.changes import codes_to_blobs
 from index.checksums import codes_checksum, content_checksum
-from index.config import config_of
+from index.config import config_of, up_to_date
 from index.directory import DataDirectory, sync_file
 from index.errors import InvalidInput, StoreError
 from index.links import unpacked
-from index.params import CollectionConfig, backend_params
+from index.params import backend_params
 from index.records import Rows
 from index.salvage import FoundRow, Salvage
 from index.saved import notes_of
@@ -105,12 +105,9 @@ def check_file(
     """Return what is found of one collection's file, and repair it if wanted."""
     report = Report(name)
     try:
-        with closing(Store(directory.file(name), name)) as store:
-            identity, last_key = store.identity, store.next_key - 1
-        config = config_of(identity, name)
-        Examination(directory.file(name), config, last_key, report, threads).run(None)
+        _examination(directory.file(name), report, threads).run(None)
         if repair and report.findings:
-            _repair(directory, identity, config, last_key, report, threads)
+            _repair(directory, report, threads)
     except StoreError as error:
         report.find(f"{error}; nothing can be done but to restore a snapshot")
     return report
@@ -125,27 +122,25 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
         It is no collection's.
     """
     report = Report(name)
-    with closing(Store(path, name)) as store:
-        identity, last_key = store.identity, store.next_key - 1
-    Examination(path, config_of(identity, name), last_key, report, threads).run(None)
+    _examination(path, report, threads).run(None)
     return report.findings
 
 
-def _repair(
-    directory: DataDirectory,
-    identity: Identity,
-    config: CollectionConfig,
-    last_key: int,
-    report: Report,
-    threads: int | None,
-) -> None:
+def _examination(path: Path, report: Report, threads: int | None) -> Examination:
+    """Return what looks at a file, which is brought to the present format."""
+    with closing(Store(path, report.name)) as store:
+        identity, last_key = store.identity, store.next_key - 1
+    return Examination(path, identity, last_key, report, threads)
+
+
+def _repair(directory: DataDirectory, report: Report, threads: int | None) -> None:
     """Put a file of all that is sound in the place of one that is damaged."""
-    name, path = report.name, directory.file(report.name)
-    unfinished = directory.unfinished(name)
+    name, unfinished = report.name, directory.unfinished(report.name)
     try:
-        Store.create(unfinished, name, identity)
+        examination = _examination(directory.file(name), Report(name), threads)
+        Store.create(unfinished, name, examination.identity_of_copy)
         with closing(Store(unfinished, name, durability="normal")) as copy:
-            Examination(path, config, last_key, Report(name), threads).run(copy)
+            examination.run(copy)
         sync_file(unfinished)
         directory.set_aside(name)
         directory.publish(name)
@@ -157,25 +152,38 @@ def _repair(
 class Examination:
     """One reading of a file from its first row to its last.
 
+    Attributes
+    ----------
+    identity_of_copy : Identity
+        What a copy is to say it is.
+
     Parameters
     ----------
     path : Path
-    config : CollectionConfig
+    identity : Identity
+        What the file says it is.
     last_key : int
     report : Report
         Takes what is found.
     threads : int or None
+
+    Raises
+    ------
+    DamagedFile, IncompatibleFile
     """
 
     def __init__(
         self,
         path: Path,
-        config: CollectionConfig,
+        identity: Identity,
         last_key: int,
         report: Report,
         threads: int | None,
     ) -> None:
+        config = config_of(identity, report.name)
         self._path = path
+        self.identity_of_copy = up_to_date(identity)
+        self._is_outdated = identity != self.identity_of_copy
         self._last_key = last_key
         self._report = report
         self._space = VectorSpace.of(config)
@@ -228,12 +236,13 @@ class Examination:
         return [self._encoded(row, right) for row, right in zip(rows, codes, strict=True)]
 
     def _encoded(self, row: FoundRow, codes: bytes) -> FoundRow:
-        if row.codes == codes and row.codes_checksum == codes_checksum(codes):
+        checksum = codes_checksum(codes)
+        if row.codes == codes and row.codes_checksum == checksum:
             return row
-        self._report.find(f"row {row.key}, id {_shown(row.id)}, has wrong codes")
-        return FoundRow(
-            row.key, row.id, row.vector, codes, row.payload, row.checksum, codes_checksum(codes)
-        )
+        # Codes of an earlier hash are replaced when the file is loaded.
+        if not (self._is_outdated and _has_its_codes(row)):
+            self._report.find(f"row {row.key}, id {_shown(row.id)}, has wrong codes")
+        return FoundRow(row.key, row.id, row.vector, codes, row.payload, row.checksum, checksum)
 
     def _examine_links(self, file: Salvage, copy: Store | None) -> None:
         """Look at what an index keeps; what is lost of this is made anew at the next start."""
@@ -275,6 +284,10 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
                 [row.codes for row in rows], [row.payload for row in rows],
             ),
         )  # fmt: skip
+
+
+def _has_its_codes(row: FoundRow) -> bool:
+    return isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
 
 
 def _is_readable(record: BackendRecord) -> bool:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from index.errors import DamagedFile, IncompatibleFile, InvalidInput
 from index.hashing import ALGORITHM_VERSION
 from index.params import CollectionConfig
 from index.schema import Identity
+
+
+def up_to_date(identity: Identity) -> Identity:
+    """Return what a file says that is written anew, with codes of the present hash."""
+    return replace(identity, algorithm_version=ALGORITHM_VERSION)
 
 
 def config_of(identity: Identity, name: str) -> CollectionConfig:
@@ -14,12 +21,12 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
     Raises
     ------
     IncompatibleFile
-        Its hashes are of another version.
+        Its hashes are of a version that is not known.
     DamagedFile
     """
-    if identity.algorithm_version != ALGORITHM_VERSION:
+    if not 1 <= identity.algorithm_version <= ALGORITHM_VERSION:
         raise IncompatibleFile(
-            name, f"hashes of version {ALGORITHM_VERSION}",
+            name, f"hashes of version 1 to {ALGORITHM_VERSION}",
             f"hashes of version {identity.algorithm_version}",
         )  # fmt: skip
     try:

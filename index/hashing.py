@@ -8,13 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Int32s, Int64s, UInt32s, large
+from index.arrays import Float32s, Int32s, Int64s, UInt16s, UInt32s, large
 from index.batches import VectorBatch
 from index.kernels.gcws import dense_slots, fill_table, sketch_from_table
 from index.kernels.gcws_stream import sketch_from_stream
+from index.kernels.keys import cut_samples
 from index.kernels.simd import LANES
 
-ALGORITHM_VERSION: Final = 1
+ALGORITHM_VERSION: Final = 2
 """Hashes are comparable only under the same version, seed, slot numbering and transform."""
 
 _TABLE_BYTES: Final = 1 << 28
@@ -40,6 +41,15 @@ class Signatures:
 
     slots: UInt32s
     levels: Int32s
+
+    def codes(self, bits: int, samples: int) -> UInt16s:
+        """Return (n, samples): the first samples cut to b bits of i* ([BBIT]), 1-16.
+
+        The samples are to be numbered from 0. Pr[equal] = p + (1 - p)·2^-b, p that of equal i*.
+        """
+        out = np.empty((len(self.slots), samples), np.uint16)
+        cut_samples(self.slots, bits, out)
+        return out
 
 
 class Gcws:

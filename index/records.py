@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from index.checksums import codes_checksum, content_checksums
@@ -53,3 +53,7 @@ class Record:
     id: str
     vector: bytes
     payload: bytes | None
+
+
+ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
+"""Takes keys of rows and the new codes of each."""

@@ -7,6 +7,8 @@ from itertools import repeat
 from typing import Final
 
 DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
+REPLACE_CODES: Final = "UPDATE items SET codes = ?, codes_checksum = ? WHERE key = ?"
+SET_ALGORITHM: Final = "UPDATE meta SET value = ? WHERE name = 'algorithm_version'"
 COUNT: Final = "SELECT count(*) FROM items"
 LAST_KEY: Final = """
 SELECT max(seq, (SELECT coalesce(max(key), 0) FROM items)) FROM sqlite_sequence

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from index.checksums import codes_checksum, content_checksum, content_checksums
 from index.connections import Durability, connect, set_up, sql_errors
 from index.directory import bytes_of
 from index.errors import CollectionNotFound, DamagedFile
-from index.records import Change, Chunk, Record, Rows
+from index.records import Change, Chunk, Record, ReplaceCodes, Rows
 from index.schema import BackendRecord, Identity, check_mark, create_tables, identity_of, mark
 
 CHUNK_BYTES: Final = 1 << 24
@@ -161,10 +162,29 @@ class Store:
             statement = sql.INSERTS[piece.stop - piece.start]
             self._writer.execute(statement, tuple(chain.from_iterable(cells)))
 
+    @contextmanager
+    def replacing_codes(self, algorithm_version: int) -> Iterator[ReplaceCodes]:
+        """Let the codes of all rows be replaced by those of another hash, in one transaction.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+            Nothing was stored.
+        """
+
+        def replace_codes(keys: Sequence[int], codes: Sequence[bytes]) -> None:
+            rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
+            self._writer.executemany(sql.REPLACE_CODES, rows)
+
+        with self._transaction():
+            yield replace_codes
+            self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
+        self.identity = replace(self.identity, algorithm_version=algorithm_version)
+
     def chunks(self) -> Iterator[Chunk]:
         """Yield all rows in order of their keys, about `CHUNK_BYTES` at a time.
 
-        Nothing may be written meanwhile.
+        Nothing may be written meanwhile, but for codes of rows that have been read.
 
         Raises
         ------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,19 @@ from index.arrays import UInt16s
 from index.as_sent import AsSent
 from index.attachments import Attachments
 from index.backends import GcwsBackend
-from index.changes import Delete, Mode, Put, WriteResult, codes_from_blobs
+from index.changes import Delete, Mode, Put, WriteResult
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.comparison import SAMPLE, Comparison, Queries, compare
 from index.description import BackendDescription, Description, described, described_early
 from index.errors import (
-    DamagedFile,
-    InvalidInput,
     InvalidParameter,
     ItemNotFound,
 )
 from index.hashing import ALGORITHM_VERSION, Signatures
 from index.improver import Improver
-from index.items import Encoded, Hit, ItemBatch, Loaded, QueryResult, QueryResults
+from index.items import Hit, ItemBatch, QueryResult, QueryResults
+from index.loading import loaded
 from index.pages import JsonVector, Page, StoredItem
 from index.params import (
     BackendParams,
@@ -35,7 +34,6 @@ from index.params import (
     Encoding,
     SearchParams,
 )
-from index.records import Chunk
 from index.schema import FORMAT_VERSION
 from index.store import Store
 from index.tidying import Tidier
@@ -92,7 +90,8 @@ class StoredCollection:
         ------
         DamagedFile
         """
-        self._memory.load(self._loaded(progress), len(self._store), self._checkpoints.read)
+        rows = loaded(self._store, self.space, self._memory.backend, progress)
+        self._memory.load(rows, len(self._store), self._checkpoints.read)
         self._attachments.load(progress)
         self._checkpoints.loaded()
         self._improver.start_if_due()
@@ -101,24 +100,6 @@ class StoredCollection:
     def _improved(self) -> None:
         self._writer.between(self._attachments.keep_notes)
         self._checkpoints.start_if_due()
-
-    def _loaded(self, progress: Callable[[int], None] | None) -> Iterator[Loaded]:
-        for chunk in self._store.chunks():
-            try:
-                encoded = self._decode(chunk)
-            except (ValueError, InvalidInput) as error:
-                raise DamagedFile(self.name, f"rows from {chunk.keys[0]}: {error}") from error
-            yield Loaded(chunk.ids, chunk.payloads, encoded, chunk.keys)
-            if progress is not None:
-                progress(len(chunk.ids))
-
-    def _decode(self, chunk: Chunk) -> Encoded:
-        codes = codes_from_blobs(chunk.codes, self._memory.backend.code_width)
-        vectors = self.space.prepare(self.space.from_blobs(chunk.vectors))
-        sound = np.isfinite(vectors.norms) & (vectors.norms > 0)
-        if not sound.all():
-            raise ValueError(f"{np.count_nonzero(~sound)} rows hold no vectors")
-        return Encoded(vectors, codes)
 
     def put(self, items: ItemBatch, mode: Mode = "upsert") -> WriteResult:
         """Put items, all or none; on return they are on the disk and found by new searches.

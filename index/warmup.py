@@ -93,6 +93,7 @@ class _Exercise:
         compressed(batch)  # as rows are hashed that are too wide for a table
         self._rows.append(batch)
         self._codes = self._backend.encode(batch)
+        self._backend.sketch(batch, "b_bit")
 
     def _build(self) -> None:
         rows, codes = self._rows.view(), self._codes

@@ -46,7 +46,7 @@ class GcwsParamsBody(Body):
     encoding: Literal["full", "zero_bit", "b_bit"] = Field(
         default="full",
         description="What of a sample (i*, t*) goes into a key: "
-        "both, i* alone, or the lowest `bits` bits of i*.",
+        "both, i* alone, or `bits` bits of it.",
     )
     bits: int = Field(default=8, description="b of `b_bit`.", json_schema_extra=bounds(1, 16))
     seed: Seed = 0

@@ -114,7 +114,7 @@ class CollectionAnswer(Answer):
             ],
             "commits": 2,
             "commit_seconds": 0.003,
-            "versions": {"format": "3", "algorithm": "1", "sqlite": "3.45.0"},
+            "versions": {"format": "4", "algorithm": "2", "sqlite": "3.45.0"},
         },
     )
 

@@ -28,9 +28,10 @@ ARROWS: dict[str, set[str]] = {
     "config": {"hashing", "schema"},
     "stored": {
         "as_sent", "attachments", "backends", "changes", "checkpoints", "collection", "comparison",
-        "description", "filters", "hashing", "improver", "items", "pages", "records", "schema",
+        "description", "filters", "hashing", "improver", "items", "loading", "pages", "schema",
         "store", "tidying", "vectors", "writes",
     },
+    "loading": {"backends", "changes", "hashing", "items", "records", "store", "vectors"},
     "tidying": {"connections", "directory", "store", "writes"},
     "attachments": {
         "backends", "collection", "directory", "indexed", "items", "parallel", "saved", "schema",

@@ -63,8 +63,7 @@ class Pair:
     full, zero_bit, one_level_bit : (samples,) bool
         Whether (i*, t*), i* alone, and i* with the lowest bit of t* agree.
     b_bit : dict of b to (samples,) bool
-        Whether the lowest b bits of i* agree. Where no value is negative i* numbers coordinates,
-        not slots: every other slot number would be missing.
+        Whether i* cut to b bits agrees.
     """
 
     name: str
@@ -81,12 +80,15 @@ class Pair:
         drawn = [sketch(batch, seed) for seed in range(max(1, samples // CHUNK))]
         slots = np.concatenate([signatures.slots for signatures in drawn], axis=1)
         levels = np.concatenate([signatures.levels for signatures in drawn], axis=1)
-        number = slots if (slots & 1).any() else slots >> 1
+        codes = {
+            b: np.concatenate([signatures.codes(b, CHUNK) for signatures in drawn], axis=1)
+            for b in BITS
+        }
         same = slots[0] == slots[1]
         return cls(
             name, float(batch.norms.max() / batch.norms.min()), gmm(batch[:1], batch[1:]),
             same & (levels[0] == levels[1]), same, same & (((levels[0] ^ levels[1]) & 1) == 0),
-            {b: ((number[0] ^ number[1]) & ((1 << b) - 1)) == 0 for b in BITS},
+            {b: cut[0] == cut[1] for b, cut in codes.items()},
         )  # fmt: skip
 
     def b_bit_estimates(self, b: int, k: int) -> Float64s:
@@ -237,7 +239,7 @@ def run(options: Options) -> Sheet:
     table.notes.append(
         f"{samples:,} samples a pair; k·Var from estimates of {BLOCK} samples each. Columns after "
         "the variance are estimates minus GMM, of all samples: i* alone, i* with the lowest bit of "
-        "t*, and the lowest b bits of i* with the chance 2^−b of unrelated ones taken off. "
+        "t*, and i* cut to b bits with the chance 2^−b of unrelated ones taken off. "
         f"The standard error is at most {0.5 / np.sqrt(samples):.4f} (b = 1: twice that)."
     )
     lengths = length_table(QUICK_DRAWS if options.quick else DRAWS)

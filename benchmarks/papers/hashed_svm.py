@@ -85,12 +85,7 @@ class Features:
 
     def _codes(self, b: int, k: int, seed: int) -> tuple[Rows, Rows]:
         family = Gcws(seed=seed, samples=k, dense_width=self._width)
-        # Where no value is negative i* numbers coordinates: every other slot does not occur.
-        shift, mask = 0 if self._data.signed else 1, (1 << b) - 1
-        train, test = (
-            ((family.sketch(batch).slots >> shift) & mask).astype(np.uint8)
-            for batch in self._batches
-        )
+        train, test = (family.sketch(batch).codes(b, k).astype(np.uint8) for batch in self._batches)
         choices = int(max(train.max(), test.max())) + 1
         return Codes(train, choices), Codes(test, choices)
 

@@ -62,11 +62,6 @@ class Labelled:
     preparation: str = "as stored"
     published: Published | None = None
 
-    @property
-    def signed(self) -> bool:
-        """Whether some value is negative."""
-        return bool(self.train.min() < 0 or self.test.min() < 0)
-
     def batches(self) -> tuple[VectorBatch, VectorBatch]:
         """Return training and test rows as GMM takes them."""
         return batch_of(self.train), batch_of(self.test)

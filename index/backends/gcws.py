@@ -219,12 +219,12 @@ class GcwsBackend:
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]
         return hits
 
-    def _codes(self, batch: VectorBatch) -> UInt64s:
+    def _codes(self, batch: VectorBatch) -> UInt16s | UInt64s:
         """Return (n, samples): what keys keep of each sample, equal where samples collide."""
         signatures = self.hash.sketch(batch)
-        slots = signatures.slots[:, : self.plan.samples].astype(np.uint64)
         if self._params.encoding == "b_bit":
-            return slots & np.uint64((1 << self._params.bits) - 1)
+            return signatures.codes(self._params.bits, self.plan.samples)
+        slots = signatures.slots[:, : self.plan.samples].astype(np.uint64)
         if self._params.encoding == "zero_bit":
             return slots
         levels = signatures.levels[:, : self.plan.samples].view(np.uint32).astype(np.uint64)
@@ -300,13 +300,12 @@ class GcwsBackend:
         Signatures
             For ``full`` (slots and levels) and ``zero_bit`` (the levels are to be ignored).
         (n, k) uint16
-            For ``b_bit``: the lowest ``bits`` bits of i* ([BBIT]).
+            For ``b_bit``: ``bits`` bits of i* ([BBIT]).
         """
         k = self.plan.samples
         signatures = self.hash.sketch(batch)
         if encoding == "b_bit":
-            mask = np.uint32((1 << self._params.bits) - 1)
-            return (signatures.slots[:, :k] & mask).astype(np.uint16)
+            return signatures.codes(self._params.bits, k)
         if encoding not in ("full", "zero_bit"):
             raise InvalidParameter(
                 expected="'full', 'zero_bit' or 'b_bit'", got=repr(encoding), loc=("encoding",)

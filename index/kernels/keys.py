@@ -1,14 +1,18 @@
-"""Band keys: the samples of one band packed into 64 bits.
+"""Samples cut to bits, and the samples of one band packed into a key of 64 bits.
 
 A prefix-ordered key holds the first sample in its highest bits, ``bits`` bits a sample; a whole key
 is one 64-bit hash of all samples of the band. Which part of a sample (i*, t*) counts is the
-encoding: FULL both, ZERO_BIT i* alone, B_BIT the lowest b bits of i*.
+encoding: FULL both, ZERO_BIT i* alone, B_BIT b bits of i*.
+
+Bits are those of a hash of the sample and its number. The lowest bits of i* itself would carry
+less: on data without negative values every i* is even, and where few slots win most samples they
+are not spread evenly ([BBIT] permutes the slots first, for the same reason).
 """
 
 import numpy as np
 from numba import njit
 
-from index.arrays import UInt32s, UInt64s
+from index.arrays import UInt16s, UInt32s, UInt64s
 from index.kernels.randomness import mix64
 
 FULL = 0
@@ -20,13 +24,37 @@ _LEVEL_STEP = np.uint64(0xD6E8FEB86659FD93)
 
 
 @njit(cache=True, nogil=True)
-def _sample_bits(slot: np.uint32, level: np.uint32, encoding: int, b: int) -> np.uint64:
-    """Return what the encoding keeps of one sample."""
-    if encoding == B_BIT:
-        return np.uint64(slot) & np.uint64((1 << b) - 1)
-    if encoding == ZERO_BIT:
-        return np.uint64(slot)
-    return (np.uint64(slot) << np.uint64(32)) | np.uint64(level)
+def _kept(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
+    """Return what the encoding keeps of one sample before it is cut."""
+    if encoding == FULL:
+        return (np.uint64(slot) << np.uint64(32)) | np.uint64(level)
+    return np.uint64(slot)
+
+
+@njit(cache=True, nogil=True)
+def _cut(kept: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
+    """Return the highest 64 - ``drop`` bits of the hash of what is kept of a numbered sample."""
+    return mix64(kept * _LEVEL_STEP + np.uint64(sample) * _GOLDEN_64) >> drop
+
+
+@njit(cache=True, nogil=True)
+def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
+    """Cut samples to b-bit codes.
+
+    Of samples of different i* two codes are equal with probability 2^-b, whatever the data.
+
+    Parameters
+    ----------
+    slots : (n, k) uint32
+        i* of samples 0 … k - 1.
+    bits : int
+        b, 1-16.
+    out : (n, k) uint16, written in place
+    """
+    drop = np.uint64(64 - bits)
+    for row in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[row, j] = np.uint16(_cut(np.uint64(slots[row, j]), j, drop))
 
 
 @njit(cache=True, nogil=True)
@@ -41,7 +69,7 @@ def pack_prefix_keys(
     band_width : int
         Samples of a band.
     bits : int
-        Bits kept of a sample: of its hash, or for B_BIT the lowest bits of i* themselves.
+        Bits a sample is cut to.
     out : (n, bands) uint64, written in place
     """
     spare = np.uint64(64 - band_width * bits)
@@ -51,10 +79,8 @@ def pack_prefix_keys(
             key = np.uint64(0)
             for i in range(band_width):
                 j = band * band_width + i
-                kept = _sample_bits(slots[row, j], levels[row, j], encoding, bits)
-                if encoding != B_BIT:
-                    kept = mix64(kept * _LEVEL_STEP + np.uint64(j) * _GOLDEN_64) >> drop
-                key = (key << np.uint64(bits)) | kept
+                kept = _kept(slots[row, j], levels[row, j], encoding)
+                key = (key << np.uint64(bits)) | _cut(kept, j, drop)
             out[row, band] = key << spare
 
 
@@ -69,14 +95,17 @@ def pack_whole_keys(
     slots, levels : (n, samples) uint32
     band_width : int
     b : int
-        Bits of i* that B_BIT keeps.
+        Bits that B_BIT keeps of a sample.
     out : (n, bands) uint64, written in place
     """
+    drop = np.uint64(64 - b)
     for row in range(slots.shape[0]):
         for band in range(out.shape[1]):
             key = np.uint64(0)
             for i in range(band_width):
                 j = band * band_width + i
-                kept = _sample_bits(slots[row, j], levels[row, j], encoding, b)
+                kept = _kept(slots[row, j], levels[row, j], encoding)
+                if encoding == B_BIT:
+                    kept = _cut(kept, j, drop)
                 key = mix64((key ^ kept * _LEVEL_STEP) + _GOLDEN_64)
             out[row, band] = key

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from index.arrays import UInt32s
+from index.arrays import UInt16s, UInt32s
 from index.batches import VectorBatch
 from index.binning import RandomBinning
 from index.errors import InvalidParameter
@@ -26,9 +26,9 @@ _NOTHING: Final = VectorBatch("sparse", indptr=np.zeros(2, np.int64), norms=np.z
 
 @dataclass(frozen=True, slots=True)
 class _Codes:
-    """A map to codes of b bits; ``width`` counts the columns that they stand for."""
+    """A map to (n, samples) codes of b bits; ``width`` counts the columns that they stand for."""
 
-    sketch: Callable[[VectorBatch], UInt32s]
+    transform: Callable[[VectorBatch], UInt16s | UInt32s]
     samples: int
     bits: int
 
@@ -36,10 +36,6 @@ class _Codes:
     def width(self) -> int:
         """Columns: 2^b a sample."""
         return self.samples << self.bits
-
-    def transform(self, batch: VectorBatch) -> UInt32s:
-        """Return the (n, samples) codes."""
-        return self.sketch(batch)[:, : self.samples] & np.uint32((1 << self.bits) - 1)
 
 
 class _OneHot(Transformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -95,7 +91,7 @@ class GcwsFeatures(_OneHot):
     samples : int
         k, 1-16384.
     bits : int
-        b, 1-16: of each winning slot the lowest bits are kept.
+        b, 1-16: each winning slot is cut to so many bits ([BBIT]).
     seed : int
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.
@@ -113,7 +109,7 @@ class GcwsFeatures(_OneHot):
         seed = GcwsParams(seed=self.seed).seed
         samples, bits = self._sizes()
         hashes = Gcws(seed=seed, samples=samples, dense_width=dense_width)
-        return _Codes(lambda batch: hashes.sketch(batch).slots, samples, bits)
+        return _Codes(lambda batch: hashes.sketch(batch).codes(bits, samples), samples, bits)
 
 
 class RandomBinningFeatures(_OneHot):
@@ -158,7 +154,8 @@ class RandomBinningFeatures(_OneHot):
         )
         samples, bits = self._sizes()
         binning = RandomBinning(params, samples=samples, dense_width=dense_width)
-        return _Codes(binning.sketch, samples, bits)
+        mask = np.uint32((1 << bits) - 1)
+        return _Codes(lambda batch: binning.sketch(batch)[:, :samples] & mask, samples, bits)
 
     def _zero(self) -> UInt32s:
         codes: UInt32s = self._fitted.map.transform(_NOTHING)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from index import directory, tables
+from index import directory, loading, tables
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.directory import DataDirectory
@@ -139,7 +139,8 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot copied back, not in its place": _after(Snapshots, "copy"),
     "a backend stored, not answered": _after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
-    "during a load": _after(StoredCollection, "_decode"),
+    "while codes are replaced": _at_sql("UPDATE meta SET value = ?", done=True),
+    "during a load": _after(loading, "_decoded"),
     "before the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=False),
     "after the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=True),
     "a snapshot written, not published": _before(Snapshots, "publish"),

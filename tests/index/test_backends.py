@@ -1,6 +1,7 @@
 """What a backend hands out besides hits: codes, sketches, pairs, figures."""
 
 import zlib
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 
@@ -112,16 +113,33 @@ def test_a_sketch_shows_the_samples_that_are_banded(
     np.testing.assert_array_equal(zero_bit.slots, full.slots)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
-def test_a_code_is_the_lowest_bits_of_the_slot(rng: np.random.Generator, bits: int) -> None:
-    rows: list[Vector] = [*vectors_of(rng, 3), {5: 1.0, 99_999: -1.0, 70_000: 2.0}]
-    batch = prepared(space_of(LARGE_DIM), rows)
-    backend = gcws(LARGE_DIM, GcwsParams(bands=8, bits=bits))
-    codes = codes_of(backend, batch)
-    full = backend.sketch(batch, "full")
-    assert isinstance(full, Signatures)
-    assert codes.dtype == np.uint16
-    np.testing.assert_array_equal(codes, full.slots & np.uint32(2**bits - 1))
+PAIRS: dict[str, Callable[[np.random.Generator], npt.NDArray[np.float64]]] = {
+    "signed": lambda rng: rng.standard_normal((2, 300)),
+    "not negative": lambda rng: rng.gamma(1.0, size=(2, 300)),
+    "few slots that win most": lambda rng: rng.gamma(1.0, size=(2, 300)) ** 12,
+    "one slot each": lambda _: np.eye(2, 300),
+}
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("name", PAIRS)
+def test_codes_of_different_slots_are_equal_with_the_probability_of_their_bits(
+    rng: np.random.Generator, name: str, bits: int
+) -> None:
+    rows: list[Vector] = [{i: float(x) for i, x in enumerate(row) if x} for row in PAIRS[name](rng)]
+    batch = prepared(space_of(300), rows)
+    hits = others = 0
+    for seed in range(8):
+        backend = gcws(300, GcwsParams(bands=256, bits=bits, seed=seed))
+        codes, full = codes_of(backend, batch), backend.sketch(batch, "full")
+        assert isinstance(full, Signatures)
+        assert codes.dtype == np.uint16
+        assert codes.max() < 2**bits
+        equal, same = codes[0] == codes[1], full.slots[0] == full.slots[1]
+        assert equal[same].all()
+        hits, others = hits + int(equal[~same].sum()), others + int((~same).sum())
+    assert others > 1000
+    assert_proportion(hits, others, 2.0**-bits)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])

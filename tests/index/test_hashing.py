@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from index.batches import VectorBatch
 from tests import reference
 from tests.adapters import (
     LARGE_DIM,
@@ -223,6 +224,27 @@ def test_the_collision_law_holds_for_tens_of_thousands_of_slots(rng: np.random.G
     v = dict(zip(slots[10_000:], (1.5 * weights[10_000:]).tolist(), strict=True))
     hits = sum(int(collisions(sketch_pair((u, v), seed, 2048)).sum()) for seed in range(4))
     assert_proportion(hits, 4 * 2048, reference.gmm(u, v), slack=1e-6)
+
+
+@pytest.mark.parametrize(("count", "samples"), [(10_000, 65_536), (100_000, 8192)])
+def test_the_collision_law_holds_where_one_slot_wins_among_very_many(
+    rng: np.random.Generator, count: int, samples: int
+) -> None:
+    """Uniforms of 16 bits would be 5 and 6 sigma off here."""
+    u = rng.uniform(0.5, 1.5, count).astype(np.float32)
+    v = (0.1 * u * rng.uniform(0.8, 1.2, count)).astype(np.float32)
+    batch = VectorBatch(
+        "sparse",
+        indptr=np.array([0, count, 2 * count]),
+        slots=np.tile(np.sort(rng.choice(2**32 - 1, count, replace=False)), 2).astype(np.uint32),
+        values=np.concatenate([u, v]),
+        norms=np.array([u.sum(), v.sum()]),
+    )
+    hits, together = 0, 1024
+    for seed in range(samples // together):
+        hits += int(collisions(full_sketch(batch, seed=seed, samples=together)).sum())
+    low, high = np.minimum(u, v, dtype=np.float64), np.maximum(u, v, dtype=np.float64)
+    assert_proportion(hits, samples, float(low.sum() / high.sum()))
 
 
 @pytest.mark.parametrize("name", ["signed, middling", "norms 1 : 30", "sparse"])

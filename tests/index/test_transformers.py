@@ -182,9 +182,11 @@ def test_fourier_features_estimate_their_kernels(rng: np.random.Generator) -> No
             assert abs(found[i, j] - kernel(rho[i, j], gamma)) <= error
 
 
-def test_gcws_features_estimate_gmm(rng: np.random.Generator) -> None:
-    k, bits = 4096, 6
+@pytest.mark.parametrize(("bits", "negative"), [(6, True), (6, False), (1, False)])
+def test_gcws_features_estimate_gmm(rng: np.random.Generator, bits: int, negative: bool) -> None:
+    k = 4096
     rows = signed(rng, 8, dim=200)
+    rows = rows if negative else np.abs(rows)
     rows /= np.abs(rows).sum(axis=1, keepdims=True)
     rows[1] = rows[0] * 0.7 + rows[1] * 0.3
     gmm = all_scores(rows.astype(np.float32), rows.astype(np.float32), 200)
