@@ -196,7 +196,7 @@ def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
     """Write where the keys of some queries would be in the sorted tables of each segment.
 
     All tables of a segment are searched in step for all queries, so that their cache misses
-    overlap.
+    overlap; the rows beside the places are asked for.
 
     Parameters
     ----------
@@ -224,6 +224,11 @@ def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
                     below = at(held, table * count + at(out, table) + half) < at(own, table)
                     put(out, table, at(out, table) + ((length - half) if below else 0))
             length = half
+        table_rows = pointer_to_int32(entries.segments[s, 1])
+        for walk in range(walks):
+            out = offset(space_at(spaces[walk]).places, s * tables)
+            for table in range(tables):
+                prefetch(offset(table_rows, table * count + at(out, table)))
 
 
 @njit(cache=True, nogil=True)
