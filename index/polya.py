@@ -118,6 +118,11 @@ class ShiftedPoisson:
         """E[S]."""
         return 1.0 + self.rate
 
+    @property
+    def most(self) -> int:
+        """A whole number that no pitch drawn exceeds."""
+        return int(self.rate + _DEVIATIONS * (1.0 + np.sqrt(self.rate))) + 2
+
     def kernel(self, distances: Float64s) -> Float64s:
         """Return k(r); see `Pitches`."""
         whole = np.floor(distances)

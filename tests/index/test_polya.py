@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from index.curves import curve_of
 from index.exact_kernels import PolyaKernel
 from index.params import SHAPES, Distribution
 from index.polya import GammaPower, pitches
@@ -129,3 +130,23 @@ def test_pitches_of_gamma_2_give_the_laplace_kernel() -> None:
 def test_every_distribution_has_a_law() -> None:
     for name, shape in SHAPES.items():
         assert pitches(name, shape.default if shape else None).mean > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("gamma", 2.0), ("gamma", 0.2), ("gamma", 300.0), ("gamma", 1e5), ("chi", 0.1),
+     ("nakagami", 1e6), ("weibull", 0.05), ("weibull", 300.0), ("shifted_poisson", 0.01),
+     ("shifted_poisson", 3.0), ("shifted_poisson", 1e4)],
+)  # fmt: skip
+def test_many_values_are_read_off_pieces_nowhere_far_from_the_kernel(
+    rng: np.random.Generator, name: Distribution, shape: float
+) -> None:
+    law, curve = pitches(name, shape), curve_of(name, shape)
+    assert curve is not None
+    distances = np.concatenate([
+        3.0 * rng.random(400), 10.0 ** rng.uniform(-12.0, 3.0, 200),
+        np.abs(1.0 + rng.normal(0.0, 1e-3, 400)), np.arange(5.0) / law.mean,
+        [1e-300, 2.0**-120, 1e-40, 1e30, 1e300],
+    ])  # fmt: skip
+    truth = law.kernel(np.minimum(distances, 1e250) * law.mean)
+    np.testing.assert_allclose(curve.along(distances), truth, rtol=0.0, atol=1e-8)
