@@ -3,19 +3,20 @@
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, UInt32s
+from index.arrays import Float32s, Int32s, UInt32s
 from index.batches import VectorBatch
 from index.hashing import Signatures, compressed
 from index.kernels.logarithm import log_positive
 from index.kernels.randomness import (
     RATE_SCALE,
+    _fine_gamma,
     arrival_of,
     hash_parameters,
     least_rate,
     level_of,
     slot_words,
 )
-from index.kernels.simd import LANES, lane_numbers, splat, store
+from index.kernels.simd import LANES, lane_numbers, load, splat, store
 
 
 def plain_sketch(batch: VectorBatch, *, seed: int, first: int, count: int) -> Signatures:
@@ -73,3 +74,16 @@ def _bound_all(seed: np.uint64, out: Float32s) -> None:
         for b in range(0, out.shape[1], LANES):
             samples = lane_numbers() + splat(np.int32(b))
             store(out[slot], b, least_rate(splat(low), splat(high), samples) * scale)
+
+
+def fine_gammas(words: Int32s, endings: Int32s) -> Float32s:
+    """Return the r that each word and the lower half of its ending name; a multiple of 16."""
+    out = np.empty(len(words), np.float32)
+    _name_all(words, endings, out)
+    return out
+
+
+@njit(nogil=True)
+def _name_all(words: Int32s, endings: Int32s, out: Float32s) -> None:
+    for i in range(0, len(words), LANES):
+        store(out, i, _fine_gamma(load(words, i), load(endings, i)))

@@ -19,7 +19,7 @@ from tests.adapters import (
     space_of,
 )
 from tests.laws import SIGMAS, assert_proportion, variance_tolerance
-from tests.plain_sketch import rate_bounds
+from tests.plain_sketch import fine_gammas, rate_bounds
 
 Vector = dict[int, float]
 LEAST_P = 2 * float(stats.norm.sf(SIGMAS))
@@ -182,6 +182,22 @@ def test_a_parameter_depends_on_seed_slot_and_sample_alone(parameters: HashParam
         np.testing.assert_array_equal(
             getattr(fewer, name), getattr(parameters, name)[:7, :64], strict=True
         )
+
+
+def test_r_is_made_of_uniforms_of_32_bits_and_never_0(rng: np.random.Generator) -> None:
+    halves = rng.integers(0, 2**16, (3, 4096)) >> rng.integers(0, 17, (3, 4096))
+    halves[:, :16], halves[:, 16:32] = 0, 2**16 - 1
+    first, second, end = halves
+    ignored = rng.integers(0, 2**16, 4096)  # of the third word only the lower half counts
+    words, endings = first << 16 | second, ignored << 16 | end
+    r = fine_gammas(
+        words.astype(np.uint32).view(np.int32), endings.astype(np.uint32).view(np.int32)
+    )
+    u, v = ((half * 2.0**16 + end + 0.5) * 2.0**-32 for half in (first, second))
+    # Halves are rounded to 24 bits, a logarithm to 10^-5, and r is kept from 0 by 2^-20.
+    np.testing.assert_allclose(r, -np.log(u * v), rtol=2e-5, atol=2e-6)
+    assert r.min() > 2.0**-21
+    assert r.max() > 45
 
 
 def test_the_bound_made_without_logarithms_is_below_and_near(parameters: HashParameters) -> None:

@@ -252,6 +252,13 @@ def test_skipping_what_cannot_win_changes_no_sample(
         assert_same(mine, plain_sketch(batch, seed=seed, first=first, count=count))
 
 
+def test_skipping_changes_no_sample_of_very_many_slots(rng: np.random.Generator) -> None:
+    for kind in ("ordinary", "equal"):
+        batch = sparse_batch(kind, [50_000], rng)
+        mine = Gcws(seed=2, samples=64, dense_width=None).sketch(batch)
+        assert_same(mine, plain_sketch(batch, seed=2, first=0, count=64))
+
+
 def test_samples_whose_least_arrival_is_unusually_late_are_found_as_well(
     rng: np.random.Generator,
 ) -> None:
