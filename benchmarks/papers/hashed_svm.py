@@ -4,7 +4,7 @@
 kernel, and Nyström's features of both kernels, at equal numbers k of samples or features.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -12,6 +12,9 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
+from benchmarks.papers import approximation
+from benchmarks.papers.approximation import MOST_LANDMARKS
+from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
@@ -19,7 +22,7 @@ from benchmarks.report import Table
 from benchmarks.timing import in_threads
 from index.batches import VectorBatch
 from index.features import FourierMap
-from index.hashing import Gcws
+from index.hashing import ALGORITHM_VERSION, Gcws
 from index.nystroem import NystroemMap
 from index.params import FourierParams, NystroemKind, NystroemParams
 
@@ -27,11 +30,11 @@ SETS: Final = ("Letter", "Satimage", "Pendigits", "Splice", "Vowel")
 SIZES: Final = (16, 64, 256, 1024, 4096)
 QUICK_SIZES: Final = (16, 64)
 COSTS: Final = (0.1, 1.0, 10.0, 100.0)
-SWEPT: Final = 64
-"""Up to this k every C is tried, and `REPEATS` seeds are averaged; above, the last best C alone."""
+SWEPT: Final = 256
+"""Up to this k every C is tried; above, the last best alone."""
+REPEATED: Final = 64
+"""Up to this k `REPEATS` seeds are averaged; above, where they differ little, there is one."""
 REPEATS: Final = 3
-MOST_LANDMARKS: Final = 1024
-"""More take minutes of eigen-decomposition a set."""
 BITS: Final = (1, 2, 4, 8)
 NRFF, GMM_NYSTROEM, RBF_NYSTROEM = "NRFF", "GMM-NYS", "RBF-NYS"
 METHODS: Final = (*(f"GCWS b={b}" for b in BITS), NRFF, GMM_NYSTROEM, RBF_NYSTROEM)
@@ -67,11 +70,17 @@ class Result:
 
 
 class Features:
-    """What turns one set's rows into features, by method."""
+    """What turns one set's rows into features, by method.
 
-    def __init__(self, data: Labelled, gamma: float) -> None:
-        self._data = data
-        self._gamma = gamma
+    Attributes
+    ----------
+    gamma : float
+        That of the RBF kernel.
+    """
+
+    def __init__(self, data: Labelled) -> None:
+        paper = data.published
+        self.gamma = paper.gamma if paper is not None and paper.gamma is not None else 1.0
         self._batches = data.batches()
         self._width = self._batches[0].dense.shape[1]
 
@@ -85,67 +94,99 @@ class Features:
 
     def _codes(self, b: int, k: int, seed: int) -> tuple[Rows, Rows]:
         family = Gcws(seed=seed, samples=k, dense_width=self._width)
-        train, test = (family.sketch(batch).codes(b, k).astype(np.uint8) for batch in self._batches)
-        choices = int(max(train.max(), test.max())) + 1
-        return Codes(train, choices), Codes(test, choices)
+        train, test = (family.sketch(batch).codes(b, k) for batch in self._batches)
+        return Codes.of_both(train, test)
 
     def _fourier(self, k: int, seed: int) -> tuple[Rows, Rows]:
-        params = FourierParams(kind="nrff", features=k, gamma=self._gamma, seed=seed)
+        params = FourierParams(kind="nrff", features=k, gamma=self.gamma, seed=seed)
         return self._mapped(FourierMap(params, self._width).transform)
 
-    def _nystroem(self, kind: NystroemKind, k: int, seed: int) -> tuple[Rows, Rows] | None:
+    def landmarks(self, kind: NystroemKind, k: int, seed: int) -> NystroemMap | None:
+        """Return Nyström's map with k training rows for landmarks; None where there can be none."""
         train = self._batches[0]
         if k > min(MOST_LANDMARKS, len(train)):
             return None
-        params = NystroemParams(kind=kind, landmarks=k, gamma=self._gamma, seed=seed)
+        params = NystroemParams(kind=kind, landmarks=k, gamma=self.gamma, seed=seed)
         rows = np.random.default_rng(seed).choice(len(train), k, replace=False)
-        return self._mapped(NystroemMap(params, train[np.sort(rows)]).transform)
+        return NystroemMap(params, train[np.sort(rows)])
+
+    def _nystroem(self, kind: NystroemKind, k: int, seed: int) -> tuple[Rows, Rows] | None:
+        found = self.landmarks(kind, k, seed)
+        return None if found is None else self._mapped(found.transform)
 
     def _mapped(self, transform: Callable[[VectorBatch], Rows]) -> tuple[Rows, Rows]:
         train, test = (np.ascontiguousarray(transform(batch)) for batch in self._batches)
         return train, test
 
 
-def mean_accuracy(data: Labelled, maker: Maker, k: int, *, cost: float, seeds: int) -> float | None:
-    """Return the mean accuracy over seeds."""
-    found = []
-    for seed in range(seeds):
-        rows = maker(k, seed)
-        if rows is None:
+class Sweep:
+    """The accuracies of one method on one set, from small k to large.
+
+    Parameters
+    ----------
+    data : Labelled
+    kept : Kept
+    name : str
+        What stands for the method and its parameters.
+    maker : Maker
+    """
+
+    def __init__(self, data: Labelled, kept: Kept, name: str, maker: Maker) -> None:
+        self._data = data
+        self._kept = kept
+        self._name = name
+        self._maker = maker
+        self._best = COSTS[0]
+
+    def at(self, k: int) -> float | None:
+        """Return the mean accuracy over seeds at the best C; None where there are no features."""
+        costs = COSTS if k <= SWEPT else (self._best,)
+        seeds = range(REPEATS if k <= REPEATED else 1)
+        found = np.array([self._seed(k, seed, costs) for seed in seeds])
+        if found.size == 0:
             return None
-        train, test = rows
-        found.append(accuracy(train, data.train_labels, test, data.test_labels, cost=cost))
-    return float(np.mean(found))
+        means = found.mean(axis=0)
+        self._best = costs[int(means.argmax())]
+        return float(means.max())
+
+    def _seed(self, k: int, seed: int, costs: Sequence[float]) -> list[float]:
+        def measure() -> list[float]:
+            rows = self._maker(k, seed)
+            if rows is None:
+                return []
+            data, (train, test) = self._data, rows
+            return [
+                accuracy(train, data.train_labels, test, data.test_labels, cost=cost)
+                for cost in costs
+            ]
+
+        key: Key = (self._data.name, self._data.preparation, self._name, k, seed, *costs)
+        return self._kept.figures(key, measure)
 
 
-def sweep(data: Labelled, maker: Maker, sizes: Sequence[int]) -> Iterable[tuple[int, float]]:
-    """Yield (k, accuracy), each at its best C."""
-    best = COSTS[0]
-    for k in sizes:
-        costs, seeds = (COSTS, REPEATS) if k <= SWEPT else ((best,), 1)
-        tried = [
-            (value, cost)
-            for cost in costs
-            if (value := mean_accuracy(data, maker, k, cost=cost, seeds=seeds)) is not None
+def sweeps(data: Labelled, features: Features, kept: Kept) -> dict[str, Sweep]:
+    """Return what measures each method on one set."""
+    return {
+        method: Sweep(data, kept, name, features.maker(method))
+        for method in METHODS
+        for name in [
+            f"{method}, version {ALGORITHM_VERSION}"
+            if method.startswith("GCWS")
+            else f"{method}, γ = {features.gamma:g}"
         ]
-        if not tried:
-            return
-        value, best = max(tried, key=lambda one: one[0])
-        yield k, value
+    }
 
 
-def measure(data: Labelled, sizes: Sequence[int]) -> Result:
-    """Return the accuracies of all methods on one set."""
-    paper = data.published
-    gamma = paper.gamma if paper is not None and paper.gamma is not None else 1.0
-    features = Features(data, gamma)
-    train, test = data.unit()
-    raw = [accuracy(train, data.train_labels, test, data.test_labels, cost=cost) for cost in COSTS]
-    result = Result(data, max(raw))
-    for method in METHODS:
-        for k, value in sweep(data, features.maker(method), sizes):
-            result.found[method, k] = value
-    return result
+def raw(data: Labelled, kept: Kept) -> float:
+    """Return the accuracy of the linear SVM of unit rows."""
+
+    def measure() -> list[float]:
+        train, test = data.unit()
+        return [
+            accuracy(train, data.train_labels, test, data.test_labels, cost=cost) for cost in COSTS
+        ]
+
+    return max(kept.figures((data.name, data.preparation, "linear", *COSTS), measure))
 
 
 def accuracies(results: Sequence[Result], sizes: Sequence[int]) -> Table:
@@ -167,12 +208,12 @@ def accuracies(results: Sequence[Result], sizes: Sequence[int]) -> Table:
     )
     table.notes.append(
         "Accuracy in per cent on the test rows at the best C of "
-        f"{', '.join(f'{cost:g}' for cost in COSTS)} (k above {SWEPT}: the C that was best before, "
-        f"one seed; up to there the mean of {REPEATS} seeds). Linear SVMs, one against the rest, "
-        "squared hinge, no intercept: LIBLINEAR's objective and method. GCWS and Nyström of GMM "
-        "see rows that are not normalised; the linear column unit rows. NRFF and RBF-NYS take the "
-        f"γ that the paper found best for the RBF kernel. {prepared}. Nyström needs k rows to be "
-        f"landmarks, {MOST_LANDMARKS:,} here at most."
+        f"{', '.join(f'{cost:g}' for cost in COSTS)} (k above {SWEPT:,}: the C that was best "
+        f"before); the mean of {REPEATS} seeds up to k = {REPEATED}, one above. Linear SVMs, one "
+        "against the rest, squared hinge, no intercept: LIBLINEAR's objective. GCWS and Nyström of "
+        "GMM see rows that are not normalised; the linear column unit rows. NRFF and RBF-NYS take "
+        f"the γ that the paper found best for the RBF kernel. {prepared}. Nyström needs k "
+        f"rows to be landmarks, {MOST_LANDMARKS:,} here at most: taking more apart takes minutes."
     )
     return table
 
@@ -211,22 +252,31 @@ def run(options: Options) -> Sheet:
         sets = [made()]
     else:
         sets = [load(name, options.data) for name in (SETS[-1:] if options.quick else SETS)]
-    results: dict[int, Result] = {}
-    waiting = list(reversed(range(len(sets))))  # pop: Letter, which takes longest, first
+    kept = options.kept("hashed_svm")
+    ordered = [Result(data, raw(data, kept)) for data in sets]
+    features = [Features(data) for data in sets]
+    every = [sweeps(data, maps, kept) for data, maps in zip(sets, features, strict=True)]
+    for k in sizes:  # those that take longest last
+        waiting = [(i, method) for i in range(len(sets)) for method in METHODS]
 
-    def work(_: int) -> None:
-        while waiting:
-            i = waiting.pop()
-            results[i] = measure(sets[i], sizes)
+        def work(_: int, k: int = k, waiting: list[tuple[int, str]] = waiting) -> None:
+            while waiting:
+                i, method = waiting.pop()
+                if (value := every[i][method].at(k)) is not None:
+                    ordered[i].found[method, k] = value
 
-    in_threads(work, options.threads)()
-    ordered = [results[i] for i in range(len(sets))]
+        in_threads(work, options.threads)()
     figure, axes = panels(min(3, len(sets)), -(-len(sets) // 3))
     for panel, result in zip(axes, ordered, strict=False):
         draw(panel, result, sizes)
     for panel in axes[len(sets) :]:
         panel.set_axis_off()
-    tables = [accuracies(ordered, sizes), orders(ordered, sizes)]
+    near = [
+        line
+        for data, maps in zip(sets, features, strict=True)
+        for line in approximation.errors(data, maps.gamma, sizes, maps.landmarks, kept)
+    ]
+    tables = [accuracies(ordered, sizes), orders(ordered, sizes), approximation.table(near)]
     return Sheet("hashed_svm", "Linear SVMs on hashed data", figure, tables)
 
 

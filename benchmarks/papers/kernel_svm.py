@@ -6,22 +6,23 @@ test rows at the best γ and C, so the choice is slightly optimistic for every k
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
+from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import SETS, Labelled, load, made, unit_rows
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from benchmarks.papers.sweep import Best, coarse_to_fine, exhaustive
 from benchmarks.report import Table
 from benchmarks.timing import in_threads
-from index.arrays import Float32s, Float64s, Int64s
+from index.arrays import Float32s, Int64s
 from index.similarity import gmm_matrix
 
 COSTS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -33,50 +34,40 @@ FINE_COSTS: Final = tuple(10 ** (i / 4) for i in range(-8, 13))
 """Where rows are so few that accuracy jumps between powers of ten."""
 RANDOM_SETS: Final = ("Vowel, halves", "Shuttle500")
 SPLITS: Final = 10
-FULL_GRID_ROWS: Final = 600
+FEW_ROWS: Final = 600
+"""Up to so many training rows C takes the values of `FINE_COSTS` for GMM."""
+FULL_GRID_ROWS: Final = 1000
 """Up to so many training rows every (γ, C) is tried."""
-LARGE_ROWS: Final = 9000
-"""From so many training rows on, C is one of `LARGE_COSTS`: others were never the best."""
-LARGE_COSTS: Final = (1.0, 10.0, 100.0)
-CHUNK: Final = 256
+CHUNK: Final = 512
+PASSES: Final = 2000
 COLUMNS: Final = (
     "data", "train / test", "rows of the GMM column", "linear, hinge", "linear, squared hinge",
     "paper", "RBF (γ, C)", "paper (γ)", "GMM (C)", "paper", "GMM on unit rows",
 )  # fmt: skip
 
+Part: TypeAlias = Callable[[int, int, int], Float32s]
+"""``part(which, first, last)``: kernel values of some rows and all training rows; ``which`` is 0
+for rows of training, 1 for those of the test."""
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """Two kernel matrices, in buffers that are written anew for every γ.
 
-    Attributes
-    ----------
-    train : (n, n) float64
-        As libsvm takes it.
-    test : (m, n) float64
-    """
-
-    train: Float64s
-    test: Float64s
-
-    @classmethod
-    def for_set(cls, data: Labelled) -> "Kernels":
-        """Return room for the kernels of one set."""
-        n, m = len(data.train), len(data.test)
-        return cls(np.empty((n, n)), np.empty((m, n)))
-
-    def fill(self, part: Callable[[int, int, int], Float32s]) -> None:
-        """Write what ``part(which, first row, last row)`` returns, a few rows at a time."""
-        for which, out in enumerate((self.train, self.test)):
-            for first in range(0, len(out), CHUNK):
-                last = min(first + CHUNK, len(out))
-                out[first:last] = part(which, first, last)
-
-    def accuracy(self, data: Labelled, cost: float) -> float:
-        """Return the accuracy of one-versus-one SVMs on the test rows, in per cent."""
-        machine = SVC(C=cost, kernel="precomputed", cache_size=500)
-        machine.fit(self.train, data.train_labels)
-        return per_cent(machine.predict(self.test), data.test_labels)
+def accuracies(data: Labelled, part: Part, costs: Sequence[float]) -> list[float]:
+    """Return the accuracies of one-versus-one SVMs on the test rows, in per cent, at each C."""
+    n, m = len(data.train), len(data.test)
+    kernel = np.empty((n, n))
+    for first in range(0, n, CHUNK):
+        last = min(first + CHUNK, n)
+        kernel[first:last] = part(0, first, last)
+    machines = [
+        SVC(C=cost, kernel="precomputed", cache_size=500).fit(kernel, data.train_labels)
+        for cost in costs
+    ]
+    right = np.zeros(len(costs), np.int64)
+    for first in range(0, m, CHUNK):
+        last = min(first + CHUNK, m)
+        values = part(1, first, last).astype(np.float64)
+        for i, machine in enumerate(machines):
+            right[i] += np.sum(machine.predict(values) == data.test_labels[first:last])
+    return [100 * float(count) / m for count in right]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,76 +87,90 @@ def per_cent(found: Int64s, true: Int64s) -> float:
     return 100 * float(np.mean(found == true))
 
 
-def linear(data: Labelled, cost: float, *, loss: str) -> float:
+def linear_accuracy(data: Labelled, cost: float, *, loss: str) -> float:
     """Return the accuracy of one-versus-rest linear SVMs on unit rows, in per cent."""
     train, test = data.unit()
     machine = LinearSVC(
-        C=cost, loss=loss, fit_intercept=loss == "squared_hinge", max_iter=2000, random_state=0
+        C=cost, loss=loss, fit_intercept=loss == "squared_hinge", max_iter=PASSES, random_state=0
     )
     machine.fit(train.astype(np.float64), data.train_labels)
     return per_cent(machine.predict(test.astype(np.float64)), data.test_labels)
 
 
-def rbf(data: Labelled, kernels: Kernels, gammas: Sequence[float], costs: Sequence[float]) -> Best:
+def rbf(data: Labelled, kept: Kept, gammas: Sequence[float], costs: Sequence[float]) -> Best:
     """Return the best accuracy of the kernel e^{−γ(1−ρ)} on unit rows."""
-    train, test = data.unit()
+    units = data.unit()
 
-    def kernel(gamma: float, which: int, first: int, last: int) -> Float32s:
-        cosines = (train, test)[which][first:last] @ train.T
-        part: Float32s = np.exp(np.float32(gamma) * (cosines - np.float32(1)))
-        return part
+    def part(gamma: float, which: int, first: int, last: int) -> Float32s:
+        cosines = units[which][first:last] @ units[0].T
+        values: Float32s = np.exp(np.float32(gamma) * (cosines - np.float32(1)))
+        return values
 
-    def accuracies(gamma: float, some: Sequence[float]) -> list[float]:
-        kernels.fill(partial(kernel, gamma))
-        return [kernels.accuracy(data, cost) for cost in some]
+    def at(gamma: float, some: Sequence[float]) -> list[float]:
+        key: Key = (data.name, "RBF", gamma, *some)
+        return kept.figures(key, lambda: accuracies(data, partial(part, gamma), some))
 
     if len(data.train) <= FULL_GRID_ROWS:
-        return exhaustive(accuracies, gammas, costs)
+        return exhaustive(at, gammas, costs)
     published = data.published.gamma if data.published is not None else None
-    return coarse_to_fine(accuracies, gammas, costs, start=published)
+    return coarse_to_fine(at, gammas, costs, start=published)
 
 
-def gmm(data: Labelled, kernels: Kernels, costs: Sequence[float]) -> Best:
+def gmm(data: Labelled, kept: Kept, costs: Sequence[float], *, split: int = 0) -> Best:
     """Return the best accuracy of the GMM kernel."""
-    train, test = data.batches()
+    batches = data.batches()
 
-    def kernel(which: int, first: int, last: int) -> Float32s:
-        return gmm_matrix((train, test)[which][first:last], train)
+    def part(which: int, first: int, last: int) -> Float32s:
+        return gmm_matrix(batches[which][first:last], batches[0])
 
-    kernels.fill(kernel)
-    return Best.of((kernels.accuracy(data, cost), None, cost) for cost in costs)
+    key: Key = (data.name, "GMM", data.preparation, split, *costs)
+    found = kept.figures(key, lambda: accuracies(data, part, costs))
+    return Best.of(zip(found, [None] * len(costs), costs, strict=True))
 
 
-def measure(data: Labelled, *, gammas: Sequence[float], costs: Sequence[float]) -> Result:
+def linear(data: Labelled, kept: Kept, costs: Sequence[float], *, loss: str) -> Best:
+    """Return the best accuracy of one-versus-rest linear SVMs on unit rows."""
+
+    def at(cost: float) -> list[float]:
+        return [linear_accuracy(data, cost, loss=loss)]
+
+    return Best.of(
+        (kept.figures((data.name, "linear", loss, cost), partial(at, cost))[0], None, cost)
+        for cost in costs
+    )
+
+
+def measure(
+    data: Labelled, kept: Kept, *, gammas: Sequence[float], costs: Sequence[float]
+) -> Result:
     """Return the accuracies of every kernel on one set."""
-    kernels = Kernels.for_set(data)
-    some = LARGE_COSTS if len(data.train) >= LARGE_ROWS else costs
-    gmm_raw = gmm(data, kernels, gmm_costs(data, some))
-    on_unit = Labelled(
-        data.name, unit_rows(data.train), data.train_labels, unit_rows(data.test), data.test_labels
+    on_unit = replace(
+        data, train=unit_rows(data.train), test=unit_rows(data.test),
+        preparation=f"{data.preparation}, unit rows",
+    )  # fmt: skip
+    return Result(
+        data,
+        gmm=gmm(data, kept, gmm_costs(data, costs)),
+        gmm_unit=gmm(on_unit, kept, gmm_costs(data, costs)),
+        rbf=rbf(data, kept, gammas, costs),
+        hinge=linear(data, kept, costs, loss="hinge"),
+        squared_hinge=linear(data, kept, costs, loss="squared_hinge"),
     )
-    gmm_unit = gmm(on_unit, kernels, gmm_costs(data, some))
-    best_rbf = rbf(data, kernels, gammas, some)
-    hinge, squared = (
-        Best.of((linear(data, cost, loss=loss), None, cost) for cost in costs)
-        for loss in ("hinge", "squared_hinge")
-    )
-    return Result(data, hinge, squared, best_rbf, gmm_raw, gmm_unit)
 
 
 def gmm_costs(data: Labelled, costs: Sequence[float]) -> Sequence[float]:
     """Return the values of C to be tried with GMM."""
-    return FINE_COSTS if len(data.train) <= FULL_GRID_ROWS else costs
+    return FINE_COSTS if len(data.train) <= FEW_ROWS else costs
 
 
-def spread(folder: Path) -> Table:
+def spread(folder: Path, kept: Kept) -> Table:
     """Return the accuracies of GMM over several random splits."""
     table = Table("kernel_svm splits", ("data", "GMM, mean", "sd", "least", "greatest", "paper"))
     for name in RANDOM_SETS:
         found = []
         for seed in range(SPLITS):
             data = load(name, folder, seed=seed)
-            found.append(gmm(data, Kernels.for_set(data), FINE_COSTS).accuracy)
+            found.append(gmm(data, kept, FINE_COSTS, split=seed).accuracy)
         paper = f"{data.published.gmm:.2f}" if data.published is not None else ""
         cells = (np.mean(found), np.std(found, ddof=1), min(found), max(found))
         table.add(name, *(f"{cell:.2f}" for cell in cells), paper)
@@ -220,13 +225,14 @@ def run(options: Options) -> Sheet:
         if options.data is None:
             raise ValueError(options.data)
         sets = [load(name, options.data) for name in SETS]
+    kept = options.kept("kernel_svm")
     results: dict[int, Result] = {}
-    waiting = sorted(range(len(sets)), key=lambda i: len(sets[i].train))  # pop: the largest first
+    waiting = sorted(range(len(sets)), key=lambda i: -len(sets[i].train))  # pop: the smallest first
 
     def work(_: int) -> None:
         while waiting:
             i = waiting.pop()
-            results[i] = measure(sets[i], gammas=gammas, costs=costs)
+            results[i] = measure(sets[i], kept, gammas=gammas, costs=costs)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # LIBLINEAR at large C; see the note
@@ -239,19 +245,19 @@ def run(options: Options) -> Sheet:
         "papers. Linear and RBF on rows of unit L2 norm (after the mapping, where one is named); "
         "GMM on rows as named, not normalised, and in the last column on unit rows. Kernels: "
         "one-versus-one (libsvm, precomputed matrices); linear: one-versus-rest (LIBLINEAR), hinge "
-        "without intercept and squared hinge with one, 2,000 passes at most. C from 0.01 to 1,000 "
-        f"by tens (1 to 100 for {LARGE_ROWS:,} training rows or more; for GMM by quarters of a ten "
-        f"up to {FULL_GRID_ROWS:,}). γ: the papers' grid of "
-        f"{len(GAMMAS)} values, all of it up to {FULL_GRID_ROWS:,} training rows; above, every "
-        "eighth value and the published one at C = 10, then the neighbours of the best, then every "
-        "C for the best. A, B: the tables of Linearized GMM Kernels and of its first version."
+        f"without intercept and squared hinge with one, {PASSES:,} passes at most. C from 0.01 to "
+        f"1,000 by tens (for GMM by quarters of a ten up to {FEW_ROWS:,} training rows). γ: the "
+        f"papers' grid of {len(GAMMAS)} values, all of it up to {FULL_GRID_ROWS:,} training rows; "
+        "above, every eighth value and the published one at C = 10, then the neighbours of the "
+        "best, then every C for the best. A, B: the tables of Linearized GMM Kernels and of its "
+        "first version."
     )
     figure, axes = panels(1)
     figure.set_size_inches(11, 4.5)
     draw(axes[0], [results[i] for i in range(len(sets))])
     tables = [table]
     if options.data is not None and not options.quick:
-        tables.append(spread(options.data))
+        tables.append(spread(options.data, kept))
     return Sheet("kernel_svm", "Kernel SVMs", figure, tables)
 
 

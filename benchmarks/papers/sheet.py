@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.papers.kept import Kept
 from benchmarks.report import Table, header, markdown, replace_block
 
 INCHES: Final = (4.6, 3.8)
@@ -28,11 +29,18 @@ class Options:
     quick : bool
         Small sizes: to see that all of it runs, not for the figures.
     threads : int
+    out : Path or None
+        Folder where long runs keep what they have measured; None keeps nothing.
     """
 
     data: Path | None = None
     quick: bool = False
     threads: int = 1
+    out: Path | None = None
+
+    def kept(self, name: str) -> Kept:
+        """Return what an earlier run of this experiment has measured."""
+        return Kept(None if self.out is None else self.out / f"{name}.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,7 @@ def main(runs: Run | Sequence[Run], description: str, *, needs_data: bool) -> No
     given = command.parse_args()
     if needs_data and given.data is None and not given.quick:
         command.error("--data is needed, except with --quick")
-    options = Options(given.data, given.quick, given.threads)
+    options = Options(given.data, given.quick, given.threads, given.out)
     for run in runs if isinstance(runs, Sequence) else [runs]:
         began = perf_counter()
         sheet = run(options)

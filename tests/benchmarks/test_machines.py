@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
 from benchmarks.papers.binning import fejer
+from benchmarks.papers.kept import Kept
 from benchmarks.papers.machines import Codes, fit, margins
 from benchmarks.papers.sweep import coarse_to_fine, exhaustive
 
@@ -65,3 +68,31 @@ def test_both_sweeps_find_the_peak_of_a_hill() -> None:
 
     for best in (exhaustive(hill, gammas, costs), coarse_to_fine(hill, gammas, costs)):
         assert (best.gamma, best.cost) == (18.0, 100.0)
+
+
+def test_codes_numbered_anew_are_equal_where_they_were(rng: np.random.Generator) -> None:
+    train, test = (rng.integers(300, size=(n, 6)).astype(np.uint16) for n in (20, 40))
+    few, more = Codes.of_both(train, test)
+    assert max(few.values.max(), more.values.max()) < few.choices == more.choices <= 21
+    for j in range(6):
+        for old, new in ((train, few.values), (test, more.values)):
+            # A code that no training row has must not become one that some have.
+            same = old[:, None, j] == train[None, :, j]
+            assert np.array_equal(new[:, None, j] == few.values[None, :, j], same)
+
+
+def test_figures_are_measured_once_and_a_line_cut_off_is_measured_again(tmp_path: Path) -> None:
+    file, asked = tmp_path / "deep" / "figures.jsonl", []
+
+    def measure(value: float) -> list[float]:
+        asked.append(value)
+        return [value, value / 3]
+
+    for _ in range(2):
+        for key, value in ((("a", 1, 0.5), 1.0), (("a", 1, 2), 2.0), (("b", None), 3.0)):
+            assert Kept(file).figures(key, partial(measure, value)) == [value, value / 3]
+    assert asked == [1.0, 2.0, 3.0]
+    file.write_text(file.read_text()[:-4])
+    assert Kept(file).figures(("b", None), lambda: measure(4.0)) == [4.0, 4 / 3]
+    assert Kept(file).figures(("b", None), lambda: measure(5.0)) == [4.0, 4 / 3]
+    assert Kept(file).figures(("a", 1, 2), lambda: measure(5.0)) == [2.0, 2 / 3]
