@@ -58,15 +58,24 @@ def environment(target: str, cache: Path, base: Mapping[str, str]) -> dict[str, 
 
 
 def build(kernels: Path) -> None:
-    """Compile every kernel for every target, each into its own folder of ``kernels``.
+    """Compile every kernel for every target at once, each into its own folder of ``kernels``.
 
     A target that this machine cannot run is left out: compiling a kernel includes running it.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
     """
+    command = [sys.executable, "-c", COMPILE]
+    compiling = []
     for target in _targets_here():
         cache = kernels / target
         cache.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-c", COMPILE]
-        subprocess.run(command, env=environment(target, cache, os.environ), check=True)
+        compiling.append(subprocess.Popen(command, env=environment(target, cache, os.environ)))
+    ended = [(process, process.wait()) for process in compiling]
+    for process, status in ended:
+        if status:
+            raise subprocess.CalledProcessError(status, process.args)
 
 
 def choose(kernels: Path, available: Sequence[str]) -> str:

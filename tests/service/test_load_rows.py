@@ -144,7 +144,6 @@ def test_arrow_names_bad_sparse_rows(serve: Serve) -> None:
         ({"id": ["a"], "indices": [[1.5]], "values": [[1.0]]}, "indices"),
         ({"id": ["a"], "vector": fixed(rows(1)), "payload": [3]}, "payload"),
     ],
-    ids=str,
 )
 def test_arrow_columns_are_checked(empty: Client, columns: dict[str, Json], word: str) -> None:
     assert_problem(load(empty, "arrow", arrow(columns)), 422, "invalid_parameter", word)
