@@ -22,7 +22,7 @@ MAX_MASKS: Final = 4
 """Row masks remembered, so that a filter asked again and again is evaluated once."""
 
 _CHUNK: Final = 4096
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{20}")  # what has one may hold an integer beyond 64 bits
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")  # what has one may hold an integer beyond 64 bits
 
 
 def tag(value: bool | float | str) -> Hashable:

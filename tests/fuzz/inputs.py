@@ -1,4 +1,4 @@
-"""Vectors, filters and streams: stored and found as they were sent, or refused; never a 500."""
+"""Vectors and streams: stored and found as they were sent, or refused; never a 500."""
 
 import gzip
 import io
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from tests.fuzz import filters
 from tests.served import Client, count, fill
 
 NAME: Final = "tried"
@@ -33,25 +34,6 @@ VECTORS: Final = st.one_of(
     ),
     JSONS,
 )  # fmt: skip
-_CONDITIONS: Final = st.one_of(
-    st.fixed_dictionaries(
-        {"key": st.sampled_from(["label", "tags", "price", "a.b", ""]),
-         "match": st.fixed_dictionaries({"value": JSONS})
-         | st.fixed_dictionaries({"any": st.lists(JSONS, max_size=3)})}
-    ),
-    st.fixed_dictionaries(
-        {"key": st.sampled_from(["label", "tags", "price"]),
-         "range": st.dictionaries(st.sampled_from(["gt", "gte", "lt", "lte"]), NUMBERS | JSONS)}
-    ),
-    JSONS,
-)  # fmt: skip
-FILTERS: Final = st.recursive(
-    _CONDITIONS,
-    lambda inner: st.dictionaries(
-        st.sampled_from(["must", "should", "must_not"]), inner | st.lists(inner, max_size=3)
-    ),
-    max_leaves=10,
-)
 
 
 def _post(client: Client, path: str, document: object) -> httpx.Response:
@@ -86,25 +68,6 @@ def _as_dense(vector: Any) -> Any:  # noqa: ANN401
     dense = np.zeros(4, np.float32)
     dense[vector["indices"]] = np.array(vector["values"], np.float64)
     return dense
-
-
-def try_filter(client: Client, document: Any) -> None:  # noqa: ANN401
-    """Ask with a filter: what passes and what passes its opposite are all items, or it is 422."""
-    query = {"vector": [1, 2, 3, 4], "recall": 1, "limit": 1000}
-    answer = _post(client, "/query", query | {"filter": document})
-    if answer.status_code != 200:
-        assert answer.status_code == 422, answer.text
-        return
-    passing = {hit["id"] for hit in answer.json()["hits"]}
-    everything = {hit["id"] for hit in _post(client, "/query", query).json()["hits"]}
-    if not document or not any(document.values()):
-        assert passing == everything
-        return
-    opposite = _post(client, "/query", query | {"filter": {"must_not": document}})
-    if opposite.status_code == 200:  # else one level too deep
-        rest = {hit["id"] for hit in opposite.json()["hits"]}
-        assert passing | rest == everything
-        assert not passing & rest
 
 
 def _streams() -> dict[str, bytes]:
@@ -162,6 +125,7 @@ def try_load(client: Client, body: Any) -> None:  # noqa: ANN401
 
 TRIALS: Final[dict[str, tuple[st.SearchStrategy[Any], Callable[[Client, Any], None]]]] = {
     "vectors": (VECTORS, try_vector),
+    "filters": (filters.TRIALS, filters.try_filter),
     "streams": (BODIES, try_load),
 }
 

@@ -88,7 +88,7 @@ def test_an_empty_filter_lets_every_row_pass(document: dict[str, Any]) -> None:
     assert rows_matching(document) == list(range(len(PAYLOADS)))
 
 
-@pytest.mark.parametrize("big", [2**64, 10**29 + 1, 10**400, -(10**400)])
+@pytest.mark.parametrize("big", [2**64, -(2**63) - 1, 10**29 + 1, 10**400, -(10**400)])
 def test_integers_of_any_size_are_told_apart(big: int) -> None:
     numbers = [big, big + 1, 3, float(10**29)]
     columns = Columns([json.dumps({"n": number}).encode() for number in numbers])
