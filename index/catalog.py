@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from index.schema import Identity
 from index.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from index.store import Store
 from index.stored import StoredCollection
+from index.tidying import move_log
 
 Progress = Callable[[str, int, int], None]
 
@@ -308,7 +310,7 @@ class Catalog:
             There is one, and it is not to be replaced.
         CollectionLoading
             The catalog still loads, or it is being restored already.
-        DamagedSnapshot, DiskFull
+        DamagedSnapshot, DiskFull, DirectoryLocked
             Nothing was changed.
         """
         found = self.snapshots.get(name, snapshot)
@@ -327,9 +329,11 @@ class Catalog:
                     if self._found_before(name, replace=replace) is not before:
                         raise CollectionLoading(name)  # it has been restored, dropped, made
                     self._found[name] = None
-                    if isinstance(before, StoredCollection):
-                        before.close(dropped=True)
                     try:
+                        if isinstance(before, StoredCollection):
+                            before.close(dropped=True)
+                            with suppress(DamagedFile):  # it is replaced as it is
+                                move_log(self._directory.file(name), name)
                         self._directory.publish(name)
                     except BaseException:
                         self._return_to(name, before)

@@ -77,11 +77,37 @@ class DataDirectory:
         return self.path / f"{_UNFINISHED}{name}{SUFFIX}"
 
     def publish(self, name: str) -> None:
-        """Make the finished file of `unfinished` the collection's; durable on return."""
+        """Make the finished file of `unfinished` the collection's; durable on return.
+
+        What the log of a file that is replaced holds is lost if the process ends meanwhile: the
+        caller sees to it that it holds nothing. After an error it is where it was.
+        """
         with no_space_is_disk_full(name):
-            _remove(self.file(name), companions_only=True)
-            self.unfinished(name).rename(self.file(name))
+            # The new file must not find it; until the new file is there it is the old one's.
+            with self._log_aside(name):
+                self.unfinished(name).rename(self.file(name))
             self._sync()
+
+    @contextmanager
+    def _log_aside(self, name: str) -> Iterator[None]:
+        dropped = self._dropped(name)
+        logs = list(zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True))[
+            1:
+        ]
+        try:
+            for log, aside in logs:
+                with suppress(FileNotFoundError):
+                    log.rename(aside)
+            yield
+        except BaseException:
+            for log, aside in logs:
+                with suppress(FileNotFoundError):
+                    aside.rename(log)
+            raise
+        _remove(dropped)
+
+    def _dropped(self, name: str) -> Path:
+        return self.path / f"{_DROPPED}{name}{SUFFIX}"
 
     def discard(self, name: str) -> None:
         """Remove what `unfinished` holds."""
@@ -89,7 +115,7 @@ class DataDirectory:
 
     def remove(self, name: str) -> None:
         """Remove a collection's closed file; the rename is the moment it is gone."""
-        dropped = self.path / f"{_DROPPED}{name}{SUFFIX}"
+        dropped = self._dropped(name)
         with suppress(FileNotFoundError):  # somebody was faster
             self.file(name).rename(dropped)
         self._sync()

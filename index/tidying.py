@@ -134,6 +134,27 @@ def _give_back_some(connection: sqlite3.Connection) -> bool:
     return _number(connection, "page_count") < before
 
 
+def move_log(path: Path, name: str) -> None:
+    """Move all that the log of a closed file holds into the file.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        Of the collection, for errors.
+
+    Raises
+    ------
+    DiskFull, DamagedFile
+    DirectoryLocked
+        Somebody reads it as it was before its last write.
+    """
+    with sql_errors(name, path), closing(connect(path)) as connection:
+        set_up(connection, "full")
+        if _number(connection, "wal_checkpoint(FULL)") != 0:
+            raise DirectoryLocked(path.parent, "a program that reads the file")
+
+
 def _empty_log(connection: sqlite3.Connection) -> bool:
     """Move all of the log into the file and cut it off; False where somebody still reads it."""
     return _number(connection, "wal_checkpoint(TRUNCATE)") == 0

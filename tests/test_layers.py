@@ -17,7 +17,7 @@ KERNEL_FOUNDATIONS = {"arrays"}
 ARROWS: dict[str, set[str]] = {
     "catalog": {
         "checking", "config", "connections", "directory", "hashing", "schema", "snapshots", "store",
-        "stored",
+        "stored", "tidying",
     },
     "checking": {
         "backends", "checksums", "config", "directory", "links", "records", "salvage", "saved",
