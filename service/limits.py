@@ -38,7 +38,11 @@ class Limits:
 
 def require_few_numbers(sent: list[float] | SparseBody, limits: Limits, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
-    count = len(sent.values) if isinstance(sent, SparseBody) else len(sent)
+    require_count(len(sent.values) if isinstance(sent, SparseBody) else len(sent), limits, *loc)
+
+
+def require_count(count: int, limits: Limits, *loc: str | int) -> None:
+    """Raise InvalidVector when a vector of so many numbers is longer than permitted."""
     if count > limits.max_nonzeros:
         raise ix.InvalidVector(
             expected=f"at most {limits.max_nonzeros} values", got=f"{count} values", loc=loc

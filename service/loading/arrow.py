@@ -13,7 +13,7 @@ import index as ix
 from index import Int64s
 from service import parsing
 from service.errors import BodyTooLarge, MalformedBody
-from service.limits import Limits, require_short_id
+from service.limits import Limits, require_count, require_short_id
 from service.loading.rows import DenseRows, MixedRows, Reject, Rows, SparseRows, Vectors
 from service.loading.source import ByteReader
 
@@ -141,11 +141,12 @@ def from_batch(batch: Any, first: int, limits: Limits) -> Rows:  # noqa: ANN401
     good: list[int] = []
     columns = {name: _decoded(batch.column(name)) for name in batch.schema.names}
     texts = columns["payload"].to_pylist() if "payload" in columns else [None] * len(batch)
-    nulls = _null_vectors(columns)
+    nulls, counts = _null_vectors(columns), _counts(columns)
     for row, (sent, text) in enumerate(zip(columns["id"].to_pylist(), texts, strict=True)):
         try:
             if nulls[row]:
                 raise ix.InvalidVector(expected="a vector", got="null", loc=("vector",))
+            require_count(counts[row], limits, "vector")
             ids.append(_id(sent, limits))
             payloads.append(_payload(text, limits))
         except ix.InvalidInput as error:
@@ -163,6 +164,13 @@ def _null_vectors(columns: dict[str, Any]) -> Any:  # noqa: ANN401
     """Return (n,) bool: rows with a missing list, or a missing number in one."""
     names = ("vector",) if "vector" in columns else ("indices", "values")
     return np.logical_or.reduce([_with_nulls(columns[name]) for name in names])
+
+
+def _counts(columns: dict[str, Any]) -> list[int]:
+    """Return how many numbers each row has; None where it has no list."""
+    column = columns["vector"] if "vector" in columns else columns["values"]
+    counts: list[int] = column.value_lengths().to_pylist()
+    return counts
 
 
 def _with_nulls(column: Any) -> Any:  # noqa: ANN401

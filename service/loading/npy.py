@@ -11,6 +11,7 @@ import numpy as np
 import index as ix
 from index import AnyArray
 from service.errors import BodyTooLarge, MalformedBody
+from service.limits import Limits, require_count
 from service.loading.rows import DenseRows, Rows
 from service.loading.source import ByteReader
 
@@ -45,7 +46,7 @@ class Header:
         return self.shape[1] * self.dtype.itemsize
 
 
-def read_header(reader: ByteReader) -> Header:
+def read_header(reader: ByteReader, limits: Limits) -> Header:
     """Read the head of a file.
 
     Raises
@@ -53,7 +54,7 @@ def read_header(reader: ByteReader) -> Header:
     MalformedBody
         It is none, or cut short.
     InvalidVector
-        The array is not two-dimensional, or not of numbers.
+        The array is not two-dimensional, not of numbers, or its rows are too long.
     """
     magic = reader.read(len(_MAGIC) + 2)
     if magic[: len(_MAGIC)] != _MAGIC or len(magic) != len(_MAGIC) + 2:
@@ -64,7 +65,10 @@ def read_header(reader: ByteReader) -> Header:
     length = int.from_bytes(_exactly(reader, length_bytes), "little")
     if length > _MAX_HEADER_BYTES:
         raise MalformedBody(f"expected a header of at most {_MAX_HEADER_BYTES} bytes, got {length}")
-    return _parsed(_exactly(reader, length).decode("utf-8" if magic[-2] > _MATRIX else "latin-1"))
+    coded = "utf-8" if magic[-2] > _MATRIX else "latin-1"
+    header = _parsed(_exactly(reader, length).decode(coded))
+    require_count(header.shape[1], limits)
+    return header
 
 
 def _guessed(start: bytes) -> str:
@@ -113,14 +117,14 @@ def _allocate(header: Header, rows: int) -> AnyArray:
     return np.empty((rows, header.shape[1]), header.dtype)
 
 
-def read_matrix(reader: ByteReader, *, max_bytes: int) -> AnyArray:
+def read_matrix(reader: ByteReader, limits: Limits, *, max_bytes: int) -> AnyArray:
     """Return a whole file's array, of either order.
 
     Raises
     ------
     MalformedBody, InvalidVector, BodyTooLarge
     """
-    header = read_header(reader)
+    header = read_header(reader, limits)
     rows, columns = header.shape
     if rows * header.row_bytes > max_bytes:
         raise BodyTooLarge(max_bytes, "an array")
@@ -152,12 +156,14 @@ class NpyRows:
 
     Parameters
     ----------
+    limits : Limits
     id_start : int
         Id of the first row; the others count on.
     chunk_rows, chunk_bytes, max_row_bytes : int
     """
 
     reader: ByteReader
+    limits: Limits
     id_start: int
     chunk_rows: int
     chunk_bytes: int
@@ -170,7 +176,7 @@ class NpyRows:
         ------
         MalformedBody, InvalidVector, BodyTooLarge
         """
-        header = read_header(self.reader)
+        header = read_header(self.reader, self.limits)
         total, columns = header.shape
         if header.fortran_order and total > 1 and columns > 1:
             raise ix.InvalidVector(

@@ -212,7 +212,7 @@ def _reader(
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == bodies.NPY:
             start = params.id_start or 0
-            return NpyRows(reader, start, rows, size, max_row_bytes=settings.max_line_bytes)
+            return NpyRows(reader, limits, start, rows, size, max_row_bytes=settings.max_line_bytes)
         return ArrowRows(reader, limits, rows, size)
 
     return chunks

@@ -124,11 +124,12 @@ def _answer_matrix(
     reader = ByteReader(
         lambda: chunks.pop() if chunks else b"", max_read_bytes=service.settings.max_body_bytes
     )
-    array = read_matrix(reader, max_bytes=service.settings.max_body_bytes)
+    limits = Limits.of(service.settings)
+    array = read_matrix(reader, limits, max_bytes=service.settings.max_body_bytes)
     _require_few(len(array), service)
     try:
         rows = collection.space.from_dense(array)
-        asked = parsing.matrix(rows, params, Limits.of(service.settings))
+        asked = parsing.matrix(rows, params, limits)
         start = time.perf_counter()
         found = searching.search(collection, asked) if len(rows) else []
     except ix.InvalidVector as error:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import numpy as np
 import pytest
 
 from service import admission, bodies
 from service.errors import DiskShareReached, InvalidRequest, MalformedBody, MemoryFull
 from service.schemas import BatchBody, PutItemsBody
 from service.settings import Settings
+from tests.bodies import arrow, load, npy
 from tests.served import ITEMS, Client, Json, Serve, assert_problem, chunked, count, fill
 
 URL: Final = "/v1/collections/plants"
@@ -87,6 +89,34 @@ def test_ids_and_numbers_are_counted_in_writes_and_loads(serve: Serve) -> None:
         line = json.dumps(item).encode()
         assert_problem(client.post(f"{URL}/load", content=line, headers=NDJSON), 422, code, "row 0")
     assert count(client) == 4
+
+
+@pytest.mark.parametrize("path", ["load", "query/batch"])
+def test_the_columns_of_an_array_are_counted(serve: Serve, path: str) -> None:
+    client = serve(max_nonzeros=4)
+    client.put(URL, json={"dim": 5})
+    body, kind = npy(np.ones((2, 5), np.float32)), {"Content-Type": "application/x-npy"}
+    answer = client.post(f"{URL}/{path}", content=body, headers=kind)
+    assert_problem(answer, 422, "invalid_vector", "at most 4 values", "5 values")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"vector": [[1.0] * 4, [1.0] * 5, [2.0] * 4]},
+        {"indices": [[1], [*range(5)], [2, 4]], "values": [[1.0], [1.0] * 5, [1.0, 2.0]]},
+    ],
+    ids=["dense", "sparse"],
+)
+def test_the_numbers_of_arrow_rows_are_counted(serve: Serve, columns: Json) -> None:
+    client = serve(max_nonzeros=4)
+    dim = 4 if "vector" in columns else None
+    client.put(URL, json={"dim": dim})
+    body = arrow({"id": ["a", "b", "c"], **columns})
+    answer = load(client, "arrow", body, "?on_error=skip").json()
+    assert [(each["row"], each["code"]) for each in answer["rejected"]] == [(1, "invalid_vector")]
+    assert "at most 4 values, got 5 values" in answer["rejected"][0]["detail"]
+    assert answer["inserted"] == 2
 
 
 def test_bodies_are_counted_as_they_arrive(serve: Serve) -> None:
