@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
+from service import json_pieces
 from service.dependencies import service_of
 from service.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedMediaType
 from service.problems import invalid_request
@@ -129,17 +129,17 @@ def is_long(body: bytes) -> bool:
 
 
 def parse_in_pieces(model: type[Model], body: bytes) -> Model:
-    """Return a long body as its model, lists checked so that other threads get in between.
+    """Return a long body as its model, read and checked so that other threads get in between.
 
-    A compiled validator keeps Python's lock until it is done: a body of a million short queries
-    would stop the whole service for seconds.
+    A compiled parser or validator keeps Python's lock until it is done: a body of a million short
+    queries would stop the whole service for seconds.
 
     Raises
     ------
     MalformedBody, InvalidRequest
     """
     try:
-        document = from_json(body)
+        document = json_pieces.parse(body)
     except ValueError as error:
         raise MalformedBody(f"Invalid JSON: {error}") from None
     if not isinstance(document, dict):

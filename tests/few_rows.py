@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from index import checkpoints, collection, compile_kernels, growth
+from index import checkpoints, collection, compile_kernels, growth, tidying
 from service import startup
 from tests.known_rows import make_scans_dear
 
@@ -16,7 +16,8 @@ FEW_ROWS = 64
 def few_rows() -> Iterator[None]:
     """Let dead rows be forgotten, lists made, links written and tables asked by small collections.
 
-    Kernels are compiled here, once, and not by each application that starts.
+    Files give nearly every free page back. Kernels are compiled here, once, and not by each
+    application that starts.
     """
     seconds = compile_kernels()
     with pytest.MonkeyPatch.context() as patched:
@@ -24,5 +25,7 @@ def few_rows() -> Iterator[None]:
         patched.setattr(collection, "COMPACTION_ROWS", FEW_ROWS)
         patched.setattr(checkpoints, "LEAST_ROWS", FEW_ROWS)
         patched.setattr(growth, "LEAST_ROWS", FEW_ROWS)
+        patched.setattr(tidying, "FREE_PAGES", 1)
+        patched.setattr(tidying, "FREE_SHARE", 1 << 20)
         make_scans_dear(patched)
         yield

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from index import directory, loading, tables
+from index import catalog, directory, loading, tables, tidying
+from index.catalog import Catalog
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.directory import DataDirectory
@@ -137,6 +138,9 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),
     "a snapshot copied back, not in its place": _after(Snapshots, "copy"),
+    "a collection closed, not replaced": _after(catalog, "move_log"),
+    "a file put back, not loaded": _before(Catalog, "_reloaded"),
+    "some pages given back": _after(tidying, "_give_back_some"),
     "a backend stored, not answered": _after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
     "while codes are replaced": _at_sql("UPDATE meta SET value = ?", done=True),
