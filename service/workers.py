@@ -104,6 +104,8 @@ class Workers:
     ) -> None:
         count = threads or os.cpu_count() or 1
         self.searches = Pool("searches", threads=count, limit=max_queue)
+        # Many queries at once take long: never in the way of one.
+        self.batches = Pool("batches", threads=count, limit=max_queue)
         # More than cores: writes that wait for the disk together are committed together.
         self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_write_queue)
         self.loads = Pool("loads", threads=max_loads, limit=max_loads, gives_way=True)
@@ -147,8 +149,8 @@ class Workers:
     @property
     def _pools(self) -> tuple[Pool, ...]:
         return (
-            self.files, self.builds, self.joins, self.loads, self.writes, self.searches,
-            self.parsing,
+            self.files, self.builds, self.joins, self.loads, self.writes, self.batches,
+            self.searches, self.parsing,
         )  # fmt: skip
 
     def gauges(self) -> dict[tuple[str, str], float]:

@@ -92,7 +92,7 @@ async def query_batch(
             return _answer_json(service, collection, body)
         return _answer_matrix(service, collection, body, params)
 
-    return await service.workers.searches.run(work)
+    return await service.workers.batches.run(work)
 
 
 def _require_few(count: int, service: Service) -> None:

@@ -45,4 +45,4 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
                 return json_response({"slots": found.slots, "codes": found.slots})
         return json_response({"codes": found})
 
-    return await service.workers.searches.run(work)
+    return await service.workers.batches.run(work)
