@@ -320,10 +320,9 @@ class Catalog:
         with self._loading:
             if self._closing:
                 raise CollectionNotFound(name)
-            unfinished = self._directory.unfinished(name)
             try:
-                self.snapshots.copy(found, unfinished)
-                if findings := _wrong_with(unfinished, name):
+                self.snapshots.copy(found, copy := self._directory.unfinished(name))
+                if findings := _wrong_with(copy, name):
                     raise DamagedSnapshot(name, snapshot, findings)
                 with self._changing:
                     if self._found_before(name, replace=replace) is not before:
