@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from index.catalog import Catalog
+from index.connections import Durability
 from index.items import ItemBatch
 from index.params import CollectionConfig
 
 _LOADED_AT_ONCE: Final = 4096
 _COPIED: Final = ("page_size", "auto_vacuum")
 """What a file says of itself, …"""
-_PRAGMAS: Final = (
-    "journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864",
-    "secure_delete = ON",
-)  # fmt: skip
+_PRAGMAS: Final = ("journal_mode = WAL", "journal_size_limit = 67108864", "secure_delete = ON")
 """… and what each connection is told, as `index.store` tells it."""
 
 
@@ -58,14 +56,25 @@ def prepared(folder: Path, config: CollectionConfig, items: ItemBatch) -> Prepar
 
 
 class Bare:
-    """An open file with one table, each transaction on the disk when it returns."""
+    """An open file with one table, each transaction on the disk when it returns.
 
-    def __init__(self, path: Path, like: Prepared) -> None:
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for pragma in (*like.pragmas, *_PRAGMAS):
+    Parameters
+    ----------
+    path : Path
+    like : Prepared
+    durability : {"full", "normal"}
+        With "normal" a transaction need not be on the disk yet.
+    """
+
+    def __init__(self, path: Path, like: Prepared, durability: Durability = "full") -> None:
+        self._database = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=60
+        )
+        for pragma in (*like.pragmas, *_PRAGMAS, f"synchronous = {durability.upper()}"):
             self._database.execute(f"PRAGMA {pragma}").fetchall()
-        for sql in like.tables:
-            self._database.execute(sql)
+        if not self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            for sql in like.tables:
+                self._database.execute(sql)
         self._insert = f"INSERT INTO items VALUES ({', '.join('?' * len(like.rows[0]))})"
 
     def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -27,6 +27,7 @@ from benchmarks.report import Table, arguments
 from benchmarks.server import Server, resident_bytes, serving
 from benchmarks.service import npy
 from index.catalog import Catalog
+from index.connections import Durability
 from index.items import ItemBatch
 from index.params import BackendParams, CollectionConfig, ExactParams, GcwsParams
 from index.stored import StoredCollection
@@ -41,6 +42,9 @@ SLICES: Final = 8
 CLIENTS: Final = (1, 8)
 LOADED: Final = 50_000
 LOADS: Final = 3
+DURABILITIES: Final[tuple[Durability, ...]] = ("full", "normal")
+LOOK_SECONDS: Final = 0.1
+MOST_LOOKS: Final = 1200
 CHUNK_ROWS: Final = 8192
 """What a load commits at once (`load_chunk_rows`)."""
 QUERY_SECONDS: Final = 5.0
@@ -100,10 +104,10 @@ def chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 @contextmanager
-def bare_file(like: Prepared, rows: int) -> Iterator[Bare]:
+def bare_file(like: Prepared, rows: int, durability: Durability = "full") -> Iterator[Bare]:
     """Open a new bare file with the first rows in it."""
     with tempfile.TemporaryDirectory() as name:
-        bare = Bare(Path(name) / "bare.sqlite", like)
+        bare = Bare(Path(name) / "bare.sqlite", like, durability)
         try:
             for some in chunks(like.rows[:rows]):
                 bare.insert(some)
@@ -157,21 +161,56 @@ def _document(number: int, vector: Vectors) -> bytes:
 
 def single_inserts(table: Table, vectors: Vectors, like: Prepared) -> None:
     """Measure single inserts through the library and through HTTP."""
+    by_connections(table, like)
     for clients in CLIENTS:
         told = f"{clients} client{'s' * (clients > 1)}"
-        with tempfile.TemporaryDirectory() as name, bare_file(like, BEFORE) as bare:
-            catalog = Catalog.open(Path(name))
-            stored, _ = catalog.create("things", CollectionConfig(dim=vectors.shape[1]))
-            stored.put(items(vectors[:BEFORE]))
-            stored.settle()
-            ours = shared_out(by_library(stored, vectors), clients)
-            add(table, f"single inserts, library, {told}, 1/s",
-                in_turn(ours, bare_inserts(bare, like), NUMBERS), _MOST)  # fmt: skip
-            catalog.close()
+        for durability in DURABILITIES:
+            with (
+                in_library(vectors, durability) as stored,
+                bare_file(like, BEFORE, durability) as bare,
+            ):
+                ours = shared_out(by_library(stored, vectors), clients)
+                found = in_turn(ours, bare_inserts(bare, like), NUMBERS)
+            kind = "" if durability == "full" else f" ({durability}: not yet on the disk)"
+            goal = _MOST if durability == "full" else ""
+            add(table, f"single inserts{kind}, library, {told}, 1/s", found, goal)
         with served(vectors[:BEFORE]) as server, bare_file(like, BEFORE) as bare:
             ours = shared_out(by_http(server.port, vectors), clients)
             add(table, f"single inserts, HTTP, {told}, 1/s",
                 in_turn(ours, bare_inserts(bare, like), NUMBERS), _MOST)  # fmt: skip
+
+
+def by_connections(table: Table, like: Prepared) -> None:
+    """Measure bare SQLite by as many writers as there are clients."""
+    with tempfile.TemporaryDirectory() as name, bare_file(like, BEFORE) as bare:
+        path = Path(name) / "several.sqlite"
+        first = Bare(path, like)
+        for some in chunks(like.rows[:BEFORE]):
+            first.insert(some)
+
+        def insert(numbers: range) -> None:
+            own = Bare(path, like)
+            bare_inserts(own, like)(numbers)
+            own.close()
+
+        several = shared_out(insert, max(CLIENTS))
+        found = in_turn(several, bare_inserts(bare, like), NUMBERS)
+        first.close()
+    add(table, f"bare SQLite by {max(CLIENTS)} connections, 1/s", found, "")
+
+
+@contextmanager
+def in_library(vectors: Vectors, durability: Durability) -> Iterator[StoredCollection]:
+    """Open a collection of the first items, its lists made."""
+    with tempfile.TemporaryDirectory() as name:
+        catalog = Catalog.open(Path(name), durability=durability)
+        stored, _ = catalog.create("things", CollectionConfig(dim=vectors.shape[1]))
+        stored.put(items(vectors[:BEFORE]))
+        stored.settle()
+        try:
+            yield stored
+        finally:
+            catalog.close()
 
 
 @contextmanager
@@ -184,9 +223,19 @@ def served(vectors: Vectors, backend: str = "gcws") -> Iterator[Server]:
         if len(vectors):
             connection.send(load_request(vectors, 0))
             connection.receive()
-            time.sleep(3)  # neighbour lists are made meanwhile
+            wait_for_lists(connection)
         connection.close()
         yield server
+
+
+def wait_for_lists(connection: Connection) -> None:
+    """Return once searches may walk over neighbour lists, if the collection is to have any."""
+    for _ in range(MOST_LOOKS):
+        stats = connection.ask("GET", _URL)["backends"][0]["stats"]
+        if stats.get("neighbour_lists", "none are made"):
+            return
+        time.sleep(LOOK_SECONDS)
+    raise TimeoutError("no neighbour lists have been made")
 
 
 def load_request(vectors: Vectors, first: int) -> bytes:
