@@ -9,7 +9,7 @@ import numpy as np
 from index.catalog import Catalog
 from index.changes import WriteResult
 from index.items import ItemBatch, QueryResult
-from index.params import Transform
+from index.params import CollectionConfig, GcwsParams, Transform
 from index.payloads import encode_payload
 from index.stored import StoredCollection
 
@@ -31,6 +31,14 @@ def batch(stored: StoredCollection, ids: list[str], values: list[float]) -> Item
 
 def put(stored: StoredCollection, values: Mapping[str, float], mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
     return stored.put(batch(stored, list(values), list(values.values())), mode)
+
+
+def made(catalog: Catalog, name: str = "things", count: int = 20) -> StoredCollection:
+    """Return a new collection of so many items."""
+    config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
+    stored = catalog.create(name, config)[0]
+    put(stored, {f"i{n}": n + 1 for n in range(count)})
+    return stored
 
 
 def held(stored: StoredCollection) -> dict[str, tuple[object, bytes | None]]:

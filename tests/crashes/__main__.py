@@ -30,7 +30,8 @@ def main() -> None:
     tell(f"seed {options.seed}")
     began, draw = time.monotonic(), random.Random(options.seed)
     names = list(POINTS)
-    with nursery() as servers, tempfile.TemporaryDirectory() as name:
+    # The nursery notes how servers end in the folder: it is to be gone before.
+    with tempfile.TemporaryDirectory() as name, nursery() as servers:
         trial = Trial(servers, Path(name), options.seed)
         trial.kill_at_random()
         while trial.counts.kills < options.kills:

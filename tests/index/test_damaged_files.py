@@ -11,7 +11,14 @@ from sqlite_utils import Database, Migrations
 
 from index.catalog import Catalog
 from index.errors import DamagedFile, IncompatibleFile
-from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams
+from index.params import (
+    CollectionConfig,
+    ExactParams,
+    FourierParams,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
 from index.schema import FORMAT_VERSION
 from index.store import Store
 from index.stored import StoredCollection
@@ -90,6 +97,40 @@ def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -
     again.drop("b")
     assert again.failures == {}
     assert again.create("b", EXACT)[1]
+    again.close()
+
+
+@pytest.mark.parametrize("how", ["vector", "number", "payload"])
+def test_a_row_damaged_while_its_collection_is_open_is_told_of_when_it_is_read(
+    how: str, catalog: Catalog, tmp_path: Path
+) -> None:
+    # Vectors as they were sent are in the file alone where a transform changes them.
+    config = CollectionConfig(dim=3, backend=ExactParams(), transform=Transform(power=2.0))
+    stored = catalog.create("things", config)[0]
+    fill(stored, 10)
+    item_id = stored.page(limit=10).items[6].id
+    damage(tmp_path / "things.sqlite", how)
+    for read in (
+        lambda: stored.get(item_id),
+        lambda: stored.page(limit=10, with_vector=True),
+    ):
+        with pytest.raises(DamagedFile, match="row 7"):
+            read()
+
+
+@pytest.mark.parametrize("column", ["params", "notes", "kind"])
+def test_a_damaged_backend_is_not_taken_for_what_was_attached(tmp_path: Path, column: str) -> None:
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.create("things", EXACT)[0]
+    fill(stored, 10)
+    stored.attach(FourierParams(kind="rff", features=8), "beside")
+    catalog.close()
+    change = f"UPDATE backends SET {column} = {{}} WHERE name = 'beside'"
+    new = {"params": "replace(params, '8', '9')", "notes": "'{}'", "kind": "'folded_rff'"}[column]
+    _execute(tmp_path / "things.sqlite", change.format(new))
+    again = opened_catalog(tmp_path)
+    assert list(again.failures) == ["things"]
+    assert "beside" in str(again.failures["things"])
     again.close()
 
 

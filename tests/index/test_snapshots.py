@@ -1,18 +1,12 @@
 """Snapshots: made while others write, kept with their checksums, restored to the same answers."""
 
-import errno
 import hashlib
-import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from index import catalog as catalog_module
-from index import connections
 from index.catalog import Catalog
 from index.directory import DataDirectory
 from index.errors import (
@@ -21,25 +15,16 @@ from index.errors import (
     CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
-    DirectoryLocked,
     DiskFull,
     InvalidParameter,
     SnapshotExists,
     SnapshotNotFound,
 )
-from index.params import CollectionConfig, ExactParams, FourierParams, GcwsParams, SearchParams
+from index.params import CollectionConfig, ExactParams, FourierParams, SearchParams
 from index.snapshots import Snapshot, Snapshots, sha256_of
 from index.stored import StoredCollection
 from tests.linked import backend_of, lists_of
-from tests.stored_items import DIM, held, holding, opened_catalog, put, reopened, vector
-
-CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
-
-
-def made(catalog: Catalog, name: str = "things", count: int = 20) -> StoredCollection:
-    stored = catalog.create(name, CONFIG)[0]
-    put(stored, {f"i{n}": n + 1 for n in range(count)})
-    return stored
+from tests.stored_items import DIM, held, holding, made, opened_catalog, put, vector
 
 
 def answers(stored: StoredCollection) -> list[Any]:
@@ -272,75 +257,6 @@ def test_a_disk_without_space_leaves_the_collection_as_it_was(
                 catalog.restore("things", "s", replace=True)
         assert held(catalog.get("things")) == expected
         assert {path.name for path in tmp_path.glob("*.sqlite")} == {"things.sqlite"}
-
-
-def refused_rename(path: Path, target: Path) -> Path:
-    """Stand for `Path.rename` on a disk that takes no new name of a collection."""
-    if path.name.startswith(".creating-"):
-        raise OSError(errno.ENOSPC, "no space left", str(target))
-    return path.replace(target)
-
-
-@contextmanager
-def read_meanwhile(path: Path) -> Iterator[None]:
-    """Read a file as it is now until the block ends: its log cannot be moved into it."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM items").fetchall()
-        yield
-
-
-def test_what_only_the_log_holds_is_kept_while_it_cannot_be_moved_into_the_file(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "_BUSY_SECONDS", 0.1)
-    stored = made(catalog, count=2)
-    catalog.snapshot("things", "s")
-    old = held(stored)
-    with read_meanwhile(tmp_path / "things.sqlite"):
-        put(stored, {"later": 9})
-        with pytest.raises(DirectoryLocked):
-            catalog.restore("things", "s", replace=True)
-        expected = {**old, **holding({"later": 9})}
-        assert held(catalog.get("things")) == expected
-        assert reopened(catalog.get("things"), tmp_path) == expected
-    assert held(catalog.restore("things", "s", replace=True)) == old
-
-
-@pytest.mark.parametrize("sound", [True, False])
-def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
-    sound: bool, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored = made(catalog, count=2)
-    catalog.snapshot("things", "s")
-    # Somebody else has the file open, so closing it leaves the log.
-    with read_meanwhile(tmp_path / "things.sqlite") if not sound else nullcontext():
-        put(stored, {"later": 9})
-        if not sound:
-            monkeypatch.setattr(catalog_module, "move_log", damaged)
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "rename", refused_rename)
-            with pytest.raises(DiskFull):
-                catalog.restore("things", "s", replace=True)
-        assert set(held(catalog.get("things"))) == {"i0", "i1", "later"}
-        assert set(reopened(catalog.get("things"), tmp_path)) == {"i0", "i1", "later"}
-    assert {path.name for path in tmp_path.glob(".*")} == set()
-
-
-def damaged(_path: Path, name: str) -> None:
-    raise DamagedFile(name, "its log cannot be read")
-
-
-def test_a_reader_of_the_replaced_file_leaves_the_new_one_its_log(
-    catalog: Catalog, tmp_path: Path
-) -> None:
-    stored = made(catalog, count=2)
-    catalog.snapshot("things", "s")
-    with read_meanwhile(tmp_path / "things.sqlite"):
-        put(catalog.restore("things", "s", replace=True), {"later": 9})
-    # Its connection was the last one of the old file.
-    assert stored is not catalog.get("things")
-    assert set(reopened(catalog.get("things"), tmp_path)) == {"i0", "i1", "later"}
 
 
 @pytest.mark.parametrize("step", ["copy", "publish", "rename", "_sync"])
