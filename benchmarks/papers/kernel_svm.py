@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,7 +23,7 @@ from benchmarks.papers.sheet import Options, Sheet, main, panels
 from benchmarks.papers.sweep import Best, coarse_to_fine, exhaustive
 from benchmarks.report import Table
 from benchmarks.timing import in_threads
-from index.arrays import Float32s, Int64s
+from index.arrays import Float32s, Float64s, Int64s
 from index.similarity import gmm_matrix
 
 COSTS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -66,8 +67,34 @@ def accuracies(data: Labelled, part: Part, costs: Sequence[float]) -> list[float
         last = min(first + CHUNK, m)
         values = part(1, first, last).astype(np.float64)
         for i, machine in enumerate(machines):
-            right[i] += np.sum(machine.predict(values) == data.test_labels[first:last])
+            right[i] += np.sum(voted(machine, values) == data.test_labels[first:last])
     return [100 * float(count) / m for count in right]
+
+
+def voted(machine: SVC, values: Float64s) -> Int64s:
+    """Return what ``machine.predict`` does, several times as fast: all pairs' sums by one product.
+
+    Parameters
+    ----------
+    machine : SVC
+        Of a precomputed kernel, fitted.
+    values : (m, n) float64
+        Kernel values with all training rows.
+    """
+    ends = np.append(0, machine.n_support_.cumsum())
+    classes, held = len(ends) - 1, values[:, machine.support_]
+    # Row j of dual_coef_ has a class's multipliers against its j-th opponent, itself left out.
+    sums = [held[:, ends[c] : ends[c + 1]] @ machine.dual_coef_[:, ends[c] : ends[c + 1]].T
+            for c in range(classes)]  # fmt: skip
+    if classes == 2:  # of two classes the second is the positive one
+        wins = sums[0][:, 0] + sums[1][:, 0] + machine.intercept_[0] > 0
+        return np.asarray(machine.classes_[wins.astype(np.int64)])
+    votes = np.zeros((len(values), classes), np.int64)
+    for number, (a, b) in enumerate(combinations(range(classes), 2)):
+        first = sums[a][:, b - 1] + sums[b][:, a] + machine.intercept_[number] > 0
+        votes[:, a] += first
+        votes[:, b] += ~first
+    return np.asarray(machine.classes_[votes.argmax(axis=1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +118,12 @@ def linear_accuracy(data: Labelled, cost: float, *, loss: str) -> float:
     """Return the accuracy of one-versus-rest linear SVMs on unit rows, in per cent."""
     train, test = data.unit()
     machine = LinearSVC(
-        C=cost, loss=loss, fit_intercept=loss == "squared_hinge", max_iter=PASSES, random_state=0
+        C=cost,
+        loss=loss,
+        dual=loss == "hinge",
+        fit_intercept=loss == "squared_hinge",
+        max_iter=PASSES,
+        random_state=0,
     )
     machine.fit(train.astype(np.float64), data.train_labels)
     return per_cent(machine.predict(test.astype(np.float64)), data.test_labels)

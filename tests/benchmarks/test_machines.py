@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 from benchmarks.papers.binning import fejer
 from benchmarks.papers.kept import Kept
+from benchmarks.papers.kernel_svm import voted
 from benchmarks.papers.machines import Codes, fit, margins
 from benchmarks.papers.sweep import coarse_to_fine, exhaustive
 
@@ -96,3 +97,14 @@ def test_figures_are_measured_once_and_a_line_cut_off_is_measured_again(tmp_path
     assert Kept(file).figures(("b", None), lambda: measure(4.0)) == [4.0, 4 / 3]
     assert Kept(file).figures(("b", None), lambda: measure(5.0)) == [4.0, 4 / 3]
     assert Kept(file).figures(("a", 1, 2), lambda: measure(5.0)) == [2.0, 2 / 3]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_votes_of_kernel_machines_are_those_of_libsvm(
+    classes: int, rng: np.random.Generator
+) -> None:
+    rows, labels = rng.standard_normal((250, 4)), 2 * rng.integers(classes, size=250) + 1
+    kernel = np.exp(rows @ rows.T)
+    machine = SVC(C=10, kernel="precomputed").fit(kernel, labels)
+    values = np.exp(rng.standard_normal((400, 4)) @ rows.T)
+    assert np.array_equal(voted(machine, values), machine.predict(values))
