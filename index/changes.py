@@ -10,7 +10,6 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from index.arrays import UInt64s
-from index.batches import joined
 from index.collection import Collection
 from index.errors import ItemExists
 from index.filters import Filter
@@ -94,7 +93,7 @@ class Put:
             chosen = np.array(places, np.int64)
             ids, payloads = [ids[i] for i in places], [payloads[i] for i in places]
             vectors = vectors[chosen]
-            encoded = Encoded(encoded.vectors[chosen], encoded.codes[chosen], encoded.seconds)
+            encoded = encoded.chosen(chosen)
         blobs = collection.space.to_blobs(vectors)
         stored = Rows(ids, blobs, codes_to_blobs(encoded.codes), payloads)
         return cls(ids, places, payloads, encoded, stored, mode)
@@ -186,11 +185,7 @@ class Arrivals:
         if len(puts) > 1:
             ids = [*chain.from_iterable(put.ids for put in puts)]
             payloads = [*chain.from_iterable(put.payloads for put in puts)]
-            encoded = Encoded(
-                joined([put.encoded.vectors for put in puts]),
-                np.concatenate([put.encoded.codes for put in puts]),
-                sum(put.encoded.seconds for put in puts),
-            )
+            encoded = Encoded.joined([put.encoded for put in puts])
         keys = range(self.first_key, self.first_key + len(ids))
         replaced = collection.rows_of(ids) if any(put.updated for put in puts) else ()
         return collection.take_in(ids, payloads, encoded, keys=keys, replaced=replaced)

@@ -23,7 +23,7 @@ from index.errors import BackendNotFound
 from index.hits import BatchHits, LiveSample, Pairs, RowView
 from index.indexed import Attached, Indexed
 from index.items import Coming, Encoded, Loaded, QueryResults, View, without_surplus
-from index.params import CollectionConfig, SearchParams
+from index.params import CollectionConfig, GcwsParams, SearchParams
 from index.rows import GrowingRows
 from index.rows_by_id import RowsById
 from index.saved import Saved
@@ -62,6 +62,7 @@ class Collection:
         self._row_of = RowsById()
         self._text_bytes = 0
         self._build_seconds = 0.0  # of the primary index
+        self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._reset(GrowingRows(config.form, config.dim), [], [])
         self.view = self._view(self.backend.empty(), 0, 0)
@@ -93,9 +94,19 @@ class Collection:
             The transform leaves nothing of a vector.
         """
         prepared = self.space.prepare(vectors)
+        self._compile(prepared)
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
-        return Encoded(prepared, codes, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        attached = {name: each.ahead(prepared) for name, each in self.view.attached.items()}
+        return Encoded(prepared, codes, seconds, attached)
+
+    def _compile(self, vectors: VectorBatch) -> None:
+        """Let the backend's kernels be compiled by one vector: no part of building."""
+        if not self._is_compiled and len(vectors):
+            backend, one = self.backend, vectors[:1]
+            backend.extend(backend.empty(), one, backend.encode(one))
+            self._is_compiled = True
 
     # Writing: one thread at a time.
 
@@ -118,6 +129,7 @@ class Collection:
             codes[before:n] = piece.encoded.codes
             self._append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
         n = len(self._rows)
+        self._compile(self._rows.view())
         kept, start = saved(self._keys[:n]), time.perf_counter()
         state = self.backend.restored(self._rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
@@ -178,7 +190,7 @@ class Collection:
         self._build_seconds += encoded.seconds + time.perf_counter() - start
         count = self.view.count + len(ids) - len(replaced)
         attached = {
-            name: indexed.extended(self._rows.view(), encoded.vectors)
+            name: indexed.extended(self._rows.view(), encoded.vectors, encoded.attached.get(name))
             for name, indexed in self.view.attached.items()
         }
         view = self._view(state, count, self.view.version + 1, attached)

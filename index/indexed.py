@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Int64s, UInt8s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.backends.protocol import Backend
 from index.batches import VectorBatch
 from index.params import BackendParams, GcwsParams
@@ -23,6 +23,28 @@ times; changes wait only while it takes in the last."""
 
 _CHUNK_ROWS: Final = 8192
 """Rows an index takes in between two looks at whether it is still wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Codes of rows to come, made before their turn.
+
+    Attributes
+    ----------
+    backend : Backend
+        Whose they are.
+    codes : (n, code_width) uint64
+    seconds : float
+        How long making them took.
+    """
+
+    backend: Backend[Any]
+    codes: UInt64s
+    seconds: float
+
+    def chosen(self, places: Int64s) -> Ahead:
+        """Return those of some of the rows."""
+        return replace(self, codes=self.codes[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +69,28 @@ class Indexed:
     state: Any
     build_seconds: float = 0.0
 
-    def extended(self, rows: VectorBatch, new: VectorBatch) -> Indexed:
-        """Return the backend with ``new``, the last of ``rows``, in its index."""
+    def ahead(self, coming: VectorBatch) -> Ahead:
+        """Return the codes of rows that are to be added; any thread, no lock."""
+        start = time.perf_counter()
+        codes = self.backend.encode(coming)
+        return Ahead(self.backend, codes, time.perf_counter() - start)
+
+    def extended(self, rows: VectorBatch, new: VectorBatch, ahead: Ahead | None = None) -> Indexed:
+        """Return the backend with ``new``, the last of ``rows``, in its index.
+
+        Parameters
+        ----------
+        rows, new : VectorBatch
+        ahead : Ahead or None
+            Codes of ``new``; another backend's, of the same name, are left aside.
+        """
         if not len(new):
             return self
+        if ahead is None or ahead.backend is not self.backend:
+            ahead = self.ahead(new)
         start = time.perf_counter()
-        state = self.backend.extend(self.state, rows, self.backend.encode(new))
-        return self.with_state(state, time.perf_counter() - start)
+        state = self.backend.extend(self.state, rows, ahead.codes)
+        return self.with_state(state, ahead.seconds + time.perf_counter() - start)
 
     def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> Indexed:
         """Return the backend after a compaction; see `Backend.renumber`."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 
 from index.arrays import LEAST_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
+from index.batches import joined
 from index.columns import Columns
 from index.errors import InvalidParameter
 from index.hits import CANDIDATES, METHOD, METHODS, SCORED, BatchHits, Explanation
-from index.indexed import Attached
+from index.indexed import Ahead, Attached
 from index.vectors import RawBatch, VectorBatch, VectorSpace
 
 Total = tuple[str, int, int, int, float]
@@ -330,8 +331,36 @@ class Encoded:
         What the backend's `encode` returned.
     seconds : float
         How long that took.
+    attached : mapping of str to Ahead
+        Codes for the comparison backends that there were.
     """
 
     vectors: VectorBatch
     codes: UInt64s
     seconds: float = 0.0
+    attached: Mapping[str, Ahead] = field(default_factory=dict)
+
+    def chosen(self, places: Int64s) -> Encoded:
+        """Return some of the vectors."""
+        attached = {name: ahead.chosen(places) for name, ahead in self.attached.items()}
+        return Encoded(self.vectors[places], self.codes[places], self.seconds, attached)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Encoded]) -> Encoded:
+        """Return the vectors of all parts, in order."""
+        attached = {
+            name: Ahead(
+                first.backend,
+                np.concatenate([part.attached[name].codes for part in parts]),
+                sum(part.attached[name].seconds for part in parts),
+            )
+            for name, first in parts[0].attached.items()
+            if all(name in part.attached for part in parts)
+            and all(part.attached[name].backend is first.backend for part in parts)
+        }
+        return cls(
+            joined([part.vectors for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            sum(part.seconds for part in parts),
+            attached,
+        )

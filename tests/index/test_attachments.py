@@ -3,11 +3,14 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from index import attachments, collection
+from index.backends import RandomBinningBackend, make_backend
 from index.batches import VectorBatch
 from index.catalog import Catalog
 from index.errors import (
@@ -19,15 +22,19 @@ from index.errors import (
     PrimaryBackend,
 )
 from index.indexed import Indexed, built
+from index.items import Coming
 from index.params import (
     BackendParams,
+    CollectionConfig,
     ExactParams,
     GcwsParams,
     NystroemParams,
+    RandomBinningParams,
 )
 from index.schema import BackendRecord
 from index.store import Store
 from index.stored import StoredCollection
+from index.vectors import VectorSpace
 from tests.attached import (
     LANDMARKS,
     NRFF,
@@ -39,6 +46,8 @@ from tests.attached import (
     opened_copy,
 )
 from tests.stored_items import Make, put
+
+BOXES = RandomBinningParams(scale=4.0, bands=4)
 
 
 @pytest.fixture
@@ -227,6 +236,44 @@ def test_nobody_waits_for_a_backend_that_is_made(
     ready = backends(stored)["nrff"]
     assert (ready.status, ready.progress) == ("ready", 1.0)
     assert ready.build_seconds > 0
+
+
+def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.attach(BOXES, "boxes")
+    take_in = collection.Collection.take_in
+
+    def watched(self: collection.Collection, *given: object, **named: object) -> Coming:
+        with monkeypatch.context() as patched:
+            patched.delattr(RandomBinningBackend, "encode")
+            return take_in(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(collection.Collection, "take_in", watched)
+    put(stored, {"new": 5.0, "other": 6.0})
+    put(stored, {"new": 7.0})
+    assert len(found(stored, "boxes")) == len(VALUES) + 2
+    monkeypatch.undo()
+    assert_all_agree(stored)
+
+
+def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
+    rng: np.random.Generator,
+) -> None:
+    config = CollectionConfig(dim=6)
+    space = VectorSpace.of(config)
+    rows = space.prepare(space.from_dense(rng.standard_normal((40, 6)).astype(np.float32)))
+
+    def indexed(seed: int) -> Indexed:
+        params = replace(BOXES, seed=seed)
+        backend = make_backend(replace(config, backend=params), threads=1)
+        return Indexed("boxes", params, backend, backend.empty())
+
+    ours, theirs = indexed(1), indexed(2)
+    right = ours.extended(rows, rows).state.segments[0].keys
+    for ahead in (ours.ahead(rows), theirs.ahead(rows)):
+        found = ours.extended(rows, rows, ahead).state.segments[0].keys
+        np.testing.assert_array_equal(found, right)
 
 
 # --- what ends early ---------------------------------------------------------------------------
