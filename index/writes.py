@@ -202,11 +202,19 @@ class Writer:
     def _store_and_show(self, changes: Sequence[Change], todo: Sequence[Arrivals | Delete]) -> None:
         """Make changes in the file, then in memory."""
         coming: Future[Coming] | None = None
-        if len(todo) == 1 and isinstance(todo[0], Arrivals) and todo[0].rows <= _BESIDE_ROWS:
-            coming = self._beside.submit(todo[0].take_in, self._collection)
+
+        def take_in() -> None:
+            nonlocal coming
+            first = todo[0]
+            # Processors are idle where nobody else waits to write.
+            if len(todo) > 1 or not isinstance(first, Arrivals) or self._queue:
+                return
+            if first.rows <= _BESIDE_ROWS:
+                coming = self._beside.submit(first.take_in, self._collection)
+
         start = time.perf_counter()
         try:
-            self._store.write(changes)
+            self._store.write(changes, take_in)
         except BaseException:
             if coming is not None:
                 self._collection.give_up(coming.result())

@@ -20,12 +20,10 @@ from index.errors import (
     ItemExists,
 )
 from index.filters import parse_filter
-from index.items import ItemBatch
 from index.params import (
     GcwsParams,
     SearchParams,
 )
-from index.payloads import encode_payload
 from index.stored import StoredCollection
 from index.writes import GROUP_ROWS
 from tests.stored_items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
@@ -108,12 +106,12 @@ def while_a_commit_is_waited_for(
     commits = 0
     write = store.write
 
-    def counted(changes: Any) -> None:  # noqa: ANN401
+    def counted(*arguments: Any) -> None:  # noqa: ANN401
         nonlocal commits
         commits += 1
-        write(changes)
+        write(*arguments)
 
-    store.write = counted  # type: ignore[method-assign]
+    store.write = counted  # type: ignore[method-assign, assignment]
     results: list[object] = [None] * len(calls)
 
     def run(place: int) -> None:
@@ -240,21 +238,25 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
     assert reopened(stored, tmp_path) == held(stored)
 
 
+@pytest.mark.parametrize("room", [0, 20_000])
 def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
-    stored: StoredCollection, tmp_path: Path
+    stored: StoredCollection, tmp_path: Path, room: int
 ) -> None:
+    """Memory has taken the items in already when the commit fails."""
     put(stored, {"a": 1, "b": 2})
-    writer = stored._store._writer
-    writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
-    large = {"x": "y" * (1 << 20)}
-    item = ItemBatch(["a"], stored.space.from_items([vector(7)]), [encode_payload(large)])
-    with pytest.raises(DiskFull):
-        stored.put(item)
+    log = tmp_path / "things.sqlite-wal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + room, hard))
+    try:
+        with pytest.raises(DiskFull):
+            put(stored, {"a": 7, "c": 7})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     query = stored.space.from_items([vector(7)])
     assert held(stored) == holding({"a": 1, "b": 2})
     assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["b", "a"]
-    assert stored.describe().items == 2
-    writer.execute("PRAGMA max_page_count = 1000000")
+    described = stored.describe()
+    assert (described.items, described.rows) == (2, 4)
     assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
     assert stored.delete(["b"]) == 1
     assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["c", "a"]
