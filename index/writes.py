@@ -94,12 +94,22 @@ class Writer:
             self._queue.append(waiting)
             leads = not self._led
             self._led = True
+        try:
+            self._see_through(waiting, leads=leads)
+        except BaseException:
+            if not waiting.done:  # the others wait for it: it is made without its caller
+                run = partial(self._see_through, waiting, leads=False)
+                threading.Thread(target=run, name="writer", daemon=True).start()
+            raise
+        if waiting.error is not None:
+            raise waiting.error
+
+    def _see_through(self, waiting: _Waiting, *, leads: bool) -> None:
+        """Return when a change has been made, by this thread if its turn comes before that."""
         if not leads:
             waiting.turn.acquire()
         if not waiting.done:
             self._lead()
-        if waiting.error is not None:
-            raise waiting.error
 
     def _lead(self) -> None:
         """Make the change that has waited longest, others with it, and let the next one lead."""

@@ -276,3 +276,27 @@ def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
     assert stored._memory.view.version == version + 1
     assert held(stored) == holding({"a": 2, "b": 2, "c": 3, "d": 4, "e": 5})
     assert stored.get("d").vector == vector(4)
+
+
+class _Interrupting:
+    """A lock at which the first to come is interrupted."""
+
+    def __init__(self, lock: Any) -> None:  # noqa: ANN401
+        self._lock = lock
+        self._interrupts = iter([KeyboardInterrupt])
+
+    def __enter__(self) -> None:
+        for interrupt in self._interrupts:
+            raise interrupt
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_an_interrupted_write_lets_the_others_go_on(stored: StoredCollection) -> None:
+    stored._writer._lock = _Interrupting(stored._writer._lock)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        put(stored, {"a": 1})
+    assert put(stored, {"b": 2}) == WriteResult(1, 0)
+    assert held(stored) == holding({"a": 1, "b": 2})
