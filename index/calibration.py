@@ -1,9 +1,11 @@
 """What effort a walk needs for the recall asked for, as measured on the collection's own items.
 
 Some items are searched for before they are linked, when nothing leads to them yet, so that they are
-queries like any other. The exact scan says what should have been found. An effort below the limit,
-and below `LEAST_BEAM`, is the number of lists that are read, with a beam as wide; from there on it
-is the width of the beam.
+queries like any other. The exact scan says what should have been found.
+
+An effort is one number whatever the limit is. Below 1 it is how many lists are read, as a share of
+the limit (of `LEAST_BEAM` at least); from 1 on it is how far a walk reaches: it goes on with rows
+up to so many times as far away as the last hit wanted.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, log
+from math import inf, log
 from typing import Any, Final
 
 import numpy as np
@@ -24,13 +26,15 @@ QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 """Limit searched with, limits judged, queries."""
 LEAST_BEAM: Final = 10
+_PLACES: Final = 32
+"""A walk that is ended by its reach keeps at most so many rows for each hit wanted."""
+_WIDER: Final = 16
+"""A walk for a rare query keeps so many."""
 _FEW_TABLES: Final = 4
-_WIDE_BEAM: Final = 24
-"""Walks with a narrower beam enter through half of the tables, `_FEW_TABLES` at least."""
+_FAR: Final = 1.04
+"""Walks that reach less far enter through half of the tables, `_FEW_TABLES` at least."""
 _NEARBY: Final = 3
 """So many times a limit that was measured is near enough to judge by it alone."""
-_WIDER: Final = 16
-"""A query that is rare walks with a beam so many times as wide."""
 _RARE: Final = 0.01
 _RARE_FOUND: Final = 0.1
 """A query is rare whose hits score less than those of nearly all others: less than the last true
@@ -43,16 +47,13 @@ _LISTS_A_PLACE: Final = 4
 _MORE_LISTS: Final = 64
 """No walk reads more lists than so many for each place of its beam, and so many more."""
 _MOST_BEYOND: Final = 10
-"""Limits up to this many times the greatest one measured are foreseen in proportion."""
+"""Limits up to this many times the greatest one measured take its effort."""
 
-_LEAST_EFFORTS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9)
-_EIGHTHS: Final = (2, 3, 4, 6)
-_GROWTH: Final = 1.3
-_FASTER: Final = 1.5
-_FASTER_FROM: Final = 4
-_MOST_EFFORT: Final = 600
-"""Efforts measured: the least ones, some eighths of the limit, then the limit and each time so much
-more than the one before, from this many times the limit on faster; up to the most."""
+_LADDER: Final = (
+    0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.13,
+    1.17, 1.22, 1.3, 1.4, 1.6, 2.0, 3.0,
+)  # fmt: skip
+"""Efforts measured."""
 _ENOUGH: Final = 0.9965
 """Nothing is measured beyond this recall."""
 _MOST_SHARE: Final = 0.25
@@ -73,20 +74,20 @@ class Curve:
     Attributes
     ----------
     limit : int
-    efforts : tuple of int
+    efforts : tuple of float
         Rising.
     recalls : tuple of float
         Never falling; half a standard error less than what was measured.
     candidates : tuple of float
         Rows scored quickly, on average.
     rare : tuple of float
-        Queries whose last hit scores below were walked for again, with a wider beam.
+        Queries whose last hit scores below were walked for again, as far as its places allow.
     strange : float
         Score of the last true hit: no query was anywhere near. See `Calibration.strange`.
     """
 
     limit: int
-    efforts: tuple[int, ...]
+    efforts: tuple[float, ...]
     recalls: tuple[float, ...]
     candidates: tuple[float, ...]
     rare: tuple[float, ...]
@@ -122,6 +123,7 @@ class Effort:
     Attributes
     ----------
     beam : int
+        The best rows that are kept, at most.
     lists : float
         Lists read at most; a fraction is the share of the queries that read one more.
     recall : float
@@ -130,6 +132,8 @@ class Effort:
         Expected number of rows scored quickly.
     rare : float
         Below this score of the last hit a query found less than nearly all others.
+    reach : float
+        How many times as far away as the last hit wanted a row may be; see `kernels.walk`.
     """
 
     beam: int
@@ -137,15 +141,27 @@ class Effort:
     recall: float
     candidates: float
     rare: float = 0.0
+    reach: float = inf
 
     def tables(self, most: int) -> int:
         """Return through how many tables the walk enters: half of ``most`` when it is short."""
-        return most if self.beam >= _WIDE_BEAM else min(most, max(_FEW_TABLES, most // 2))
+        short = self.lists < self.beam or self.reach < _FAR
+        return min(most, max(_FEW_TABLES, most // 2)) if short else most
 
     def wider(self) -> Effort:
-        """Return the effort for a query that is unlike most."""
-        beam = _WIDER * self.beam
+        """Return the effort for a query that is unlike most: as far as its places allow."""
+        beam = _WIDER * self.places
         return Effort(beam, most_lists(beam), self.recall, _WIDER * self.candidates)
+
+    @property
+    def number(self) -> float:
+        """The effort as one number; see the module."""
+        return self.reach if self.reach < inf else self.lists / self.beam
+
+    @property
+    def places(self) -> int:
+        """The limit it is for, `LEAST_BEAM` at least."""
+        return self.beam // _PLACES if self.reach < inf else self.beam
 
     @classmethod
     def of(
@@ -153,9 +169,11 @@ class Effort:
         rare: float = 0.0,
     ) -> Effort:  # fmt: skip
         """Return the effort of a number; see the module."""
-        beam = max(ceil(effort), limit, LEAST_BEAM)
-        lists = effort if effort <= beam - 1 else most_lists(beam)
-        return cls(beam, lists, recall, candidates, rare)
+        places = max(limit, LEAST_BEAM)
+        if effort < 1:
+            return cls(places, effort * places, recall, candidates, rare)
+        beam = _PLACES * places
+        return cls(beam, most_lists(beam), recall, candidates, rare, effort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +212,7 @@ class Calibration:
             scale = limit / curve.limit
             expected, candidates, _ = curve.at(effort)
             # Hits that far down score less than any measured: no query is rare.
-            return Effort.of(effort * scale, limit, expected, candidates * scale)
+            return Effort.of(effort, limit, expected, candidates * scale)
         curve, number = reached[after]
         expected, candidates, rare = curve.at(number)
         if after > 0 and curve.limit > limit:
@@ -250,7 +268,7 @@ def calibrate(
 ) -> Calibration:
     """Measure recall by effort for the limits 1, 10 and 100.
 
-    Other limits lie between, or beyond in proportion.
+    Other limits lie between or beyond.
 
     Parameters
     ----------
@@ -294,11 +312,11 @@ def _curves(
         The limit searched with.
     search : Search
     """
-    efforts: list[int] = []
+    efforts: list[float] = []
     recalls: dict[int, list[float]] = {limit: [] for limit in least}
     rare: dict[int, list[float]] = {limit: [] for limit in least}
     candidates: dict[int, list[float]] = {limit: [] for limit in least}
-    for number in _ladder(searched):
+    for number in _LADDER:
         effort = Effort.of(number, searched)
         found = search(queries, searched, effort)
         lasts = {limit: _last_scores(found, min(limit, rows)) for limit in least}
@@ -339,18 +357,6 @@ def _good(found: BatchHits, least: Float64s, wanted: int) -> Float64s:
     good = ((found.scores >= least[:, None] - _ROUNDING) & inside).sum(1)
     share: Float64s = np.minimum(good, wanted) / wanted
     return share
-
-
-def _ladder(limit: int) -> list[int]:
-    """Return the efforts to be measured with a limit, rising."""
-    efforts = [effort for effort in _LEAST_EFFORTS if effort < limit]
-    if limit > _LEAST_EFFORTS[-1] + 1:
-        efforts += [limit * share // 8 for share in _EIGHTHS]
-    effort = float(limit)
-    while effort <= _MOST_EFFORT:
-        efforts.append(ceil(effort))
-        effort *= _GROWTH if effort < _FASTER_FROM * limit else _FASTER
-    return efforts
 
 
 def _strange(scores: Float64s) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
-from index.calibration import Calibration, Effort, most_lists
+from index.calibration import Calibration, Effort
 from index.checks import Checks
 from index.coarse import NAMES
 from index.costs import scan_nanoseconds
@@ -39,6 +39,8 @@ _LEAST_ROOM: Final = 4096
 """Rows that any walk may see."""
 _NEW: Final = 10.0
 """All is in doubt once one row in this many is newer than the calibration."""
+_FARTHER: Final = 1.1
+"""A walk for half of the rows or less reaches so many times as far, or as the last hit at least."""
 _ALL: Final = 100
 """Per cent."""
 _MOST_REMEMBERED: Final = 1024
@@ -145,9 +147,9 @@ class Hop:
         """Return the effort of a walk, None where no effort that was measured is enough.
 
         The best k of a share p of the rows are among the best k / p of all: as far as these the
-        walk must go, but only for the share p of them there are hits. A filter may have to do with
-        where rows are: a beam twice as wide makes up for that where p is a half or less. Of rows
-        put since nothing was measured. Where so little is known, half of the miss is allowed.
+        walk must go. A filter may have to do with where rows are: reaching farther makes up for
+        that, the more the smaller p is down to a half. Of rows put since nothing was measured.
+        Where so little is known, half of the miss is allowed.
         """
         rows = len(view.vectors)
         measured = self.calibration.rows / max(1, self.built)
@@ -166,14 +168,12 @@ class Hop:
         if effort is None:
             return None
         caution = _caution(share)
-        beam = ceil((1.0 + caution) * max(least.beam, effort.beam * share))
-        lists = max(least.lists, effort.lists)
-        return replace(
-            effort,
-            beam=beam,
-            lists=lists + caution * max(0.0, most_lists(beam) - lists),
-            candidates=(1.0 + caution) * max(least.candidates, effort.candidates),
-        )
+        number = max(least.number, effort.number)
+        number += caution * max(0.0, _FARTHER * max(1.0, number) - number)
+        candidates = (1.0 + caution) * max(least.candidates, effort.candidates)
+        filtered = Effort.of(number, limit, effort.recall, candidates, effort.rare)
+        # As many lists as the best of all rows take among which the hits are.
+        return replace(filtered, lists=filtered.lists * effort.places / filtered.places)
 
     def scan_nanoseconds(self, view: RowView) -> float:
         """Return what the exact scan takes for one query."""
@@ -285,7 +285,7 @@ class HopSearch:
         rows = np.empty((m, params.limit), np.int64)
         found, outcomes = np.empty(m, np.int64), np.empty(m, np.uint8)
         work, expected = np.empty((m, 6), np.int64), np.empty(m, np.float64)
-        work[:] = HOP, walk.tables, 0, 0, 0, effort.beam
+        work[:] = HOP, walk.tables, 0, 0, 0, 0
         expected.fill(effort.recall)
 
         def run(first: int, last: int) -> None:
@@ -298,8 +298,9 @@ class HopSearch:
                     some.slots, some.values, keys[part], vectors.dense, vectors.indptr,
                     vectors.slots, vectors.values, view.permitted, view.permitted_count < n,
                     view.permitted_count, skip[part], hidden, effort.beam + 1,
-                    float(effort.lists), walk.rescored, float(params.min_score), usual,
-                    scores[part], rows[part], found[part], work[part], outcomes[part],
+                    float(effort.lists), min(effort.beam, max(effort.places, params.limit)),
+                    effort.reach, walk.rescored, float(params.min_score), usual, scores[part],
+                    rows[part], found[part], work[part], outcomes[part],
                 )  # fmt: skip
 
         self.workers.split(m, run, least=8)

@@ -288,12 +288,14 @@ def best_first(
     *,
     beam: int,
     most: int,
+    reach: tuple[int, float] = (1, math.inf),
     permitted: Container[int] | None = None,
 ) -> Walked:
     """Read the list of the best row again and again, until the beam cannot get better.
 
-    With ``permitted``, only such rows are in the beam; any row may lead the way. Of equal scores
-    the higher row comes first.
+    With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use. With
+    ``permitted``, only such rows are in the beam; any row may lead the way. Of equal scores the
+    higher row comes first.
     """
     seen = set(entries)
     read: set[int] = set()
@@ -309,5 +311,10 @@ def best_first(
         row = unread[0]
         if len(best) == beam and (score(row), row) < (score(best[-1]), best[-1]):
             return Walked(best, seen)
+        wanted, times = reach
+        if len(best) >= wanted:
+            away = 1.0 - score(best[wanted - 1])
+            if 1.0 - score(row) > away + (times - 1.0) * max(away, 0.02):
+                return Walked(best, seen)
         read.add(row)
         seen.update(lists[row])

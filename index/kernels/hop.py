@@ -34,10 +34,9 @@ from index.kernels.walk import (
     unmark,
 )
 
-CANDIDATES = 3
-SCORED_EXACTLY = 4
+CANDIDATES, SCORED_EXACTLY, BEAM = 3, 4, 5
 """Columns of what a query cost that are written here, numbered as in `hits.BatchHits`: rows scored
-quickly, and rows scored exactly."""
+quickly, rows scored exactly, and the best rows that were kept."""
 
 ANSWERED, RARE, UNANSWERED = range(3)
 """What became of a query: found as others are; its last hit, whatever min_score is, scores less
@@ -117,6 +116,8 @@ def hop(
     hidden: UInt8s,
     beam: int,
     most: float,
+    wanted: int,
+    reach: float,
     rescored: int,
     least: float,
     usual: float,
@@ -157,9 +158,14 @@ def hop(
     hidden : (count,) or (0,) uint8
         1 for rows that no list names, and that are treated as if they were not there at all.
     beam : int
+        The best rows that are kept, at most.
     most : float
         Lists read at most; a fraction is the share of the queries that read one more, chosen by
         their keys.
+    wanted : int
+        Hits, the limit at least.
+    reach : float
+        How far beyond the last of them a walk goes: see `walk.within_reach`.
     rescored : int
         The best rows of the beam that are scored exactly, at least the limit.
     least : float
@@ -169,7 +175,8 @@ def hop(
     out_scores, out_rows : (m, limit) float64 and int64, written in place
         Hits by falling exact score, equal scores by rising row.
     out_sizes : (m,) int64, written in place
-    out_counters : (m, c) int64, of which `CANDIDATES` and `SCORED_EXACTLY` are written in place
+    out_counters : (m, c) int64, of which `CANDIDATES`, `SCORED_EXACTLY` and `BEAM` are written in
+        place
     out_outcomes : (m,) uint8, written in place
     """
     view = rows_at(row_addresses)
@@ -212,7 +219,7 @@ def hop(
                 query = Query(code, code_norms[m], space.table, shift)
                 if step(
                     view, query, lists, width, count, space, beam, _whole(most, keys[m, 0]),
-                    allowed, filtered,
+                    min(beam, wanted + np.int64(skip[m] >= 0)), np.float32(reach), allowed, filtered,
                 ):  # fmt: skip
                     active += 1
                 else:
@@ -244,9 +251,10 @@ def hop(
             out_sizes[m] = found
             out_counters[m, CANDIDATES] = at(space.state, MARKED)
             out_counters[m, SCORED_EXACTLY] = kept
-            wanted = min(beam - 1 + (1 if skip[m] >= 0 else 0), permitted_count)
+            out_counters[m, BEAM] = size
+            least_size = min(limit + (1 if skip[m] >= 0 else 0), permitted_count)
             lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
-            if size < wanted or lost > _MOST_LOST * norms[m]:
+            if size < least_size or lost > _MOST_LOST * norms[m]:
                 out_outcomes[m] = UNANSWERED
             elif size == 0 or score_of(at(best, min(size, limit) - 1)) < usual:
                 out_outcomes[m] = RARE

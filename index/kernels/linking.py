@@ -164,7 +164,7 @@ def choose_neighbours(
                 query = held_before(rows, chosen[i], space.table)
                 if step(
                     rows, query, pointer(links), width, n, space, beam,
-                    _LISTS_A_PLACE * beam, pointer(alive), False,
+                    _LISTS_A_PLACE * beam, beam, _ONE, pointer(alive), False,
                 ):  # fmt: skip
                     active += 1
                 else:

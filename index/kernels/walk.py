@@ -1,11 +1,13 @@
 """Walking neighbour lists: from a few entries to ever better rows, best first.
 
 A pool holds the best rows seen so far. The best row whose list has not been read is next; the walk
-ends when there is none left in the pool. Where only some rows are permitted, the others lead the
-way but take no hit's place: the hits are kept apart, and the walk ends when the best row left is
-worse than the last hit.
+ends when there is none left in the pool, or when that row is out of reach: farther away than the
+last hit wanted is by now, by a certain factor. Where only some rows are permitted, the others lead
+the way but take no hit's place: the hits are kept apart.
 
-Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables.
+Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
+"Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
+(Al-Jazzazi et al., 2025).
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from numba import njit
 from index.arrays import Int64s, UInt8s
 from index.kernels.addresses import prefetch, put
 from index.kernels.coarse import fetch_ahead, score_rows
-from index.kernels.pool import entry, first_unread, insert, place_of, row_of, set_read
+from index.kernels.pool import entry, first_unread, insert, place_of, row_of, score_of, set_read
 from index.kernels.simd import (
     at,
     offset,
@@ -28,6 +30,10 @@ from index.kernels.simd import (
 
 _ONE = np.uint64(1)
 _NOTHING = np.uint64(0)
+_ZERO = np.float32(0.0)
+_ONE_FLOAT = np.float32(1.0)
+_LEAST_DISTANCE = np.float32(0.02)
+"""Rounded rows tell smaller distances apart badly."""
 _LINE_INTS = 16
 """Int32s of a cache line of 64 bytes."""
 
@@ -261,9 +267,31 @@ def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: 
 
 
 @njit(cache=True, nogil=True)
+def within_reach(score: Any, reach: Any) -> Any:
+    """Return the least score that is within reach of the last hit's.
+
+    That is, d ≤ d(last hit) + (reach − 1) · max(d(last hit), `_LEAST_DISTANCE`), d = 1 − score.
+    """
+    distance = _ONE_FLOAT - score
+    return score - (reach - _ONE_FLOAT) * max(distance, _LEAST_DISTANCE)
+
+
+@njit(cache=True, nogil=True)
+def _bound(kept: Any, count: Any, beam: Any, wanted: Any, reach: Any) -> Any:
+    """Return an entry such that lesser ones are of no use any more."""
+    bound = _NOTHING
+    if count >= wanted:
+        least = within_reach(score_of(at(kept, wanted - 1)), reach)
+        bound = entry(max(least, _ZERO), 0)
+    if count == beam:
+        bound = max(bound, at(kept, beam - 1))
+    return bound
+
+
+@njit(cache=True, nogil=True)
 def step(
     rows: Any, query: Any, links: Any, width: Any, count: Any, space: Any, beam: Any, most: Any,
-    permitted: Any, filtered: Any,
+    wanted: Any, reach: Any, permitted: Any, filtered: Any,
 ) -> Any:  # fmt: skip
     """Score the rows asked for by the step before, then read the best list not read yet.
 
@@ -281,6 +309,10 @@ def step(
         Capacity of the pool, or of the hits when rows are filtered.
     most : int
         Lists read at most.
+    wanted : int
+        Hits, at most ``beam``.
+    reach : float32
+        See `within_reach`.
     permitted : address of uint8
     filtered : bool
         Whether only some rows are permitted.
@@ -299,15 +331,16 @@ def step(
     ahead = at(pool, here) if here < size else _NOTHING
     # First all scores, then the branches that nothing can foresee: a wrong guess of the processor
     # then costs no score that was on its way.
-    full = (found if filtered else size) == beam
-    bound = at(space.hits if filtered else pool, beam - 1) if full else _NOTHING
+    kept = found if filtered else size
+    best_kept = space.hits if filtered else pool
+    bound = _bound(best_kept, kept, beam, wanted, reach)
     rated = at(state, RATED)
     score_rows(rows, query, space.marks.seen, rated, marked, space.scores)
     fresh = 0
     for i in range(marked - rated):
         new = entry(at(space.scores, i), at(space.marks.seen, rated + i))
         put(space.fresh, fresh, new)
-        fresh += np.int64(new > bound) | np.int64(not full)
+        fresh += np.int64(new >= bound)
     best = _NOTHING
     for i in range(fresh):
         new = at(space.fresh, i)
@@ -321,9 +354,8 @@ def step(
     put(state, RATED, marked)
     surprising = best > ahead
     here = place_of(pool, best) if surprising else first_unread(pool, size, here)
-    hopeful = here < size
-    if filtered and hopeful and found == beam:
-        hopeful = at(pool, here) >= at(space.hits, beam - 1)
+    bound = _bound(best_kept, found if filtered else size, beam, wanted, reach)
+    hopeful = here < size and at(pool, here) >= bound
     if not hopeful or at(state, READ) >= most or marked + width > space.room:
         hopeful = False
     elif surprising:  # nothing has asked for its list yet

@@ -1,6 +1,7 @@
 """From the recall asked for to the effort of a walk."""
 
 import json
+from math import inf
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from tests import reference
 from tests.hopping import linked
 from tests.made_data import clustered
 
-ONE = Curve(10, (10, 20, 40), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), 0.1)
-FAR = Curve(100, (100, 200), (0.8, 1.0), (1000.0, 2000.0), (0.1, 0.3), 0.05)
+ONE = Curve(10, (0.5, 1.0, 1.2), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), 0.1)
+FAR = Curve(100, (1.0, 1.5), (0.8, 1.0), (1000.0, 2000.0), (0.1, 0.3), 0.05)
 BOTH = Calibration(5000, (ONE, FAR), 7.5)
 
 
@@ -27,25 +28,25 @@ def aimed(calibration: Calibration, limit: int, recall: float) -> Effort:
 
 
 def test_the_effort_between_two_measured_ones_is_in_proportion() -> None:
-    assert ONE.effort(0.9) == 20
-    assert ONE.effort(0.95) == pytest.approx(30)
-    assert ONE.effort(0.85) == pytest.approx(15)
-    assert ONE.effort(0.1) == 10
-    assert ONE.at(30) == pytest.approx((0.95, 300, 0.45))
+    assert ONE.effort(0.9) == 1.0
+    assert ONE.effort(0.95) == pytest.approx(1.1)
+    assert ONE.effort(0.85) == pytest.approx(0.75)
+    assert ONE.effort(0.1) == 0.5
+    assert ONE.at(1.1) == pytest.approx((0.95, 300, 0.45))
 
 
 def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
-    curve = Curve(10, (10, 20), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3))
+    curve = Curve(10, (0.5, 1.0), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3))
     assert curve.effort(0.91) is None
     calibration = Calibration(5000, (curve,), 1.0)
     assert calibration.effort(10, 0.91) is None
     assert calibration.effort(10, 0.5) is not None
     assert Calibration(5000, (curve, FAR), 1.0).effort(50, 0.95) is not None  # by the other curve
-    far_off = Calibration(5000, (ONE, Curve(100, (100,), (0.5,), (1.0,), (0.1,))), 1.0)
+    far_off = Calibration(5000, (ONE, Curve(100, (1.0,), (0.5,), (1.0,), (0.1,))), 1.0)
     assert far_off.effort(50, 0.9) is None
     near = far_off.effort(12, 0.9)  # as after a few deletions at a limit of 10
     assert near is not None
-    assert near.beam > 20
+    assert near.reach > 1.0
     assert BOTH.effort(1001, 0.5) is None
     assert Calibration(5000, (), 1.0).effort(10, 0.5) is None
 
@@ -53,20 +54,21 @@ def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
 def test_more_recall_takes_no_less_effort_and_promises_no_less_than_asked() -> None:
     for limit in (1, 3, 10, 30, 100, 300):
         efforts = [aimed(BOTH, limit, recall) for recall in (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)]
-        beams = [effort.beam for effort in efforts]
-        assert beams == sorted(beams)
-        assert beams[0] < beams[-1]
-        assert all(beam >= limit for beam in beams)
+        numbers = [effort.number for effort in efforts]
+        assert numbers == sorted(numbers)
+        assert numbers[0] < numbers[-1]
+        assert all(effort.beam >= limit for effort in efforts)
         asked = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
         assert all(effort.recall >= share for effort, share in zip(efforts, asked, strict=True))
 
 
 def test_limits_between_measured_ones_take_efforts_between() -> None:
-    beams = [aimed(BOTH, limit, 0.9).beam for limit in (1, 10, 20, 50, 100, 200, 1000)]
-    assert beams == sorted(beams)
-    assert beams[0] == beams[1] < beams[2] < beams[3] < beams[4]
-    assert beams[5] == pytest.approx(2 * beams[4], abs=2)
-    assert beams[6] == pytest.approx(10 * beams[4], abs=10)
+    efforts = [aimed(BOTH, limit, 0.9) for limit in (1, 10, 20, 50, 100, 200, 1000)]
+    numbers = [effort.number for effort in efforts]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == numbers[1] < numbers[2] < numbers[3] < numbers[4]
+    assert numbers[4] == numbers[5] == numbers[6]  # beyond, the one measured last
+    assert efforts[6].candidates == pytest.approx(10 * efforts[4].candidates)
 
 
 def test_a_query_is_rare_below_a_score_between_those_measured() -> None:
@@ -95,16 +97,21 @@ def test_new_queries_find_what_was_measured_and_few_are_walked_again(
         ]
         chance = 4 * (1 / 1500 + 1 / measured) ** 0.5
         assert np.mean(shares) == pytest.approx(effort.recall, abs=chance * np.std(shares))
-        again = np.mean([hits.explanation.beam > effort.beam for hits in found])
+        # Only a walk that is not ended by its reach fills its beam, with room for a row to skip.
+        full = effort.wider().beam + 1
+        again = np.mean([hits.explanation.beam == full for hits in found])
         assert again <= 0.1 + chance * (0.1 * 0.9) ** 0.5
         assert again > 0
 
 
-def test_an_effort_below_the_limit_is_a_number_of_lists() -> None:
-    few, many = Effort.of(3, 20), Effort.of(40, 20)
-    assert (few.beam, few.lists) == (20, 3)
-    assert many.beam == 40
-    assert many.lists > 40
+def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() -> None:
+    few, many = Effort.of(0.15, 20), Effort.of(1.5, 20)
+    assert (few.beam, few.lists, few.reach) == (20, 3, inf)
+    assert few.number == pytest.approx(0.15)
+    assert many.reach == many.number == 1.5
+    assert many.lists > many.beam > 20
+    assert few.places == many.places == 20
+    assert Effort.of(0.5, 1).lists == 5  # as for ten
 
 
 def test_a_calibration_comes_back_from_its_json() -> None:

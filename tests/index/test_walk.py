@@ -114,24 +114,26 @@ class Graph:
         return found
 
     def walked(
-        self, query: int, effort: Effort, permitted: set[int] | None = None
+        self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
     ) -> reference.Walked:
         scores = [self.score(query, row) for row in range(ROWS)]
         return reference.best_first(
             self.entries(query, effort.tables(self.lists.tables)), self.links, scores.__getitem__,
-            beam=effort.beam + 1, most=int(effort.lists), permitted=permitted,
+            beam=effort.beam + 1, most=int(effort.lists), reach=(limit, effort.reach),
+            permitted=permitted,
         )  # fmt: skip
 
     def expected(
         self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
     ) -> tuple[list[int], int]:
         """Return what `search` should."""
-        walked = self.walked(query, effort, permitted)
+        walked = self.walked(query, effort, limit, permitted)
         best = sorted(walked.beam, key=lambda row: (-self.score(query, row), row))
         return best[:limit], len(walked.seen)
 
 
 EFFORTS = [Effort(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
+EFFORTS += [Effort(100, 1000, 0.9, 0.0, reach=reach) for reach in (1.0, 1.004, 1.02, 1.1)]
 
 
 @pytest.mark.parametrize("linked", [0.01, 0.05])
@@ -140,9 +142,9 @@ def test_a_walk_finds_and_sees_what_a_plain_one_does(
     effort: Effort, linked: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=linked)
-    found = graph.search(effort, limit=effort.beam - 2)
+    found = graph.search(effort, limit=min(10, effort.beam - 2))
     for query in range(len(graph.queries)):
-        assert found[query] == graph.expected(query, effort, effort.beam - 2)
+        assert found[query] == graph.expected(query, effort, min(10, effort.beam - 2))
 
 
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.1])
@@ -152,9 +154,9 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
 ) -> None:
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
-    found = graph.search(effort, limit=effort.beam - 2, permitted=permitted)
+    found = graph.search(effort, limit=min(10, effort.beam - 2), permitted=permitted)
     for query in range(len(graph.queries)):
-        expected = graph.expected(query, effort, effort.beam - 2, permitted)
+        expected = graph.expected(query, effort, min(10, effort.beam - 2), permitted)
         assert found[query] == expected
         assert set(found[query][0]) <= permitted
 
@@ -182,7 +184,7 @@ def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
     graph.neighbours = Neighbours(UNITS, graph.rows, TABLES, Workers(1))  # with small spaces
     graph.neighbours.cover(graph.rows)
     filled = graph.search(everywhere, 2, permitted=few)
-    seen = [len(graph.walked(query, everywhere, few).seen) for query in range(len(filled))]
+    seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(len(filled))]
     assert all(had < wanted for (_, had), wanted in zip(filled, seen, strict=True))
     assert graph.search(everywhere, 2, permitted=few) == filled
     monkeypatch.undo()
