@@ -28,6 +28,8 @@ _MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
 LEAST_BEAM: Final = 10
 _PLACES: Final = 32
 """A walk that is ended by its reach keeps at most so many rows for each hit wanted."""
+_FEW_PLACES: Final = 2
+"""A walk that is ended by a number of lists keeps so many: more are scored exactly in the end."""
 _WIDER: Final = 16
 """A walk for a rare query keeps so many."""
 _FEW_TABLES: Final = 4
@@ -156,12 +158,12 @@ class Effort:
     @property
     def number(self) -> float:
         """The effort as one number; see the module."""
-        return self.reach if self.reach < inf else self.lists / self.beam
+        return self.reach if self.reach < inf else self.lists / self.places
 
     @property
     def places(self) -> int:
         """The limit it is for, `LEAST_BEAM` at least."""
-        return self.beam // _PLACES if self.reach < inf else self.beam
+        return self.beam // (_PLACES if self.reach < inf else _FEW_PLACES)
 
     @classmethod
     def of(
@@ -171,7 +173,7 @@ class Effort:
         """Return the effort of a number; see the module."""
         places = max(limit, LEAST_BEAM)
         if effort < 1:
-            return cls(places, effort * places, recall, candidates, rare)
+            return cls(_FEW_PLACES * places, effort * places, recall, candidates, rare)
         beam = _PLACES * places
         return cls(beam, most_lists(beam), recall, candidates, rare, effort)
 

@@ -106,7 +106,7 @@ def test_new_queries_find_what_was_measured_and_few_are_walked_again(
 
 def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() -> None:
     few, many = Effort.of(0.15, 20), Effort.of(1.5, 20)
-    assert (few.beam, few.lists, few.reach) == (20, 3, inf)
+    assert (few.beam, few.lists, few.reach) == (40, 3, inf)
     assert few.number == pytest.approx(0.15)
     assert many.reach == many.number == 1.5
     assert many.lists > many.beam > 20
