@@ -219,7 +219,8 @@ def hop(
                 query = Query(code, code_norms[m], space.table, shift)
                 if step(
                     view, query, lists, width, count, space, beam, _whole(most, keys[m, 0]),
-                    min(beam, wanted + np.int64(skip[m] >= 0)), np.float32(reach), allowed, filtered,
+                    min(beam, wanted + np.int64(skip[m] >= 0)), np.float32(reach), allowed,
+                    filtered,
                 ):  # fmt: skip
                     active += 1
                 else:
