@@ -36,8 +36,7 @@ _FEW_TABLES: Final = 4
 _FAR: Final = 1.04
 """Walks that reach less far enter through half of the tables, `_FEW_TABLES` at least."""
 _NEARBY: Final = 3
-"""So many times a limit that was measured is near enough to judge by it; up to there the next one
-counts more and more."""
+"""So many times a limit that was measured is near enough to judge by it alone."""
 _RARE: Final = 0.01
 _RARE_FOUND: Final = 0.1
 """A query is rare whose hits score less than those of nearly all others: less than the last true
@@ -220,8 +219,10 @@ class Calibration:
         expected, candidates, rare = curve.at(number)
         if after > 0 and curve.limit > limit:
             low, lesser = reached[after - 1]
-            share = min(1.0, log(limit / low.limit) / log(_NEARBY))
-            number = lesser ** (1 - share) * number**share
+            share = log(limit / low.limit) / log(curve.limit / low.limit)
+            # Where the hits of one limit lie in a cluster and those of the other beyond it, either
+            # may be harder to find.
+            number = max(lesser, number)
             rare = (1 - share) * low.at(lesser)[2] + share * rare
         return Effort.of(number, limit, expected, candidates, rare)
 
