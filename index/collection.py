@@ -20,10 +20,11 @@ from index.arrays import Int64s, UInt8s, with_room
 from index.backends import make_backend
 from index.columns import Columns
 from index.errors import BackendNotFound
-from index.hits import BatchHits, LiveSample, Pairs, RowView
+from index.hits import LiveSample, Pairs, RowView
 from index.indexed import Attached, Indexed
-from index.items import Coming, Encoded, Loaded, QueryResults, View, without_surplus
+from index.items import Coming, Encoded, Loaded, QueryResults, View, text_bytes
 from index.params import CollectionConfig, GcwsParams, SearchParams
+from index.parts import search_in_parts
 from index.rows import GrowingRows
 from index.rows_by_id import RowsById
 from index.saved import Saved
@@ -35,12 +36,7 @@ if TYPE_CHECKING:
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
 
-_MOST_TIES: Final = 1 << 25
-"""Queries times rows searched together: all rows may tie, where all items are equal."""
 _NONE_ATTACHED: Final[Attached] = MappingProxyType({})
-_BYTES_PER_ID: Final = 49 + 8 + 104
-"""A short string, its place in the list, its place in the dictionary of rows."""
-_BYTES_PER_PAYLOAD: Final = 33
 
 
 class Collection:
@@ -60,8 +56,7 @@ class Collection:
         # Held for the moment in which the ids and the view change, never for work.
         self._names = threading.Lock()
         self._row_of = RowsById()
-        self._text_bytes = 0
-        self._build_seconds = 0.0  # of the primary index
+        self._text_bytes, self._build_seconds = 0, 0.0  # the latter of the primary index
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         self._reset(GrowingRows(config.form, config.dim), [], [])
@@ -222,7 +217,7 @@ class Collection:
         self._rows.append(vectors)
         self._ids.extend(ids)
         self._payloads.extend(payloads)
-        self._text_bytes += _text_bytes(ids, payloads)
+        self._text_bytes += text_bytes(ids, payloads)
         self._keys = with_room(self._keys, before, n)
         self._keys[before:n] = keys
         self._alive = with_room(self._alive, before, n)
@@ -258,7 +253,7 @@ class Collection:
             [old.payloads[row] for row in rows],
         )  # fmt: skip
         self._keys[:] = keys
-        self._text_bytes = _text_bytes(self._ids, self._payloads)
+        self._text_bytes = text_bytes(self._ids, self._payloads)
         state = self.backend.renumber(old.state, self._rows.view(), new_rows)
         attached = {
             name: indexed.renumbered(self._rows.view(), new_rows)
@@ -360,14 +355,11 @@ class Collection:
         skip: Int64s | None = None,
         backend: str | None = None,
     ) -> QueryResults:
-        """Return the hits of each query.
+        """Return the hits of each query, of the rows that a filter permits.
 
         Parameters
         ----------
-        view : View
-        queries : VectorBatch
-        params : SearchParams
-        where : Filter or None
+        view, queries, params, where
         skip : (m,) int64 or None
             A row each query must not return, or -1.
         backend : str or None
@@ -380,19 +372,8 @@ class Collection:
         indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        step = max(1, _MOST_TIES // max(1, len(view)))
-        if len(queries) <= step:
-            found = indexed.backend.search(indexed.state, row_view, queries, params, skip)
-            return QueryResults(view, found, params.limit)
-        parts = []
-        for first in range(0, len(queries), step):
-            places = np.arange(first, min(first + step, len(queries)))
-            found = indexed.backend.search(
-                indexed.state, row_view, queries[places[0] : places[-1] + 1], params,
-                None if skip is None else skip[places],
-            )  # fmt: skip
-            parts.append((places, without_surplus(found, view.ids, params.limit)))
-        return QueryResults(view, BatchHits.merged(parts), params.limit)
+        found = search_in_parts(indexed, view, row_view, queries, params, skip)
+        return QueryResults(view, found, params.limit)
 
     def pairs(
         self,
@@ -417,11 +398,3 @@ class Collection:
             + view.columns.nbytes + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )  # fmt: skip
-
-
-def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
-    texts = [payload for payload in payloads if payload is not None]
-    return (
-        sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
-        + sum(map(len, texts)) + _BYTES_PER_PAYLOAD * len(texts)
-    )  # fmt: skip

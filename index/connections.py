@@ -53,3 +53,17 @@ def sql_errors(name: str, path: Path) -> Iterator[None]:
         if code & 0xFF == sqlite3.SQLITE_BUSY:
             raise DirectoryLocked(path.parent, "a program that has the file open") from error
         raise DamagedFile(name, str(error)) from error
+
+
+@contextmanager
+def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
+    """Make all changes of the block in one transaction, or none; errors are as of `sql_errors`."""
+    with sql_errors(name, path):
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            writer.execute("COMMIT")
+        except BaseException:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+            raise

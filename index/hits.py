@@ -47,7 +47,7 @@ class Explanation:
     scored : int
         Rows whose exact similarity was computed.
     beam : int
-        Width of the beam of a walk over neighbour lists, 0 without one.
+        Best rows that a walk over neighbour lists kept, 0 without one.
     expected_recall : float
         The promise a probe stopped at, the recall measured of such walks; 1 for a scan, 0 for a
         backend that estimates and promises nothing.

@@ -19,7 +19,7 @@ import orjson
 
 from index import statements as sql
 from index.checksums import codes_checksum, content_checksum, content_checksums
-from index.connections import Durability, connect, set_up, sql_errors
+from index.connections import Durability, connect, set_up, sql_errors, transaction
 from index.directory import bytes_of
 from index.errors import CollectionNotFound, DamagedFile
 from index.records import Change, Chunk, Record, ReplaceCodes, Rows
@@ -125,7 +125,7 @@ class Store:
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
-        with self._transaction():
+        with transaction(self._writer, self.name, self.path):
             for change in changes:
                 self._delete(change.gone)
                 count = len(change.rows.ids)
@@ -153,7 +153,7 @@ class Store:
         ------
         DiskFull, DamagedFile
         """
-        with self._transaction():
+        with transaction(self._writer, self.name, self.path):
             self._insert(keys, rows)
         self._next_key = keys[-1] + 1
 
@@ -182,7 +182,7 @@ class Store:
             rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
             self._writer.executemany(sql.REPLACE_CODES, rows)
 
-        with self._transaction():
+        with transaction(self._writer, self.name, self.path):
             yield replace_codes
             self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
@@ -328,7 +328,7 @@ class Store:
         self._change(sql.DELETE_BACKEND, (name,))
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
-        with self._transaction():
+        with transaction(self._writer, self.name, self.path):
             self._writer.execute(statement, parameters)
 
     def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
@@ -391,15 +391,3 @@ class Store:
             if self._closed:
                 raise CollectionNotFound(self.name)
             return self._reader.execute(statement, parameters).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with sql_errors(self.name, self.path):
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._writer.execute("COMMIT")
-            except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                raise

@@ -131,7 +131,7 @@ class ExplainAnswer(Answer):
     )
     scored: int = Field(description="Rows whose exact similarity was computed.")
     beam: int = Field(
-        description="Width of the beam of a walk over neighbour lists; 0 without one.",
+        description="Best rows that a walk over neighbour lists kept; 0 without one.",
     )
     expected_recall: float = Field(
         description="The promise a probe stopped at, the recall measured of such walks; 1 for a "

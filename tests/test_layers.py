@@ -55,9 +55,10 @@ ARROWS: dict[str, set[str]] = {
     "schema": {"checksums"},
     "directory": set(),
     "collection": {
-        "backends", "columns", "filters", "indexed", "items", "rows", "rows_by_id", "saved",
-        "vectors",
+        "backends", "columns", "filters", "indexed", "items", "parts", "rows", "rows_by_id",
+        "saved", "vectors",
     },
+    "parts": {"indexed", "items", "vectors"},
     "items": {"columns", "indexed", "vectors"},
     "indexed": {"backends", "saved"},
     "filters": {"columns"},
