@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from index import hop
-from index.arrays import Int32s
+from index.arrays import Int32s, UInt8s
 from index.backends import GcwsBackend
 from index.calibration import Effort
 from index.coarse import CoarseRows, Rounding
@@ -28,6 +28,7 @@ from tests.searching import SmallIndex
 ROWS = 300
 UNITS = Rounding(BYTES, 1.0, 128)
 TABLES = 3
+_NOBODY = np.empty(0, np.uint8)
 
 
 @njit(nogil=True)
@@ -75,7 +76,7 @@ class Graph:
 
     def search(
         self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
-        queries: slice = slice(None),
+        queries: slice = slice(None), hidden: UInt8s = _NOBODY,
     ) -> list[tuple[list[int], int]]:  # fmt: skip
         """Return for each query the rows found, best first, and how many have been seen."""
         backend = self.index.backend
@@ -90,7 +91,7 @@ class Graph:
         view = RowView(self.rows, mask, int(mask.sum()))
         hits = search.search(
             view, batch, SearchParams(limit=limit), np.full(len(batch), -1, np.int64),
-            search.walk(view, limit, effort),
+            search.walk(view, limit, effort), hidden=hidden,
         ).hits  # fmt: skip
         return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
 
@@ -103,14 +104,17 @@ class Graph:
             apart += abs(u.get(i, 0.0) - v.get(i, 0.0))
         return float(np.float32(both - apart) / np.float32(both + apart))
 
-    def entries(self, query: int, most: int) -> set[int]:
-        """Return the rows around the query's places in the first tables."""
+    def entries(self, query: int, most: int, hidden: UInt8s | None = None) -> set[int]:
+        """Return the rows around the query's places in the first tables, hidden ones left out."""
         keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
         (segment,) = self.index.state.tables.segments
         found: set[int] = set()
         for table in range(min(most, TABLES)):
             place = int((segment.keys[table] < keys[table]).sum())
-            found.update(segment.rows[table][max(0, place - BESIDE) : place + BESIDE].tolist())
+            before, after = segment.rows[table][:place], segment.rows[table][place:]
+            if hidden is not None:
+                before, after = before[hidden[before] == 0], after[hidden[after] == 0]
+            found.update([*before[::-1][:BESIDE].tolist(), *after[:BESIDE].tolist()])
         return found
 
     def walked(
@@ -159,6 +163,20 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
         expected = graph.expected(query, effort, min(10, effort.beam - 2), permitted)
         assert found[query] == expected
         assert set(found[query][0]) <= permitted
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6, 0.98])
+def test_in_the_place_of_hidden_rows_a_walk_enters_by_those_behind_them(
+    share: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.0)
+    hidden = (rng.random(ROWS) < share).astype(np.uint8)
+    effort = EFFORTS[1]
+    found = graph.search(effort, 10, hidden=hidden)
+    for query in range(len(graph.queries)):
+        entered = graph.entries(query, effort.tables(graph.lists.tables), hidden)
+        best = sorted(entered, key=lambda row: (-graph.score(query, row), row))
+        assert found[query] == (best[:10], len(entered))
 
 
 def test_one_query_alone_is_walked_for_like_many(rng: np.random.Generator) -> None:
