@@ -46,6 +46,7 @@ class LinkedBackend:
     def __init__(self, config: CollectionConfig) -> None:
         self._exact = ExactBackend(config, Workers(1))
         self.linked = 0
+        self._tried = False
         self.notes: dict[str, Any] = {"cost": 0.5}
         self.keeps = True
 
@@ -57,6 +58,9 @@ class LinkedBackend:
 
     def extend(self, state: Linked, rows: VectorBatch, codes: UInt64s) -> Linked:
         n = len(rows)
+        if not self._tried and n == 1:  # a collection tries its backend out by one vector
+            self._tried = True
+            return Linked(state.links, 0)
         links = with_room(state.links, state.count, n)
         for row in range(n - len(codes), n):
             self._link(links, row)
