@@ -120,9 +120,11 @@ class Clock:
         """Count while the context lasts what this thread writes."""
         write, waiting = Store.write, Waiting()
 
-        def timed(store: Store, changes: Sequence[Change]) -> None:
+        def timed(
+            store: Store, changes: Sequence[Change], committing: Callable[[], None] | None = None
+        ) -> None:
             waited, began = waiting(), perf_counter()
-            write(store, changes)
+            write(store, changes, committing)
             self.seconds += perf_counter() - began
             self.waited += waiting() - waited
 
