@@ -30,8 +30,9 @@ _PLACES: Final = 32
 """A walk that is ended by its reach keeps at most so many rows for each hit wanted."""
 _FEW_PLACES: Final = 2
 """A walk that is ended by a number of lists keeps so many: more are scored exactly in the end."""
-_WIDER: Final = 16
-"""A walk for a rare query keeps so many."""
+_RARE_REACH: Final = 1.15
+_FARTHER: Final = 1.15
+"""A walk for a rare query reaches so far at least, and so much farther than the one before."""
 _FEW_TABLES: Final = 4
 _FAR: Final = 1.04
 """Walks that reach less far enter through half of the tables, `_FEW_TABLES` at least."""
@@ -43,8 +44,8 @@ _RARE_FOUND: Final = 0.1
 hit of all but this share of the queries measured, and less than the last hit that all but this
 share of them find by the same effort."""
 _BEYOND: Final = 0.4
-"""A score below the least one measured, by this share of what lies between it and the median, is
-strange."""
+"""A score below the least true one, by this share of what lies between it and the median, is
+strange, unless queries measured found as little."""
 _LISTS_A_PLACE: Final = 4
 _MORE_LISTS: Final = 64
 """No walk reads more lists than so many for each place of its beam, and so many more."""
@@ -83,9 +84,9 @@ class Curve:
     candidates : tuple of float
         Rows scored quickly, on average.
     rare : tuple of float
-        Queries whose last hit scores below were walked for again, as far as its places allow.
-    strange : float
-        Score of the last true hit: no query was anywhere near. See `Calibration.strange`.
+        Queries whose last hit scores below were walked for again.
+    strange : tuple of float
+        Scores of the last hit that no query was anywhere near. See `Calibration.strange`.
     """
 
     limit: int
@@ -93,7 +94,7 @@ class Curve:
     recalls: tuple[float, ...]
     candidates: tuple[float, ...]
     rare: tuple[float, ...]
-    strange: float = 0.0
+    strange: tuple[float, ...]
 
     def effort(self, recall: float) -> float | None:
         """Return the effort that gives a recall, None when none that was measured does."""
@@ -151,9 +152,9 @@ class Effort:
         return min(most, max(_FEW_TABLES, most // 2)) if short else most
 
     def wider(self) -> Effort:
-        """Return the effort for a query that is unlike most: as far as its places allow."""
-        beam = _WIDER * self.places
-        return Effort(beam, most_lists(beam), self.recall, _WIDER * self.candidates)
+        """Return the effort for a query that is unlike most."""
+        reach = max(_RARE_REACH, _FARTHER * self.number)
+        return Effort.of(reach, self.places, self.recall, _PLACES * self.candidates)
 
     @property
     def number(self) -> float:
@@ -226,12 +227,13 @@ class Calibration:
             rare = (1 - share) * low.at(lesser)[2] + share * rare
         return Effort.of(number, limit, expected, candidates, rare)
 
-    def strange(self, limit: int) -> float:
-        """Return below which score of the last hit a query is unlike the items.
+    def strange(self, limit: int, effort: float) -> float:
+        """Return below which score of the last hit a query is unlike the items, after two walks.
 
         Figures measured by items say nothing of queries unlike them.
         """
-        return next((curve.strange for curve in self.curves if curve.limit >= limit), 0.0)
+        curve = next((curve for curve in self.curves if curve.limit >= limit), None)
+        return 0.0 if curve is None else float(np.interp(effort, curve.efforts, curve.strange))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form."""
@@ -242,7 +244,7 @@ class Calibration:
                 {
                     "limit": curve.limit, "efforts": list(curve.efforts),
                     "recalls": list(curve.recalls), "candidates": list(curve.candidates),
-                    "rare": list(curve.rare), "strange": curve.strange,
+                    "rare": list(curve.rare), "strange": list(curve.strange),
                 }
                 for curve in self.curves
             ],
@@ -254,7 +256,7 @@ class Calibration:
         curves = tuple(
             Curve(
                 int(each["limit"]), tuple(each["efforts"]), tuple(each["recalls"]),
-                tuple(each["candidates"]), tuple(each["rare"]), float(each["strange"]),
+                tuple(each["candidates"]), tuple(each["rare"]), tuple(each["strange"]),
             )
             for each in document["curves"]
         )  # fmt: skip
@@ -319,6 +321,7 @@ def _curves(
     efforts: list[float] = []
     recalls: dict[int, list[float]] = {limit: [] for limit in least}
     rare: dict[int, list[float]] = {limit: [] for limit in least}
+    strange: dict[int, list[float]] = {limit: [] for limit in least}
     candidates: dict[int, list[float]] = {limit: [] for limit in least}
     for number in _LADDER:
         effort = Effort.of(number, searched)
@@ -338,6 +341,8 @@ def _curves(
             rest = lasts[limit][again] < rare[limit][-1]
             good[again[rest]] = _good(wider, scores[again], min(limit, rows))[rest]
             work[again[rest]] += wider.work[rest, CANDIDATES]
+            lasts[limit][again[rest]] = _last_scores(wider, min(limit, rows))[rest]
+            strange[limit].append(min(_strange(scores), float(lasts[limit].min())))
             error = float(good.std()) / len(good) ** 0.5
             recall = float(good.mean()) - _DOUBT * error
             recalls[limit].append(max([recall, *recalls[limit][-1:]]))
@@ -349,9 +354,9 @@ def _curves(
     return [
         Curve(
             limit, tuple(efforts), tuple(recalls[limit]), tuple(candidates[limit]),
-            tuple(rare[limit]), _strange(scores),
+            tuple(rare[limit]), tuple(strange[limit]),
         )
-        for limit, scores in least.items()
+        for limit in least
     ]  # fmt: skip
 
 
@@ -364,6 +369,6 @@ def _good(found: BatchHits, least: Float64s, wanted: int) -> Float64s:
 
 
 def _strange(scores: Float64s) -> float:
-    """Return `Curve.strange`, given the last true scores of the queries."""
+    """Return a score beyond the last true ones of all queries."""
     least, usual = np.quantile(scores, [0.0, 0.5]).tolist()
     return float(least - _BEYOND * (usual - least))

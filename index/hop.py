@@ -140,7 +140,7 @@ class Hop:
         if effort is None or search.foreseen(view, effort) > self.scan_nanoseconds(view):
             return None
         share = max(1, view.permitted_count) / len(view.vectors)
-        strange = self.calibration.strange(ceil(params.limit / share))
+        strange = self.calibration.strange(ceil(params.limit / share), effort.number)
         return replace(search.walk(view, params.limit, effort), strange=strange)
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
