@@ -1,5 +1,6 @@
 """Facts about the files around the code: image, compose file, metadata, README, CI."""
 
+import os
 import re
 import subprocess
 import sys
@@ -236,3 +237,21 @@ def test_no_source_file_has_grown_past_four_hundred_lines(texts: dict[str, str])
     sources = {name: text for name, text in texts.items() if name.startswith(ours)}
     lengths = {name: text.count("\n") for name, text in sources.items() if name.endswith(".py")}
     assert not {name: length for name, length in lengths.items() if length > 400}
+
+
+@pytest.mark.parametrize("failing", ["nothing", "ruff", "mypy", "pytest", "tests.rehearse_image"])
+def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path: Path) -> None:
+    """Every command is a stub that says how it was called; one of them may fail."""
+    tools, script = tmp_path / ".venv" / "bin", tmp_path / ".ci" / "run"
+    tools.mkdir(parents=True)
+    script.parent.mkdir()
+    script.write_bytes((REPOSITORY / ".ci" / "run").read_bytes())
+    for name in ("python", "python3", "pip", "ruff", "mypy"):
+        stub = tools / name
+        stub.write_text(f'#!/bin/sh\ncase "${{0##*/}} $*" in *{failing}*) exit 3;; esac\n')
+        stub.chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", script], env={**os.environ, "PATH": path}, capture_output=True, check=False
+    )
+    assert (done.returncode == 0) == (failing == "nothing"), done.stderr.decode()
