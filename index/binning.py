@@ -9,15 +9,18 @@ from typing import Final
 import numpy as np
 
 from index.arrays import Float32s, Float64s, UInt32s
-from index.batches import VectorBatch
+from index.batches import VectorBatch, padded_width
 from index.hashing import compressed, round_up
 from index.kernels.binning import CELLS, OCTAVES, bins_from_stream, bins_from_table, fill_bins
+from index.kernels.collisions import count_collisions
 from index.kernels.simd import LANES
 from index.params import Distribution, RandomBinningParams
 from index.polya import pitches
 
 _TABLE_BYTES: Final = 1 << 28
 """Parameter tables above this size are not kept; the generator is asked each time."""
+_ROWS_AT_ONCE: Final = 256
+"""Rows compared with one vector at a time: a multiple of 16, and few enough to stay in cache."""
 _PARAMETERS: Final = 3
 _SHARES_A_CELL: Final = 4
 _LARGEST: Final = 2.0**126
@@ -75,6 +78,31 @@ class RandomBinning:
         else:
             bins_from_stream(indptr, coordinates, values, self._seed, self._inverses, out)
         return out
+
+    def shared(self, query: VectorBatch, rows: VectorBatch) -> Float64s:
+        """Return the (n,) shares of the k samples that n vectors have in common with one.
+
+        Parameters
+        ----------
+        query : VectorBatch
+            One vector.
+        rows : VectorBatch
+        """
+        if not self._keeps_table:
+            return np.asarray(np.mean(self.sketch(rows) == self.sketch(query), axis=1), np.float64)
+        counts = np.empty(padded_width(len(rows)), np.int64)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            part, sought = rows.dense[first : first + _ROWS_AT_ONCE], query.dense[0]
+            values = np.zeros((len(sought), padded_width(len(part))), np.float32)
+            values[:, : len(part)] = part.T
+            lows, highs = (np.ascontiguousarray(each) for each in (
+                np.minimum(part.min(axis=0), sought), np.maximum(part.max(axis=0), sought)
+            ))  # fmt: skip
+            count_collisions(
+                values, lows, highs, sought, self._parameters(), self.samples // LANES,
+                counts[first : first + values.shape[1]],
+            )  # fmt: skip
+        return np.asarray(counts[: len(rows)] / self.samples, np.float64)
 
     def _parameters(self) -> Float32s:
         if self._table is None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt8s, UInt32s, UInt64s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.binning import RandomBinning
@@ -164,9 +164,9 @@ class RandomBinningBackend:
             for i, rows in enumerate(found, first):
                 candidates[i] = len(rows)
                 estimates = np.empty(0, np.float64)
-                if params.rerank == "none":
-                    estimates = self._estimates(view.vectors[rows], samples[i])
                 query = queries[i : i + 1]
+                if params.rerank == "none":
+                    estimates = self.binning.shared(query, view.vectors[rows])
                 answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
 
         self._workers.split(m, answer)
@@ -177,10 +177,6 @@ class RandomBinningBackend:
         hits.work[:, BANDS] = self.plan.bands
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]
         return hits
-
-    def _estimates(self, vectors: VectorBatch, sample: UInt32s) -> Float64s:
-        """Return the share of samples in which vectors collide with the query."""
-        return np.asarray(np.mean(self.binning.sketch(vectors) == sample, axis=1), np.float64)
 
     def pairs(
         self,

@@ -48,7 +48,8 @@ SIDE: Final = OCTAVES * CELLS + 1
 """Cells of one half; the last takes what rounds up to ½."""
 
 _PARAMETERS = 3
-_STRIDE = _PARAMETERS * LANES
+STRIDE: Final = _PARAMETERS * LANES
+"""Floats of one coordinate's parameters of sixteen samples."""
 _ONE = np.int32(1)
 _SIGN = np.int32(31)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -70,11 +71,11 @@ def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa
 
 
 @njit(cache=True, nogil=True)
-def _hashed(x, far, inverse, beta, odd):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
-    """Return A times the bin of x, or times ``far`` where it is far from 0."""
+def bins(x, far, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return the bin of x, or ``far``, its scrambled bits, where it is far from 0."""
     place = fused(x, inverse, beta)
     near = less(absolute(place), splat(_FAR))
-    return select(near, to_ints(floor(place)), far) * odd
+    return select(near, to_ints(floor(place)), far)
 
 
 @njit(cache=True, nogil=True)
@@ -96,7 +97,7 @@ def fill_bins(
         for block in range(blocks):
             samples = lane_numbers() + splat(np.int32(block * LANES))
             inverse, beta, odd = _bins(splat(low), splat(high), samples, at_inverses)
-            place = (block * coordinates + d) * _STRIDE
+            place = (block * coordinates + d) * STRIDE
             store(table, place, inverse)
             store(table, place + LANES, beta)
             store(table, place + 2 * LANES, as_floats(odd))
@@ -142,14 +143,11 @@ def bins_from_table(
         for row in range(n):
             total = splat(_NO_BITS)
             for position in range(indptr[row], indptr[row + 1]):
-                place = (block * coordinate_count + np.int64(coordinates[position])) * _STRIDE
-                total = total + _hashed(
-                    splat(values[position]),
-                    splat(far[position]),
-                    load(at_table, place),
-                    load(at_table, place + LANES),
-                    as_ints(load(at_table, place + 2 * LANES)),
-                )
+                place = (block * coordinate_count + np.int64(coordinates[position])) * STRIDE
+                inverse, beta = load(at_table, place), load(at_table, place + LANES)
+                odd = as_ints(load(at_table, place + 2 * LANES))
+                x, strange = splat(values[position]), splat(far[position])
+                total = total + bins(x, strange, inverse, beta) * odd
             store(to_out, row * m + block * LANES, scrambled(total))
 
 
@@ -185,7 +183,7 @@ def bins_from_stream(
                 samples = lane_numbers() + splat(np.int32(block))
                 inverse, beta, odd = _bins(splat(low), splat(high), samples, at_inverses)
                 total = load(to_out, row * m + block)
-                total = total + _hashed(x, strange, inverse, beta, odd)
+                total = total + bins(x, strange, inverse, beta) * odd
                 store(to_out, row * m + block, total)
         for block in range(0, m, LANES):
             store(to_out, row * m + block, scrambled(load(to_out, row * m + block)))

@@ -95,6 +95,24 @@ def test_a_vector_has_the_same_samples_alone_in_a_batch_and_when_fewer_are_drawn
         np.testing.assert_array_equal(binning.sketch(batch, count=32), whole[:, :32])
 
 
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 30.0])
+@pytest.mark.parametrize("count", [1, 16, 300])
+def test_shares_of_common_samples_are_those_of_the_samples(
+    rng: np.random.Generator, count: int, scale: float, dense: bool
+) -> None:
+    rows = made_data.clustered(rng, count + 1, 0, dim=DIM)[0]
+    rows[:, 0], rows[:, 1] = 1.0, rng.choice([-1e8, 0.0, 2.0, 1e8], count + 1)
+    rows[-1] = rows[0]
+    batch = dense_batch(rows) if dense else sparse_batch(rows)
+    params = RandomBinningParams(distribution="exponential", scale=scale)
+    binning = of_dense(params, batch) if dense else of_sparse(params)
+    samples = binning.sketch(batch)
+    shares = binning.shared(batch[:1], batch[1:])
+    np.testing.assert_array_equal(shares, np.mean(samples[1:] == samples[0], axis=1))
+    assert shares[-1] == 1.0
+
+
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e6, 1e9, 1e37])
 def test_numbers_next_to_each_other_differ_where_pitches_are_small(size: float) -> None:
     x = np.float32(size)
