@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
-from index.backends.protocol import Backend
+from index.backends.protocol import Backend, Encoder
 from index.batches import VectorBatch
 from index.params import BackendParams, GcwsParams
 from index.saved import UNKNOWN, Saved
@@ -31,14 +31,14 @@ class Ahead:
 
     Attributes
     ----------
-    backend : Backend
-        Whose they are.
-    codes : (n, code_width) uint64
+    encoder : Encoder
+        What they were made by.
+    codes : (n, words) uint64
     seconds : float
         How long making them took.
     """
 
-    backend: Backend[Any]
+    encoder: Encoder
     codes: UInt64s
     seconds: float
 
@@ -72,8 +72,9 @@ class Indexed:
     def ahead(self, coming: VectorBatch) -> Ahead:
         """Return the codes of rows that are to be added; any thread, no lock."""
         start = time.perf_counter()
-        codes = self.backend.encode(coming)
-        return Ahead(self.backend, codes, time.perf_counter() - start)
+        encoder = self.backend.encoder(self.state)
+        codes = encoder.encode(coming)
+        return Ahead(encoder, codes, time.perf_counter() - start)
 
     def extended(self, rows: VectorBatch, new: VectorBatch, ahead: Ahead | None = None) -> Indexed:
         """Return the backend with ``new``, the last of ``rows``, in its index.
@@ -82,11 +83,12 @@ class Indexed:
         ----------
         rows, new : VectorBatch
         ahead : Ahead or None
-            Codes of ``new``; another backend's, of the same name, are left aside.
+            Codes of ``new``; those made otherwise than now, by a backend of the same name or
+            landmarks that were drawn before, are left aside.
         """
         if not len(new):
             return self
-        if ahead is None or ahead.backend is not self.backend:
+        if ahead is None or ahead.encoder != self.backend.encoder(self.state):
             ahead = self.ahead(new)
         start = time.perf_counter()
         state = self.backend.extend(self.state, rows, ahead.codes)

@@ -354,13 +354,13 @@ class Encoded:
         """Return the vectors of all parts, in order."""
         attached = {
             name: Ahead(
-                first.backend,
+                first.encoder,
                 np.concatenate([part.attached[name].codes for part in parts]),
                 sum(part.attached[name].seconds for part in parts),
             )
             for name, first in parts[0].attached.items()
             if all(name in part.attached for part in parts)
-            and all(part.attached[name].backend is first.backend for part in parts)
+            and all(part.attached[name].encoder == first.encoder for part in parts)
         }
         return cls(
             joined([part.vectors for part in parts]),

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
+from index.backends.protocol import Encoder
 from index.batches import VectorBatch, padded_width, row_width
 from index.features import FeatureMap, FourierMap
 from index.hits import METHODS, BatchHits, Pairs, RowView
@@ -55,6 +56,25 @@ class FeatureState:
     drawn_from: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureEncoder:
+    """Makes features of rows to come: their codes, two features a word.
+
+    Attributes
+    ----------
+    map : FeatureMap
+        The one of the state that the rows are to be added to.
+    """
+
+    map: FeatureMap
+
+    def encode(self, batch: VectorBatch) -> UInt64s:
+        """Return the (n, padded k / 2) features."""
+        features = large((len(batch), padded_width(self.map.width)), np.float32)
+        self.map.fill(batch, features)
+        return features.view(np.uint64)
+
+
 class FeatureBackend:
     """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows.
 
@@ -84,6 +104,10 @@ class FeatureBackend:
         """Return (n, 0) words: features are made from the rows."""
         return np.empty((len(batch), 0), np.uint64)
 
+    def encoder(self, state: FeatureState) -> Encoder:
+        """Return what makes features by the map of a state; the backend itself without one."""
+        return self if state.map is None else FeatureEncoder(state.map)
+
     def empty(self) -> FeatureState:
         """Return the features of no rows."""
         return self._started(self._fixed)
@@ -93,16 +117,28 @@ class FeatureBackend:
         return FeatureState(0, np.empty((0, width), np.float32), made, drawn_from)
 
     def extend(self, state: FeatureState, rows: VectorBatch, codes: UInt64s) -> FeatureState:
-        """Return the features with the last len(codes) of ``rows`` added."""
-        del codes
-        return self._extended(state, rows)
+        """Return the features with the last len(codes) of ``rows`` added.
 
-    def _extended(self, state: FeatureState, rows: VectorBatch) -> FeatureState:
+        Parameters
+        ----------
+        state : FeatureState
+        rows : VectorBatch
+        codes : (n, 0) or (n, padded k / 2) uint64
+            What `encode` returned, and features are made here; or what `encoder` did.
+        """
+        return self._extended(state, rows, codes)
+
+    def _extended(
+        self, state: FeatureState, rows: VectorBatch, codes: UInt64s | None = None
+    ) -> FeatureState:
         """Return the features of all of ``rows``, the first of which ``state`` has."""
         n, features = len(rows), state.features
         if state.map is not None and n > state.rows:
             features = with_room(features, state.rows, n)
-            state.map.fill(rows[state.rows :], features[state.rows : n])
+            if codes is None or codes.shape[1] == 0:
+                state.map.fill(rows[state.rows :], features[state.rows : n])
+            else:
+                features[state.rows : n] = codes.view(np.float32)
         return replace(state, rows=n, features=features)
 
     def renumber(self, state: FeatureState, rows: VectorBatch, new_rows: Int64s) -> FeatureState:

@@ -102,6 +102,11 @@ class GcwsBackend:
         self._workers.split(len(batch), encode_rows, least=16)
         return keys
 
+    def encoder(self, state: GcwsState) -> GcwsBackend:
+        """Return the backend itself."""
+        del state
+        return self
+
     def empty(self) -> GcwsState:
         """Return the index of no rows."""
         return GcwsState(Tables.of(self.plan.bands, ()), InvertedIndex())

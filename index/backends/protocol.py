@@ -14,9 +14,16 @@ from index.params import SearchParams
 from index.saved import Saved
 from index.similarity import Kernel
 
-__all__ = ["Backend", "Explanation", "Kernel", "Pairs", "RowHits", "RowView", "Saved"]
+__all__ = ["Backend", "Encoder", "Explanation", "Kernel", "Pairs", "RowHits", "RowView", "Saved"]
 
 State = TypeVar("State")
+
+
+class Encoder(Protocol):
+    """What makes codes of rows that are to come; equal ones make equal codes."""
+
+    def encode(self, batch: VectorBatch) -> UInt64s:
+        """Return the (n, words) codes of the vectors; pure, any thread."""
 
 
 class Backend(Protocol[State]):
@@ -37,6 +44,12 @@ class Backend(Protocol[State]):
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) words from which tables can be rebuilt; pure, any thread."""
 
+    def encoder(self, state: State) -> Encoder:
+        """Return what makes, of rows to come, all that can be made before their turn.
+
+        Its codes are for `extend` alone, and never stored: they may be wider than `code_width`.
+        """
+
     def empty(self) -> State:
         """Return the index of no rows."""
 
@@ -50,7 +63,7 @@ class Backend(Protocol[State]):
         rows : VectorBatch
             All rows, the new ones included.
         codes : (n, code_width) uint64
-            What `encode` returned for the new rows.
+            What `encode`, or the `encoder` of this state, returned for the new rows.
         """
 
     def renumber(self, state: State, rows: VectorBatch, new_rows: Int64s) -> State:

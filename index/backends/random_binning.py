@@ -70,6 +70,11 @@ class RandomBinningBackend:
         self._workers.split(len(batch), encode_rows, least=16)
         return keys
 
+    def encoder(self, state: Tables) -> RandomBinningBackend:
+        """Return the backend itself."""
+        del state
+        return self
+
     def empty(self) -> Tables:
         """Return the tables of no rows."""
         return Tables.of(self.plan.bands, ())

@@ -21,15 +21,20 @@ from index.errors import (
     InvalidParameter,
     PrimaryBackend,
 )
+from index.features import FourierMap
+from index.hits import RowView
 from index.indexed import Indexed, built
 from index.items import Coming
+from index.nystroem import NystroemMap
 from index.params import (
     BackendParams,
     CollectionConfig,
     ExactParams,
+    FourierParams,
     GcwsParams,
     NystroemParams,
     RandomBinningParams,
+    SearchParams,
 )
 from index.schema import BackendRecord
 from index.store import Store
@@ -238,15 +243,28 @@ def test_nobody_waits_for_a_backend_that_is_made(
     assert ready.build_seconds > 0
 
 
+@pytest.mark.parametrize(
+    ("params", "owner", "name"),
+    [
+        (BOXES, RandomBinningBackend, "encode"),
+        (NRFF, FourierMap, "fill"),
+        (LANDMARKS, NystroemMap, "fill"),
+    ],
+    ids=["bins", "Fourier features", "features by landmarks"],
+)
 def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection,
+    monkeypatch: pytest.MonkeyPatch,
+    params: BackendParams,
+    owner: type,
+    name: str,
 ) -> None:
-    stored.attach(BOXES, "boxes")
+    stored.attach(params, "boxes")
     take_in = collection.Collection.take_in
 
     def watched(self: collection.Collection, *given: object, **named: object) -> Coming:
         with monkeypatch.context() as patched:
-            patched.delattr(RandomBinningBackend, "encode")
+            patched.delattr(owner, name)
             return take_in(self, *given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(collection.Collection, "take_in", watched)
@@ -257,23 +275,31 @@ def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
     assert_all_agree(stored)
 
 
+@pytest.mark.parametrize("params", [BOXES, NRFF, LANDMARKS], ids=lambda params: params.kind)
 def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
-    rng: np.random.Generator,
+    rng: np.random.Generator, params: RandomBinningParams | FourierParams | NystroemParams
 ) -> None:
     config = CollectionConfig(dim=6)
     space = VectorSpace.of(config)
     rows = space.prepare(space.from_dense(rng.standard_normal((40, 6)).astype(np.float32)))
 
     def indexed(seed: int) -> Indexed:
-        params = replace(BOXES, seed=seed)
-        backend = make_backend(replace(config, backend=params), threads=1)
-        return Indexed("boxes", params, backend, backend.empty())
+        ours = replace(params, seed=seed)
+        backend = make_backend(replace(config, backend=ours), threads=1)
+        first = Indexed("boxes", ours, backend, backend.empty()).extended(rows[:30], rows[:30])
+        improved = first.improved(rows[:30], np.ones(30, np.uint8), threading.Event())
+        assert improved is not None
+        return improved
 
     ours, theirs = indexed(1), indexed(2)
-    right = ours.extended(rows, rows).state.segments[0].keys
-    for ahead in (ours.ahead(rows), theirs.ahead(rows)):
-        found = ours.extended(rows, rows, ahead).state.segments[0].keys
-        np.testing.assert_array_equal(found, right)
+    asked, limit = rows[:1], SearchParams(limit=40, rerank="none")
+    view = RowView(rows, np.ones(40, np.uint8), 40)
+    right, *found = (
+        ours.backend.search(ours.extended(rows, rows[30:], ahead).state, view, asked, limit).hits(0)
+        for ahead in (None, ours.ahead(rows[30:]), theirs.ahead(rows[30:]))
+    )
+    for rows_and_scores in found:
+        np.testing.assert_array_equal(rows_and_scores, right)
 
 
 # --- what ends early ---------------------------------------------------------------------------
