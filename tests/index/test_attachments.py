@@ -292,7 +292,7 @@ def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
         return improved
 
     ours, theirs = indexed(1), indexed(2)
-    asked, limit = rows[:1], SearchParams(limit=40, rerank="none")
+    asked, limit = rows[35:36], SearchParams(limit=5, candidates=5, rerank="none")
     view = RowView(rows, np.ones(40, np.uint8), 40)
     right, *found = (
         ours.backend.search(ours.extended(rows, rows[30:], ahead).state, view, asked, limit).hits(0)
