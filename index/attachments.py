@@ -45,7 +45,7 @@ class Building:
     name : str
     params : BackendParams
     progress : float
-        Share of the rows that it has taken in.
+        Share of the work that is done.
     stop : threading.Event
         Set when it is not wanted any more.
     """
@@ -55,9 +55,9 @@ class Building:
     progress: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def report(self, share: float) -> None:
-        """Take note of the share that is done."""
-        self.progress = share
+    def report(self, first: float, last: float, share: float) -> None:
+        """Take note of the share that is done of the part of the work between two shares."""
+        self.progress = first + share * (last - first)
 
 
 class Attachments:
@@ -178,12 +178,13 @@ class Attachments:
 
     def _make(self, building: Building) -> None:
         view = self._collection.view
-        indexed = built(
-            self._empty(building.name, building.params), view.vectors, building.report,
-            building.stop,
-        )  # fmt: skip
+        empty, stop = self._empty(building.name, building.params), building.stop
+        is_improved = empty.backend.is_overdue(empty.state, len(view), view.count)
+        half = 0.5 if is_improved else 1.0
+        indexed = built(empty, view.vectors, partial(building.report, 0.0, half), stop)
         if indexed is not None:
-            indexed = indexed.improved(view.vectors, view.alive, building.stop)
+            report = partial(building.report, half, 1.0)
+            indexed = indexed.improved(view.vectors, view.alive, stop, report)
         # While rows are taken in that were put meanwhile, more are put.
         for _ in range(MOST_CATCHING_UP):
             now = self._collection.view

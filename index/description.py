@@ -23,7 +23,7 @@ class BackendDescription:
         Whether it answers queries that name none.
     status : {"ready", "building"}
     progress : float
-        Share of the rows that it has taken in; 1 when it is ready.
+        Share of the work that is done; 1 when it is ready.
     bytes_in_memory : int
     build_seconds : float
         How long its index has taken to make, in this process.

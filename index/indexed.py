@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
-from index.backends.protocol import Backend, Encoder
+from index.backends.protocol import Backend, Encoder, Report, unheard
 from index.batches import VectorBatch
 from index.params import BackendParams, GcwsParams
 from index.saved import UNKNOWN, Saved
@@ -105,12 +105,14 @@ class Indexed:
         state = self.backend.restored(rows, self.backend.encode(rows), nothing)
         return self.with_state(state, time.perf_counter() - start)
 
-    def improved(self, rows: VectorBatch, alive: UInt8s, stop: threading.Event) -> Indexed | None:
+    def improved(
+        self, rows: VectorBatch, alive: UInt8s, stop: threading.Event, report: Report = unheard
+    ) -> Indexed | None:
         """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
         if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
             return self
         start = time.perf_counter()
-        state = self.backend.improved(self.state, rows, alive, stop)
+        state = self.backend.improved(self.state, rows, alive, stop, report)
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
     def with_state(self, state: object, seconds: float = 0.0) -> Indexed:
@@ -136,7 +138,7 @@ Attached = Mapping[str, Indexed]
 
 
 def built(
-    indexed: Indexed, rows: VectorBatch, report: Callable[[float], None], stop: threading.Event
+    indexed: Indexed, rows: VectorBatch, report: Report, stop: threading.Event
 ) -> Indexed | None:
     """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set.
 

@@ -61,7 +61,7 @@ class BackendAnswer(Answer):
     status: Literal["ready", "building"] = Field(
         description="`building` until it has taken in all items and answers queries."
     )
-    progress: float = Field(description="Share of the items taken in; 1 when `ready`.")
+    progress: float = Field(description="Share of the work that is done; 1 when `ready`.")
     bytes_in_memory: int = Field(description="About how much memory it takes.")
     build_seconds: float = Field(
         description="How long its index has taken to make, in this process.",

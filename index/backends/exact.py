@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
+from index.backends.protocol import Report, unheard
 from index.batches import VectorBatch
 from index.hits import BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
@@ -65,10 +66,15 @@ class ExactBackend:
         return False
 
     def improved(
-        self, state: InvertedIndex, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+        self,
+        state: InvertedIndex,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
     ) -> InvertedIndex | None:
         """Return the state as it is."""
-        del rows, alive, stop
+        del rows, alive, stop, report
         return state
 
     def adopted(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
-from index.backends.protocol import Encoder
+from index.backends.protocol import Encoder, Report, unheard
 from index.batches import VectorBatch, padded_width, row_width
 from index.features import FeatureMap, FourierMap
 from index.hits import METHODS, BatchHits, Pairs, RowView
@@ -157,7 +157,12 @@ class FeatureBackend:
         return state.map is None or live >= _OUTGROWN * state.drawn_from
 
     def improved(
-        self, state: FeatureState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+        self,
+        state: FeatureState,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
     ) -> FeatureState | None:
         """Return the features by landmarks drawn from the live rows."""
         if isinstance(self._params, FourierParams):
@@ -172,6 +177,7 @@ class FeatureBackend:
                 return None
             part = slice(first, first + _CHUNK_ROWS)
             made.fill(rows[part], features[part])
+            report(min(1.0, part.stop / len(rows)))
         made.workers = self._workers  # who puts rows is waited for
         return FeatureState(len(rows), features, made, len(live))
 

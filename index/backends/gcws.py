@@ -10,6 +10,7 @@ import numpy as np
 
 from index import growth
 from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
+from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.errors import InvalidParameter
@@ -132,9 +133,15 @@ class GcwsBackend:
         return self.plan.prefix and growth.is_overdue(state.hop, rows, live)
 
     def improved(
-        self, state: GcwsState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+        self,
+        state: GcwsState,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
     ) -> GcwsState | None:
         """Return ``state`` with neighbour lists made in random order and calibrated."""
+        del report  # lists are linked in one go
         hop = growth.made(
             rows, alive, state.tables, state.inverted, self._keys, workers=self._behind, stop=stop
         )

@@ -5,7 +5,8 @@ state beside the rows it was made for, into one view, and replaces the view by a
 """
 
 import threading
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
@@ -14,9 +15,29 @@ from index.params import SearchParams
 from index.saved import Saved
 from index.similarity import Kernel
 
-__all__ = ["Backend", "Encoder", "Explanation", "Kernel", "Pairs", "RowHits", "RowView", "Saved"]
+__all__ = [
+    "Backend",
+    "Encoder",
+    "Explanation",
+    "Kernel",
+    "Pairs",
+    "Report",
+    "RowHits",
+    "RowView",
+    "Saved",
+    "unheard",
+]
 
 State = TypeVar("State")
+
+
+Report: TypeAlias = Callable[[float], None]
+"""Is told, from time to time, the share of some work that is done."""
+
+
+def unheard(share: float) -> None:
+    """Take no notice of what is reported."""
+    del share
 
 
 class Encoder(Protocol):
@@ -89,7 +110,12 @@ class Backend(Protocol[State]):
         """
 
     def improved(
-        self, state: State, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+        self,
+        state: State,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
     ) -> State | None:
         """Return ``state`` with what makes searches quicker: long work, for any thread.
 
@@ -102,6 +128,8 @@ class Backend(Protocol[State]):
             1 for the rows that are alive.
         stop : threading.Event
             Once it is set the work ends soon, and None is returned.
+        report : callable
+            Is told the share that is done, where that is known.
         """
 
     def adopted(self, state: State, rows: VectorBatch, improved: State) -> State | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
+from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.binning import RandomBinning
@@ -94,10 +95,15 @@ class RandomBinningBackend:
         return False
 
     def improved(
-        self, state: Tables, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+        self,
+        state: Tables,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
     ) -> Tables | None:
         """Return the state as it is."""
-        del rows, alive, stop
+        del rows, alive, stop, report
         return state
 
     def adopted(self, state: Tables, rows: VectorBatch, improved: Tables) -> Tables | None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from index import attachments, collection
-from index.backends import RandomBinningBackend, make_backend
+from index.attachments import Building
+from index.backends import RandomBinningBackend, features, make_backend
 from index.batches import VectorBatch
 from index.catalog import Catalog
 from index.errors import (
@@ -241,6 +242,25 @@ def test_nobody_waits_for_a_backend_that_is_made(
     ready = backends(stored)["nrff"]
     assert (ready.status, ready.progress) == ("ready", 1.0)
     assert ready.build_seconds > 0
+
+
+def test_progress_is_that_of_features_by_landmarks_too(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "_CHUNK_ROWS", 4)
+    seen: list[float] = []
+    report = Building.report
+
+    def heard(building: Building, first: float, last: float, share: float) -> None:
+        report(building, first, last, share)
+        seen.append(building.progress)
+
+    monkeypatch.setattr(Building, "report", heard)
+    stored.attach(LANDMARKS)  # of 12 items: no features at first, then those of 4 at a time
+    assert seen == pytest.approx([0.5, 0.5 + 1 / 6, 0.5 + 2 / 6, 1.0])
+    seen.clear()
+    stored.attach(NRFF)
+    assert seen == [1.0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from index import growth
 from index.arrays import UInt8s
 from index.backends.gcws import GcwsState
+from index.backends.protocol import Report, unheard
 from index.batches import VectorBatch
 from index.collection import Collection
 from index.hop import HopSearch
@@ -55,9 +56,14 @@ class Meanwhile:
         collection.backend.adopted = self.adopted  # type: ignore[method-assign]
 
     def improved(
-        self, state: object, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+        self,
+        state: object,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
     ) -> GcwsState:
-        made = self._improved(state, rows, alive, stop)
+        made = self._improved(state, rows, alive, stop, report)
         assert isinstance(made, GcwsState)
         self._change()
         return made
