@@ -27,6 +27,7 @@ from index.kernels.gmm_sparse import (
 )
 from index.kernels.postings import scan_postings, shared_postings
 from index.kernels.settle import settle
+from index.kernels.tiles import MANY, RUN, scan_tiles, tile_rows
 from index.parallel import Workers
 from index.params import SearchParams
 
@@ -63,9 +64,10 @@ def scan(
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
     """
     vectors, m = view.vectors, len(queries)
-    scanner = Scanner(view, inverted, params.min_score)
+    in_tiles = vectors.form == "dense" and m >= MANY * workers.threads
+    scanner = Scanner(view, inverted, params.min_score, in_tiles=in_tiles)
     kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
-    slack = np.float32(2 * tolerance(vectors, queries))
+    slack = np.float32(2 * scanner.tolerance(queries))
     rows, scores = np.empty((m, kept), np.int64), np.empty((m, kept), np.float64)
     sizes, bounds = np.empty(m, np.int64), np.empty(m, np.float32)
     incomplete: list[int] = []
@@ -184,23 +186,52 @@ class _Heaps:
 
 
 class Scanner:
-    """The float32 pass over the rows of one view, dense or sparse."""
+    """The float32 pass over the rows of one view, dense or sparse.
 
-    def __init__(self, view: RowView, inverted: InvertedIndex, min_score: float) -> None:
+    Parameters
+    ----------
+    view : RowView
+    inverted : InvertedIndex
+    min_score : float
+    in_tiles : bool
+        Whether `offer` is called with many queries at a time, of dense rows.
+    """
+
+    def __init__(
+        self, view: RowView, inverted: InvertedIndex, min_score: float, *, in_tiles: bool = False
+    ) -> None:
         self.vectors = view.vectors
         self._permitted = view.permitted
         self._inverted = inverted
         self._min_score = min_score
+        self._in_tiles = in_tiles
+
+    def tolerance(self, queries: VectorBatch) -> float:
+        """Return how far a float32 score can be from the exact one."""
+        if not self._in_tiles:
+            return tolerance(self.vectors, queries)
+        # Σ min: RUN + width/RUN roundings, each of at most S = ‖u‖₁ + ‖v‖₁. It is taken twice in
+        # D, which few more roundings end; and an error of D moves (S - D)/(S + D) by 2/S times it.
+        width = self.vectors.dense.shape[1]
+        return float((4 * (RUN + width / RUN) + 16) * _EPSILON)
 
     def _least(self, queries: VectorBatch) -> np.float32:
         # Below 0 where no least score is set: rounding can make a score of 0 negative.
-        return np.float32(self._min_score - 2 * tolerance(self.vectors, queries))
+        return np.float32(self._min_score - 2 * self.tolerance(queries))
 
     def offer(
         self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: _Heaps
     ) -> None:
         """Offer the rows first … last - 1 to the heaps of the queries."""
         vectors, least = self.vectors, self._least(queries)
+        if self._in_tiles:
+            width = vectors.dense.shape[1]
+            scan_tiles(
+                queries.dense, queries.norms, vectors.dense, vectors.norms, self._permitted,
+                skip, least, first, last, np.empty((tile_rows(width), width), np.float32),
+                heaps.scores, heaps.rows, heaps.sizes,
+            )  # fmt: skip
+            return
         if vectors.form == "dense":
             scan_dense(
                 queries.dense, queries.norms, vectors.dense, vectors.norms, self._permitted,

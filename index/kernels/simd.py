@@ -265,6 +265,17 @@ def select(typingctx, condition, yes, no):
 
 
 @intrinsic
+def holds_everywhere(typingctx, condition):
+    """Return whether a condition holds in all lanes."""
+
+    def codegen(context, builder, sig, args):
+        bits = builder.bitcast(args[0], ir.IntType(LANES))
+        return builder.icmp_unsigned("==", bits, ir.Constant(ir.IntType(LANES), -1))
+
+    return types.boolean(BOOLS), codegen
+
+
+@intrinsic
 def after(typingctx, first, a):
     """Return ``first`` and then all lanes but the last one."""
     elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}

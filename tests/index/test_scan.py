@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from index.backends import make_backend
 from index.errors import InvalidVector
+from index.kernels.tiles import MANY
 from index.params import (
     BackendParams,
     CollectionConfig,
@@ -30,6 +31,8 @@ RELATIVE = 1e-12
 DIMS = [DIM, LARGE_DIM, None]
 BACKENDS: list[BackendParams] = [ExactParams(), GcwsParams(bands=2)]
 Vector = dict[int, float]
+TIMES = [1, MANY]
+"""How often a query is asked at once: many are answered together."""
 
 
 def rows_of(vectors: list[Vector], dim: int | None) -> Rows:
@@ -70,7 +73,11 @@ few_counts = sparse_vectors(DIM, values=st.sampled_from([-2.0, -1.0, 1.0, 2.0]),
 @given(
     vectors=st.lists(few_counts, min_size=1, max_size=30),
     query=few_counts,
-    wanted=st.tuples(st.integers(1, 33), st.sampled_from([0.0, 0.2, 1 / 3, 0.5, 0.7, 1.0])),
+    wanted=st.tuples(
+        st.integers(1, 33),
+        st.sampled_from([0.0, 0.2, 1 / 3, 0.5, 0.7, 1.0]),
+        st.sampled_from(TIMES),
+    ),
     random=st.randoms(use_true_random=False),
 )
 def test_a_scan_is_brute_force_on_data_full_of_ties(
@@ -78,15 +85,16 @@ def test_a_scan_is_brute_force_on_data_full_of_ties(
     dim: int | None,
     vectors: list[Vector],
     query: Vector,
-    wanted: tuple[int, float],
+    wanted: tuple[int, float, int],
     random: Random,
 ) -> None:
-    limit, min_score = wanted
+    limit, min_score, times = wanted
     n = len(vectors)
     permitted = np.array([random.random() < 0.6 for _ in vectors], np.uint8)
     index = index_of(vectors, dim, backend)
     params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
-    [hits] = index.search(rows_of([query], dim), params, permitted=permitted)
+    hits, *others = index.search(rows_of([query] * times, dim), params, permitted=permitted)
+    assert answers(others) == [answer(hits)] * (times - 1)
     mask = permitted.tolist()
     truth = reference.brute_force(query, vectors, limit=limit, min_score=min_score, permitted=mask)
     whole = reference.brute_force(query, vectors, limit=n, min_score=min_score, permitted=mask)
@@ -98,21 +106,25 @@ def test_a_scan_is_brute_force_on_data_full_of_ties(
     assert every.keys() >= set(rows)
 
 
+@pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("dim", DIMS)
 @given(vectors=st.lists(sparse_vectors(DIM), min_size=1, max_size=12), query=sparse_vectors(DIM))
 def test_a_scan_is_brute_force_on_values_of_every_size(
-    dim: int | None, vectors: list[Vector], query: Vector
+    dim: int | None, times: int, vectors: list[Vector], query: Vector
 ) -> None:
     index = index_of(vectors, dim, ExactParams())
     for limit in (1, 3, 20):
-        [hits] = index.search(rows_of([query], dim), SearchParams(limit=limit, recall=1.0))
+        params = SearchParams(limit=limit, recall=1.0)
+        hits, *others = index.search(rows_of([query] * times, dim), params)
+        assert answers(others) == [answer(hits)] * (times - 1)
         truth = reference.brute_force(query, vectors, limit=limit)
         every = dict(reference.brute_force(query, vectors, limit=len(vectors)))
         assert_is_brute_force(answer(hits), truth, every, limit)
 
 
+@pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("dim", [DIM, LARGE_DIM])
-def test_the_largest_vectors_taken_are_scored_right(dim: int) -> None:
+def test_the_largest_vectors_taken_are_scored_right(dim: int, times: int) -> None:
     size = 1e37
     while True:  # the largest norm that is taken, to 1 %
         try:
@@ -127,7 +139,8 @@ def test_the_largest_vectors_taken_are_scored_right(dim: int) -> None:
         vectors = [*strangers, near]
         index = index_of(vectors, dim, ExactParams())
         query = {0: float(np.float32(size))}
-        [hits] = index.search(rows_of([query], dim), SearchParams(limit=1, recall=1.0))
+        params = SearchParams(limit=1, recall=1.0)
+        hits, *_ = index.search(rows_of([query] * times, dim), params)
         truth = reference.brute_force(query, signed_rows(index.rows.view()), limit=1)
         assert_is_brute_force(answer(hits), truth, dict(truth), 1)
         assert hits.rows.tolist() == [30]
@@ -149,13 +162,13 @@ def config_of(kind: str, backend: BackendParams) -> CollectionConfig:
     return CollectionConfig(dim=None if kind == "counts" else 24, backend=backend)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("threads", "count"), [(1, 8), (2, 8), (2, 2 * MANY + 3)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sizes", [[], [1000, 30, 1100, 200, 5], [2900]])
 def test_a_scan_of_thousands_of_rows_is_brute_force(
-    rng: np.random.Generator, kind: str, sizes: list[int], threads: int
+    rng: np.random.Generator, kind: str, sizes: list[int], threads: int, count: int
 ) -> None:
-    rows, queries, dim = made(kind, rng, 3000, 8)
+    rows, queries, dim = made(kind, rng, 3000, count)
     index = SmallIndex(config_of(kind, ExactParams()), threads=threads).add(rows, sizes)
     permitted = (rng.random(3000) < 0.7).astype(np.uint8)
     truth = all_scores(queries, rows, dim)
@@ -163,7 +176,7 @@ def test_a_scan_of_thousands_of_rows_is_brute_force(
         params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
         results = index.search(queries, params, permitted=permitted)
         assert answers(results) == answers(
-            [index.search(queries[m : m + 1], params, permitted=permitted)[0] for m in range(8)]
+            [index.search(queries[m : m + 1], params, permitted=permitted)[0] for m in range(count)]
         )
         for m, hits in enumerate(results):
             allowed = np.flatnonzero(permitted & (truth[m] >= min_score))
