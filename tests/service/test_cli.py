@@ -71,6 +71,26 @@ def test_keys_are_not_shown() -> None:
     assert "hidden-key" not in repr(Settings(api_key=SecretStr("hidden-key")))
 
 
+_SHOW_THREADS = """
+import sys, threadpoolctl, uvicorn
+def shown(*_, **__):
+    libraries = threadpoolctl.threadpool_info()
+    print({each["num_threads"] for each in libraries if each["user_api"] == "blas"})
+uvicorn.run = shown
+from service.cli import cli
+cli(["serve", "--data-dir", sys.argv[1]])
+"""
+
+
+def test_products_are_on_one_thread_while_it_serves(tmp_path: Path) -> None:
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-c", _SHOW_THREADS, str(tmp_path)],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "{1}"
+
+
 @contextmanager
 def process(data_dir: Path, *flags: str) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
     """Run ``python -m service`` until the block ends, from the moment it is ready."""
