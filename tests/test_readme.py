@@ -1,6 +1,7 @@
 """The README's session, executed."""
 
 import asyncio
+import doctest
 import re
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def test_the_python_of_the_readme_loads_what_it_says(
         client.stop()
     assert capsys.readouterr().out.count("inserted") == 2
     assert [item["id"] for item in shown] == ["100", "101", "santos", "sidamo"]
+
+
+def test_the_interpreter_answers_as_the_readme_says() -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    blocks = re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        example = doctest.DocTestParser().get_doctest(block, {}, "README.md", None, None)
+        doctest.DebugRunner(verbose=False).run(example)  # raises where an answer is another
 
 
 @pytest.mark.parametrize("package", ["index", "service"])
