@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from index import Catalog
 from service import openapi, problems
 from service.admission import Admission, Room
+from service.application import Application
 from service.dependencies import Service
 from service.keys import Keys
 from service.metrics import Metrics
-from service.middleware import Envelope
 from service.routes import (
     backends,
     collections,
@@ -111,7 +111,8 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             await asyncio.to_thread(workers.close)
             await asyncio.to_thread(opened.close)
 
-    app = FastAPI(
+    app = Application(
+        metrics=metrics, admission=admission, access_log=settings.access_log,
         title="gcws-search", version=program_version(), description=_DESCRIPTION,
         lifespan=lifespan, redirect_slashes=False,
     )  # fmt: skip
@@ -119,9 +120,6 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(
-        Envelope, metrics=metrics, admission=admission, access_log=settings.access_log
-    )
     return app
 
 

@@ -6,6 +6,7 @@ pydantic's compiled validator to the endpoint (measured: 59 µs a request where 
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any
 
 from fastapi import Request, Response
@@ -35,6 +36,11 @@ class JsonRoute(APIRoute):
     body is read. An endpoint without a ``body`` parameter reads the request itself. Parameters in
     the URL are refused.
     """
+
+    @cached_property
+    def answer(self) -> Callable[[Request], Awaitable[Response]]:
+        """What answers a request."""
+        return self.get_route_handler()
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return the handler of this route."""

@@ -32,13 +32,13 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(data_dir: Path) -> Iterator[Serve]:
-    """Start applications on the data directory; each starts after the one before has ended."""
+    """Start applications, on the data directory unless told otherwise, one after the other."""
     running: list[Client] = []
 
     def start(**settings: Json) -> Client:
         while running:
             running.pop().stop()
-        running.append(started(data_dir, **settings))
+        running.append(started(settings.pop("data_dir", data_dir), **settings))
         running[-1].wait_until_ready()
         return running[-1]
 
