@@ -138,12 +138,25 @@ class StoredCollection:
         ItemExists
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        self._writer.make(write)
+        [error] = self.commit_all([write])
+        if error is not None:
+            raise error
+        return write.result
+
+    def commit_all(self, writes: Sequence[Put]) -> list[BaseException | None]:
+        """Put prepared items that have come together, in one commit where that can be.
+
+        Returns
+        -------
+        list
+            How each ended: None, and its ``result`` says what it did, or what `commit` would raise.
+        """
+        errors = self._writer.make_all(writes)
         self._checkpoints.start_if_due()
         self._improver.start_if_due()
-        if write.updated:
+        if any(write.updated for write in writes):
             self._tidier.start()
-        return write.result
+        return errors
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""

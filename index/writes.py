@@ -89,20 +89,32 @@ class Writer:
         CollectionNotFound
             The collection is closed.
         """
-        waiting = _Waiting(write)
+        [error] = self.make_all([write])
+        if error is not None:
+            raise error
+
+    def make_all(self, writes: Sequence[Write]) -> list[BaseException | None]:
+        """Make changes that have come together; return how each ended: what `make` would raise.
+
+        Each is made or not by itself, in their order.
+        """
+        arrived = [_Waiting(write) for write in writes]
         with self._arriving:
-            self._queue.append(waiting)
+            for waiting in arrived:
+                self._queue.append(waiting)
             leads = not self._led
             self._led = True
         try:
-            self._see_through(waiting, leads=leads)
+            for waiting in arrived:
+                self._see_through(waiting, leads=leads)
+                leads = False
         except BaseException:
-            if not waiting.done:  # the others wait for it: it is made without its caller
-                run = partial(self._see_through, waiting, leads=False)
-                threading.Thread(target=run, name="writer", daemon=True).start()
+            for waiting in arrived:
+                if not waiting.done:  # the others wait for it: it is made without its caller
+                    run = partial(self._see_through, waiting, leads=False)
+                    threading.Thread(target=run, name="writer", daemon=True).start()
             raise
-        if waiting.error is not None:
-            raise waiting.error
+        return [waiting.error for waiting in arrived]
 
     def _see_through(self, waiting: _Waiting, *, leads: bool) -> None:
         """Return when a change has been made, by this thread if its turn comes before that."""

@@ -30,6 +30,7 @@ from service.routes import (
 )
 from service.settings import Settings
 from service.startup import Startup
+from service.together import Together
 from service.workers import Workers
 
 _DESCRIPTION = """
@@ -97,8 +98,9 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         )  # fmt: skip
         startup = Startup(opened)
         app.state.service = Service(
-            settings, startup, workers, metrics, keys, admission, Room(settings), threading.Lock()
-        )
+            settings, startup, workers, Together(workers.writes), metrics, keys, admission,
+            Room(settings), threading.Lock(),
+        )  # fmt: skip
         metrics.watch(
             opened.list, lambda: startup.progress.phase == "ready",
             lambda: workers.gauges() | admission.gauges(),

@@ -12,6 +12,7 @@ from service.keys import Keys
 from service.metrics import Metrics
 from service.settings import Settings
 from service.startup import Startup
+from service.together import Together
 from service.workers import Workers
 
 
@@ -22,6 +23,7 @@ class Service:
     settings: Settings
     startup: Startup
     workers: Workers
+    together: Together
     metrics: Metrics
     keys: Keys
     admission: Admission

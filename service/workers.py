@@ -65,23 +65,41 @@ class Pool:
         QueueFull
             As many calls as permitted run or wait already.
         """
-        if self._waiting >= self._limit:
-            raise QueueFull(self.name, self._limit)
+        self.enter()
         # What is logged in the thread names the request too.
         call = partial(copy_context().run, function, *args)
         future = asyncio.get_running_loop().run_in_executor(self._executor, call)
-        self._waiting += 1
         try:
             # A request that ends early must not free a place its thread still takes.
             return await asyncio.shield(future)
         finally:
             if future.done():
-                self._waiting -= 1
+                self.leave()
             else:
-                future.add_done_callback(self._leave)
+                future.add_done_callback(self._left)
 
-    def _leave(self, future: asyncio.Future[Any]) -> None:
+    def enter(self) -> None:
+        """Count a call that comes; on the event loop.
+
+        Raises
+        ------
+        QueueFull
+            As many calls as permitted run or wait already.
+        """
+        if self._waiting >= self._limit:
+            raise QueueFull(self.name, self._limit)
+        self._waiting += 1
+
+    def leave(self) -> None:
+        """Count a call that has ended; on the event loop."""
         self._waiting -= 1
+
+    def submit(self, function: Callable[..., None], *args: Any) -> None:  # noqa: ANN401
+        """Call a function in a thread for calls that are counted already; any thread."""
+        self._executor.submit(function, *args)
+
+    def _left(self, future: asyncio.Future[Any]) -> None:
+        self.leave()
         if not future.cancelled():
             future.exception()  # nobody else is left to ask for it
 

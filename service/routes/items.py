@@ -1,6 +1,6 @@
 """Items: store, show, page through, delete."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -14,6 +14,8 @@ from service.routing import JsonRoute
 from service.schemas import DeleteItemsBody, PageParams, PutItemsBody
 from service.searching import payload_json, vector_json
 
+_FEW: Final = 16
+"""Up to so many items are committed with those of other requests."""
 _PREFIX = "/v1/collections/{name}/items"
 paging = APIRouter(
     prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS
@@ -49,17 +51,20 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     collection = service.collection(name)
     _require_few(body.items, service, "items")
 
-    def work() -> ix.WriteResult:
+    def prepare() -> ix.Put:
         batch = parsing.items(body.items, collection.space, Limits.of(service.settings))
         try:
-            return collection.put(batch, body.mode)
+            return collection.prepared(batch, body.mode)
         except ix.InvalidVector as error:
             raise parsing.within(error, "items", "vector") from None
 
     if not body.items:
         return json_response({"inserted": 0, "updated": 0})
     service.room.require()
-    result = await service.workers.writes.run(work)
+    if len(body.items) <= _FEW:
+        result = await service.together.put(collection, prepare)
+    else:
+        result = await service.workers.writes.run(lambda: collection.commit(prepare()))
     return json_response({"inserted": result.inserted, "updated": result.updated})
 
 

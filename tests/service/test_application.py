@@ -7,9 +7,7 @@ from typing import Final
 import pytest
 from fastapi import FastAPI
 
-from service.app import create_app
 from service.application import Application
-from service.settings import Settings
 from tests.routes import SENT, routes
 from tests.served import Client, Json, Serve, fill
 
@@ -75,9 +73,3 @@ def test_an_error_nobody_expects_is_a_problem_and_its_traceback_is_logged(
     assert got.json()["code"] == "internal_error"
     assert "unforeseen" not in got.text
     assert "unforeseen" in caplog.text
-
-
-def test_an_application_below_another_path_is_served_by_the_framework() -> None:
-    app = create_app(Settings())
-    scope = {"type": "http", "method": "POST", "path": f"/x{_PLANTS}/query", "root_path": "/x"}
-    assert app._json_route(scope) is None
