@@ -8,7 +8,7 @@ adds to Σ min and Σ max, both over T,
 
 and each expectation over θ is an integral of cosines.
 
-Source: [TGMM] Th. 1 and 2; project theory §5. The mixed moments for σ ≠ 1 are derived here.
+Source: [TGMM] Th. 1 and 2. The mixed moments for σ ≠ 1 are derived here.
 """
 
 from __future__ import annotations

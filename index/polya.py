@@ -5,7 +5,7 @@ one formula holds for all of them: with x = (r/c)^(1/p),
 
     k(r) = Q(s, x) − x^p · Γ(s − p, x)/Γ(s),        E[S] = c · Γ(s + p)/Γ(s).
 
-Source: [RFF] §4, [POLYA]; project theory §6.
+Source: [RFF] §4, [POLYA].
 """
 
 from __future__ import annotations
