@@ -120,11 +120,9 @@ class Clock:
         """Count while the context lasts what this thread writes."""
         write, waiting = Store.write, Waiting()
 
-        def timed(
-            store: Store, changes: Sequence[Change], committing: Callable[[], None] | None = None
-        ) -> None:
+        def timed(store: Store, changes: Sequence[Change]) -> None:
             waited, began = waiting(), perf_counter()
-            write(store, changes, committing)
+            write(store, changes)
             self.seconds += perf_counter() - began
             self.waited += waiting() - waited
 

@@ -109,6 +109,21 @@ class VectorBatch:
             norms=self.norms[rows],
         )  # fmt: skip
 
+    def first(self, count: int) -> VectorBatch:
+        """Return the first vectors, without copying anything."""
+        if self.form == "dense":
+            return self[:count]
+        last = self.indptr[count]
+        return VectorBatch(
+            "sparse", indptr=self.indptr[: count + 1], slots=self.slots[:last],
+            values=self.values[:last], norms=self.norms[:count],
+        )  # fmt: skip
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a scan of all vectors reads."""
+        return self.dense.size if self.form == "dense" else len(self.values)
+
 
 def padded_width(dim: int) -> int:
     """Return the length of a dense row in memory: ``dim`` rounded up to whole registers."""

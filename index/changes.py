@@ -14,7 +14,7 @@ from index.collection import Collection
 from index.errors import ItemExists
 from index.filters import Filter
 from index.ids import check_ids
-from index.items import Coming, Encoded, ItemBatch
+from index.items import Encoded, ItemBatch
 from index.payloads import compact
 from index.records import Change, Rows
 
@@ -178,8 +178,8 @@ class Arrivals:
         """How many items there are."""
         return sum(put.rows for put in self.puts)
 
-    def take_in(self, collection: Collection) -> Coming:
-        """Add the items to memory without showing them to anybody."""
+    def apply(self, collection: Collection) -> None:
+        """Make the changes in memory."""
         puts = self.puts
         ids, payloads, encoded = puts[0].ids, puts[0].payloads, puts[0].encoded
         if len(puts) > 1:
@@ -188,11 +188,7 @@ class Arrivals:
             encoded = Encoded.joined([put.encoded for put in puts])
         keys = range(self.first_key, self.first_key + len(ids))
         replaced = collection.rows_of(ids) if any(put.updated for put in puts) else ()
-        return collection.take_in(ids, payloads, encoded, keys=keys, replaced=replaced)
-
-    def apply(self, collection: Collection) -> None:
-        """Make the changes in memory."""
-        collection.show(self.take_in(collection))
+        collection.put(ids, payloads, encoded, keys=keys, replaced=replaced)
 
 
 def steps(writes: Iterable[Write], first_key: int) -> list[Arrivals | Delete]:

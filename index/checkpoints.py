@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
+
 from index.arrays import Int32s, Int64s
 from index.collection import Collection
 from index.errors import StoreError
@@ -213,7 +215,7 @@ class Checkpoints:
         view = self._collection.view
         rows = rows_of_part(number, view.keys)
         saved = self._collection.backend.saved(view.state)
-        return _Copy(view, rows, None if saved is None else saved.links[rows].copy())
+        return _Copy(view, rows, None if saved is None else _lists(saved.links, rows))
 
     def _write_part(self, number: int, data: bytes | None) -> None:
         checksum = None if data is None else zlib.crc32(data)
@@ -235,3 +237,11 @@ class Checkpoints:
 
     def _warn(self, what: str, error: Exception) -> None:
         _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)
+
+
+def _lists(links: Int32s, rows: slice) -> Int32s:
+    """Return a copy of the lists of some rows; those after the last list are not known yet."""
+    lists = np.full((rows.stop - rows.start, links.shape[1]), UNKNOWN, np.int32)
+    known = links[rows]
+    lists[: len(known)] = known
+    return lists

@@ -22,7 +22,7 @@ from index.columns import Columns
 from index.errors import BackendNotFound
 from index.hits import LiveSample, Pairs, RowView
 from index.indexed import Attached, Indexed
-from index.items import Coming, Encoded, Loaded, QueryResults, View, text_bytes
+from index.items import Encoded, Loaded, QueryResults, View, text_bytes
 from index.params import CollectionConfig, GcwsParams, SearchParams
 from index.parts import search_in_parts
 from index.rows import GrowingRows
@@ -151,19 +151,7 @@ class Collection:
         keys: range | Sequence[int],
         replaced: Sequence[int] = (),
     ) -> None:
-        """Add items; see `take_in`."""
-        self.show(self.take_in(ids, payloads, encoded, keys=keys, replaced=replaced))
-
-    def take_in(
-        self,
-        ids: Sequence[str],
-        payloads: Sequence[bytes | None],
-        encoded: Encoded,
-        *,
-        keys: range | Sequence[int],
-        replaced: Sequence[int] = (),
-    ) -> Coming:
-        """Add items that nobody sees; then comes `show` or `give_up`, and no other change before.
+        """Add items.
 
         Parameters
         ----------
@@ -189,21 +177,9 @@ class Collection:
             for name, indexed in self.view.attached.items()
         }
         view = self._view(state, count, self.view.version + 1, attached)
-        return Coming(view, ids, before, replaced)
-
-    def show(self, coming: Coming) -> None:
-        """Let new readers see items."""
         with self._names:
-            self._row_of.put(coming.ids, coming.first_row)
-            self.view = coming.view
-        self._compact_if_due()
-
-    def give_up(self, coming: Coming) -> None:
-        """Let items be as if they had been removed: they could not be stored."""
-        self._alive = coming.view.alive.copy()
-        self._alive[list(coming.replaced)] = 1
-        self._alive[coming.first_row :] = 0
-        self.view = replace(coming.view, alive=self._alive, count=self.view.count)
+            self._row_of.put(ids, before)
+            self.view = view
         self._compact_if_due()
 
     def _append(

@@ -75,7 +75,9 @@ def made(
     linked = order[len(held_out) :]
     shown = alive.copy()
     shown[held_out] = 0
-    neighbours.link(linked, keys[linked], tables, lists, shown, linked=0, stop=stop)
+    neighbours.link(
+        linked, keys[linked], tables, lists, shown, linked=0, workers=workers, stop=stop
+    )
     if stop.is_set():
         return None
     view = RowView(rows, alive, len(order))
@@ -84,9 +86,13 @@ def made(
         calibration = _calibrated(walks, view, held_out, inverted, workers, stop)
     except _Stopped:
         return None
-    neighbours.link(held_out, keys[held_out], tables, lists, alive, linked=len(linked), stop=stop)
+    neighbours.link(
+        held_out, keys[held_out], tables, lists, alive, linked=len(linked), workers=workers,
+        stop=stop,
+    )  # fmt: skip
     if stop.is_set():  # some rows may have been left out
         return None
+    neighbours.all_linked()
     return Hop(neighbours, lists, calibration, len(rows))
 
 
@@ -128,7 +134,7 @@ def _calibrated(
 
 def extended(
     hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables, inverted: InvertedIndex,
-    keys_of: KeysOf,
+    keys_of: KeysOf, *, workers: Workers,
 ) -> Hop | None:  # fmt: skip
     """Return the lists with the last len(keys) of ``rows`` linked; None gives the lists up.
 
@@ -143,20 +149,18 @@ def extended(
         The new rows included.
     keys_of : callable
         See `HopSearch`.
+    workers : Workers
     """
     first = len(rows) - len(keys)
     if len(keys) > _MOST_ADDED * first:
         return None
-    lists = hop.neighbours.cover(rows)
-    new = np.arange(first, len(rows))
-    alive = np.ones(len(rows), np.uint8)
-    hop.neighbours.link(new, keys[:, : lists.tables], tables, lists, alive, linked=first)
+    lists = hop.neighbours.extend(rows, keys, tables, workers)
     grown = replace(hop, lists=lists)
     chosen = to_check(first, len(rows), max(rows.dense.size, len(rows.values)))
     effort = hop.calibration.effort(LIMIT, RECALL) if len(chosen) else None
     if effort is None:
         return grown
-    workers = hop.neighbours.workers
+    alive = np.ones(len(rows), np.uint8)
     walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
     view, queries, params = RowView(rows, alive, len(rows)), rows[chosen], SearchParams(limit=LIMIT)
     walk = walks.walk(view, LIMIT, effort)
@@ -168,8 +172,9 @@ def extended(
 
 
 def adopted(
-    hop: Hop, rows: VectorBatch, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf
-) -> Hop | None:
+    hop: Hop, rows: VectorBatch, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf,
+    *, workers: Workers,
+) -> Hop | None:  # fmt: skip
     """Return lists that were made for the first of ``rows``, with the later ones linked.
 
     None when they are too many.
@@ -180,7 +185,7 @@ def adopted(
     if len(rows) > _GROWTH * known:
         return None
     keys = keys_by_row(tables, hop.lists.tables, known)
-    return extended(hop, rows, keys, tables, inverted, keys_of)
+    return extended(hop, rows, keys, tables, inverted, keys_of, workers=workers)
 
 
 def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
@@ -224,13 +229,16 @@ def restored(
         built = int(kept.notes["built"])
     except (KeyError, TypeError, ValueError):  # damaged
         return None
-    neighbours = Neighbours(rounding, rows, used, workers)
+    neighbours = Neighbours(rounding, rows, used)
     lists = neighbours.cover(rows)
     width = min(WIDTH, kept.links.shape[1])
     lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
     alive = np.ones(len(rows), np.uint8)
     if len(unknown):
         known = len(rows) - len(unknown)
-        neighbours.link(unknown, keys[unknown, :used], tables, lists, alive, linked=known)
+        neighbours.link(
+            unknown, keys[unknown, :used], tables, lists, alive, linked=known, workers=workers
+        )
+    neighbours.all_linked()
     # Rows that were dead when the lists were made, or died since, are not there any more.
     return Hop(neighbours, lists, calibration, min(built, len(rows)))

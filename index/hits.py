@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, overload
 
@@ -190,6 +190,48 @@ class BatchHits(Sequence[RowHits]):
             self.rows[chosen], self.scores[chosen], self.sizes[chosen], self.work[chosen],
             self.expected_recall[chosen], wider,
         )  # fmt: skip
+
+    def moved(self, by: int) -> BatchHits:
+        """Return the same hits with so much added to their row numbers."""
+        wider = {number: (rows + by, scores) for number, (rows, scores) in self.wider.items()}
+        return replace(self, rows=self.rows + by, wider=wider)
+
+    def beside(self, others: BatchHits, limit: int) -> BatchHits:
+        """Return the best ``limit`` of these hits and of others of the same queries, ties and all.
+
+        Parameters
+        ----------
+        others : BatchHits
+            Of rows after all of these; found by looking at each.
+        limit : int
+        """
+        both = (self, others)
+        rows = np.concatenate([hits.rows for hits in both], axis=1)
+        scores = np.concatenate([hits._falling() for hits in both], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+        sizes = self.sizes + others.sizes
+        full = np.flatnonzero(sizes > limit)
+        sizes[full] = (scores[full] >= scores[full, limit - 1 : limit]).sum(1)
+        wider: dict[int, tuple[Int64s, Float64s]] = {}
+        for number in {*self.wider, *others.wider}:
+            parts = [hits.hits(number) for hits in both]
+            all_rows, all_scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+            ranked = np.argsort(-all_scores, kind="stable")
+            ranked = ranked[all_scores[ranked] >= all_scores[ranked[limit - 1]]]
+            size = sizes[number] = min(len(ranked), rows.shape[1])
+            rows[number, :size] = all_rows[ranked[:size]]
+            scores[number, :size] = all_scores[ranked[:size]]
+            if len(ranked) > size:
+                wider[number] = all_rows[ranked], all_scores[ranked]
+        work = self.work.copy()
+        work[:, [CANDIDATES, SCORED]] += others.work[:, [CANDIDATES, SCORED]]
+        return BatchHits(rows, scores, sizes, work, self.expected_recall, wider)
+
+    def _falling(self) -> Float64s:
+        """Return (m, k) scores, below all others where there is no hit."""
+        there = np.arange(self.scores.shape[1]) < self.sizes[:, None]
+        return np.where(there, self.scores, -np.inf)
 
     def hits(self, number: int) -> tuple[Int64s, Float64s]:
         """Return rows and scores of one query."""

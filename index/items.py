@@ -133,27 +133,6 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
-    """Items that memory has taken in and nobody sees.
-
-    Attributes
-    ----------
-    view : View
-        What readers will see.
-    ids : sequence of str
-    first_row : int
-        Of the first item; the others follow.
-    replaced : sequence of int
-        Rows of the items that they replace.
-    """
-
-    view: View
-    ids: Sequence[str]
-    first_row: int
-    replaced: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Loaded:
     """Items as they are stored, with distinct ids and rising keys."""
 

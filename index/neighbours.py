@@ -99,20 +99,17 @@ class Neighbours:
         All rows; none of them is linked yet.
     tables : int
         Tables through which walks enter.
-    workers : Workers
-        Also an attribute; `link` works with them.
     """
 
-    def __init__(
-        self, rounding: Rounding, rows: VectorBatch, tables: int, workers: Workers
-    ) -> None:
-        self.workers = workers
+    def __init__(self, rounding: Rounding, rows: VectorBatch, tables: int) -> None:
         self._spaces = Spaces()
         self._coarse = CoarseRows(rounding, rows.dense.shape[1])
         self._tables = tables
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
         self._count = 0
         self._longest = 0
+        self._extending = threading.Lock()
+        self._in_turn = 0  # rows before this one were linked, or had no need to be
         self.cover(rows)
 
     @property
@@ -156,9 +153,49 @@ class Neighbours:
         """Memory for walks."""
         return self._spaces
 
-    def link(
+    def all_linked(self) -> None:
+        """Take note that all rows there are have their lists."""
+        self._in_turn = self._count
+
+    def extend(self, rows: VectorBatch, keys: UInt64s, tables: Tables, workers: Workers) -> Lists:
+        """Link the last len(keys) of ``rows`` in order, but for those that are linked already.
+
+        Any thread: one waits for the other.
+
+        Parameters
+        ----------
+        rows : VectorBatch
+        keys : (n, bands) uint64
+        tables : Tables
+            Of all rows.
+        workers : Workers
+
+        Returns
+        -------
+        Lists
+            Of all ``rows``.
+        """
+        with self._extending:
+            lists = self.cover(rows)
+            first = max(self._in_turn, len(rows) - len(keys))
+            if first < len(rows):
+                new = np.arange(first, len(rows))
+                alive = np.ones(len(rows), np.uint8)
+                self.link(
+                    new,
+                    keys[-len(new) :, : lists.tables],
+                    tables,
+                    lists,
+                    alive,
+                    linked=first,
+                    workers=workers,
+                )
+                self._in_turn = len(rows)
+        return lists
+
+    def link(  # noqa: PLR0913 (what it reads, what it changes, and how)
         self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
-        *, linked: int, stop: threading.Event | None = None,
+        *, linked: int, workers: Workers, stop: threading.Event | None = None,
     ) -> None:  # fmt: skip
         """Give rows their lists, round by round, and let them join those of others.
 
@@ -175,6 +212,7 @@ class Neighbours:
             Rows that may be chosen as neighbours.
         linked : int
             How many rows have lists already.
+        workers : Workers
         stop : threading.Event or None
             Once set, the rest is left.
         """
@@ -182,12 +220,13 @@ class Neighbours:
         while done < len(chosen) and not (stop is not None and stop.is_set()):
             size = max(_LEAST_ROUND, min(_MOST_ROUND, (linked + done) // _ROUND_SHARE))
             part = slice(done, done + size)
-            self._link_round(chosen[part], keys[part], tables, lists, alive)
+            self._link_round(chosen[part], keys[part], tables, lists, alive, workers)
             done += size
 
     def _link_round(
-        self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s
-    ) -> None:
+        self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
+        workers: Workers,
+    ) -> None:  # fmt: skip
         """Let rows find their lists in those there are, then join the lists of those they chose."""
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(tables, _BEAM, SEEN_A_PLACE * _BEAM)
@@ -201,7 +240,7 @@ class Neighbours:
                     own[first:last],
                 )  # fmt: skip
 
-        self.workers.split(len(chosen), choose, least=4)
+        workers.split(len(chosen), choose, least=4)
         lists.links[chosen] = own
         targets = np.empty(own.size, np.uint64)
         sources = np.empty(own.size, np.int32)
@@ -216,7 +255,7 @@ class Neighbours:
                     _DIVERSITY, lists.links,
                 )  # fmt: skip
 
-        self.workers.split(count, join, least=64)
+        workers.split(count, join, least=64)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> Neighbours:
         """Return the lists after a compaction; entries for rows that are gone are left out."""
@@ -224,10 +263,10 @@ class Neighbours:
         links = self._links[kept]
         renamed = np.where(links >= 0, new_rows[links], -1)
         order = np.argsort(renamed < 0, axis=1, kind="stable")
-        taken = Neighbours(self.rounding, rows[:0], self._tables, self.workers)
+        taken = Neighbours(self.rounding, rows[:0], self._tables)
         taken._coarse = self._coarse.take(kept)
         taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
-        taken._count = len(kept)
+        taken._count = taken._in_turn = len(kept)
         taken._longest = self._longest
         return taken
 
@@ -281,4 +320,4 @@ def begun(rows: VectorBatch, alive: UInt8s, tables: Tables, workers: Workers) ->
         rounding = Rounding(SPARSE)
     else:
         rounding = choose_rounding(*near_groups(rows, alive, workers))
-    return Neighbours(rounding, rows, entered(len(rows), tables.bands), workers)
+    return Neighbours(rounding, rows, entered(len(rows), tables.bands))

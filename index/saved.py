@@ -24,8 +24,9 @@ class Saved:
     ----------
     links : (n, R) int32
         Row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order. R may be
-        any number from 1 on. As handed to a backend, the entries of a list have no gaps, and a row
-        whose list is unknown has `UNKNOWN` as its first entry.
+        any number from 1 on. A backend may leave out the lists of the last rows. As handed to a
+        backend there are all; the entries of a list have no gaps, and a row whose list is unknown
+        has `UNKNOWN` as its first entry.
     notes : dict
         JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
         what the backend has measured of its rows. Lists that change while no rows are added or

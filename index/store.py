@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
@@ -107,17 +107,13 @@ class Store:
         """Key of the next row that is put; the others follow one by one."""
         return self._next_key
 
-    def write(
-        self, changes: Sequence[Change], committing: Callable[[], None] | None = None
-    ) -> None:
+    def write(self, changes: Sequence[Change]) -> None:
         """Make changes, one after the other, in one transaction.
 
         Parameters
         ----------
         changes : sequence of Change
             The ids of the rows put are new, or those of rows removed.
-        committing : callable or None
-            Is called before the disk is waited for.
 
         Raises
         ------
@@ -131,13 +127,7 @@ class Store:
                 count = len(change.rows.ids)
                 self._insert(range(key, key + count), change.rows)
                 key += count
-            if committing is not None:
-                committing()
         self._next_key = key
-
-    def pass_over(self, count: int) -> None:
-        """Leave out so many keys: rows that could not be stored have been given them."""
-        self._next_key += count
 
     def _delete(self, keys: Sequence[int]) -> None:
         if keys:

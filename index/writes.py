@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -24,7 +23,6 @@ from index.errors import (
     DiskFull,
     GcwsError,
 )
-from index.items import Coming
 from index.records import Change
 from index.store import Store
 
@@ -32,9 +30,6 @@ T = TypeVar("T")
 
 GROUP_ROWS: Final = 4096
 """A commit takes in further changes until it has this many rows."""
-_BESIDE_ROWS: Final = 64
-"""Up to so many rows are taken into memory by a thread of its own while the disk is waited for;
-more would keep processors from those who search."""
 
 
 @dataclass(slots=True)
@@ -72,7 +67,6 @@ class Writer:
         self._arriving = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._led = False  # whether somebody makes changes, or is about to
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="memory")
         self._refusal: Callable[[], GcwsError] | None = None
         self.commits = 0
         self.commit_seconds = 0.0
@@ -171,7 +165,6 @@ class Writer:
                 if sound and last is not None:
                     last()
             finally:
-                self._beside.shutdown()
                 self._store.close()
 
     def _group(self) -> list[_Waiting]:
@@ -223,30 +216,10 @@ class Writer:
 
     def _store_and_show(self, changes: Sequence[Change], todo: Sequence[Arrivals | Delete]) -> None:
         """Make changes in the file, then in memory."""
-        coming: Future[Coming] | None = None
-
-        def take_in() -> None:
-            nonlocal coming
-            first = todo[0]
-            # Processors are idle where nobody else waits to write.
-            if len(todo) > 1 or not isinstance(first, Arrivals) or self._queue:
-                return
-            if first.rows <= _BESIDE_ROWS:
-                coming = self._beside.submit(first.take_in, self._collection)
-
         start = time.perf_counter()
-        try:
-            self._store.write(changes, take_in)
-        except BaseException:
-            if coming is not None:
-                self._collection.give_up(coming.result())
-                self._store.pass_over(len(coming.result().ids))
-            raise
+        self._store.write(changes)
         self.commits += 1
         self.commit_seconds += time.perf_counter() - start
-        if coming is not None:
-            self._collection.show(coming.result())
-            return
         for each in todo:
             each.apply(self._collection)
 

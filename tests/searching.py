@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from index.backends import make_backend
+from index.backends import GcwsBackend, make_backend
 from index.batches import VectorBatch
 from index.hits import RowHits, RowView
+from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.vectors import VectorSpace
@@ -34,8 +35,13 @@ class SmallIndex:
         raw = from_csr(self.space, rows) if isinstance(rows, Csr) else self.space.from_dense(rows)
         return self.space.prepare(raw)
 
-    def add(self, rows: Rows, sizes: Sequence[int] | None = None) -> "SmallIndex":
-        """Add rows, in batches of the given sizes, the last one taking what is left."""
+    def add(
+        self, rows: Rows, sizes: Sequence[int] | None = None, *, settled: bool = False
+    ) -> "SmallIndex":
+        """Add rows, in batches of the given sizes, the last one taking what is left.
+
+        Settled, no row waits for its place in tables and lists.
+        """
         first = 0
         for size in [*(sizes or ()), len(rows)]:
             batch = self.prepare(rows[first : first + size])
@@ -43,7 +49,14 @@ class SmallIndex:
             codes = self.backend.encode(batch)
             self.rows.append(batch)
             self.state = self.backend.extend(self.state, self.rows.view(), codes)
+            if settled:
+                self.settle()
         return self
+
+    def settle(self) -> None:
+        """Let rows that wait have their places in tables and lists."""
+        assert isinstance(self.backend, GcwsBackend)
+        self.state = self.backend._complete(self.state, self.rows.view(), Workers(1))
 
     def compact(self, stays: npt.NDArray[np.bool_]) -> None:
         """Drop the rows that do not stay."""

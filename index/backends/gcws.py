@@ -22,6 +22,7 @@ from index.inverted import InvertedIndex
 from index.kernels import gather as counters
 from index.kernels.gather import COUNTERS
 from index.kernels.hop import ANSWERED, RARE
+from index.newest import NONE, Newest, with_newest
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
@@ -47,11 +48,14 @@ class GcwsState:
         For exact scans of sparse rows; empty for dense ones.
     hop : Hop or None
         Neighbour lists of the same rows, once they have been made.
+    newest : Newest
+        Later rows, where there are lists.
     """
 
     tables: Tables
     inverted: InvertedIndex
     hop: Hop | None = None
+    newest: Newest = NONE
 
 
 class GcwsBackend:
@@ -114,22 +118,39 @@ class GcwsBackend:
 
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
-        first_row = len(rows) - len(codes)
-        tables = state.tables.extend(codes, first_row, self._workers)
+        extended = replace(state, newest=state.newest.with_more(codes))
+        if state.hop is not None and extended.newest.may_wait(rows):
+            return extended
+        return self._complete(extended, rows, self._workers)
+
+    def _complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
+        """Return the state with all of ``rows`` in tables and lists."""
+        newest = state.newest
+        if not newest.count:
+            return state
+        codes = newest.codes
+        tables = state.tables.extend(codes, len(rows) - newest.count, workers)
         inverted = self._covered(state.inverted, rows)
         hop = state.hop
-        if hop is not None and len(codes):
-            hop = growth.extended(hop, rows, codes, tables, inverted, self._keys)
+        if hop is not None:
+            hop = growth.extended(hop, rows, codes, tables, inverted, self._keys, workers=workers)
         return GcwsState(tables, inverted, hop)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
         """Return the index after a compaction."""
-        hop = None if state.hop is None else growth.renumbered(state.hop, rows, new_rows)
+        known = len(state.tables)
+        newest = state.newest.some(np.flatnonzero(new_rows[known:] >= 0))
+        left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
+        hop = None if state.hop is None else growth.renumbered(state.hop, left, new_rows)
         tables = state.tables.renumber(new_rows)
-        return GcwsState(tables, self._covered(InvertedIndex(), rows), hop)
+        renumbered = GcwsState(tables, self._covered(InvertedIndex(), left), hop, newest)
+        return renumbered if hop is not None else self._complete(renumbered, rows, self._workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         """Return whether neighbour lists should be made, or made anew."""
+        return bool(state.newest.count) or self._lists_are_overdue(state, rows, live)
+
+    def _lists_are_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         return self.plan.prefix and growth.is_overdue(state.hop, rows, live)
 
     def improved(
@@ -140,22 +161,37 @@ class GcwsBackend:
         stop: threading.Event,
         report: Report = unheard,
     ) -> GcwsState | None:
-        """Return ``state`` with neighbour lists made in random order and calibrated."""
+        """Return ``state`` with all rows in tables and lists.
+
+        Lists that are overdue are made anew, in random order, and calibrated.
+        """
         del report  # lists are linked in one go
+        live = int(np.count_nonzero(alive))
+        if state.newest.count and not self._lists_are_overdue(state, len(rows), live):
+            return self._complete(state, rows, self._behind)
+        state = self._complete(replace(state, hop=None), rows, self._behind)
         hop = growth.made(
             rows, alive, state.tables, state.inverted, self._keys, workers=self._behind, stop=stop
         )
-        if hop is None:
-            return None
-        hop.neighbours.workers = self._workers  # who puts rows is waited for
-        return replace(state, hop=hop)
+        return None if hop is None else replace(state, hop=hop)
 
     def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
-        """Return ``state`` with lists that were made for the first of its rows."""
-        if improved.hop is None:
+        """Return ``state`` with tables and lists that were made for the first of its rows."""
+        made = improved.hop
+        if made is None:
             return None
-        hop = growth.adopted(improved.hop, rows, state.tables, state.inverted, self._keys)
-        return None if hop is None else replace(state, hop=hop)
+        further = len(improved.tables) - len(state.tables)
+        if further >= 0:
+            state = replace(improved, newest=state.newest.after(further))
+        elif state.hop is None or state.hop.neighbours is not made.neighbours:
+            known = rows.first(len(state.tables))
+            hop = growth.adopted(
+                made, known, state.tables, state.inverted, self._keys, workers=self._workers
+            )
+            if hop is None:
+                return None
+            state = replace(state, hop=hop)
+        return state
 
     def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
         return inverted.cover(rows) if self._form == "sparse" else inverted
@@ -184,12 +220,35 @@ class GcwsBackend:
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         if params.rerank == "none":
             refuse_proof("an estimate", params)
-            return self._estimated(state.tables, view, queries, params, skipped)
+            tables = self._tables_of_all(state)
+            return self._estimated(tables, view, queries, params, skipped)
+        if not state.newest.count or params.recall >= 1:  # a scan takes all rows
+            return self._found(state, view, queries, params, skipped)
+        return with_newest(
+            lambda older, skip: self._found(state, older, queries, params, skip),
+            view, state.newest.count, queries, params, skipped, workers=self._workers,
+        )  # fmt: skip
+
+    def _tables_of_all(self, state: GcwsState) -> Tables:
+        newest = state.newest
+        if not newest.count:
+            return state.tables
+        return state.tables.extend(newest.codes, len(state.tables), self._workers)
+
+    def _found(
+        self,
+        state: GcwsState,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+    ) -> BatchHits:
+        """Return the hits among rows of which all are in tables and lists."""
         if state.hop is not None and is_worth_walking(view, params):
-            found = self._walked(state, state.hop, view, queries, params, skipped)
+            found = self._walked(state, state.hop, view, queries, params, skip)
             if found is not None:
                 return found
-        return self._probed(state, view, queries, params, skipped)
+        return self._probed(state, view, queries, params, skip)
 
     def _estimated(
         self,
@@ -298,6 +357,7 @@ class GcwsBackend:
         stop: threading.Event | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
+        state = self._complete(state, view.vectors, self._workers)
         sink = PairSink(view, min_score, limit, stop)
         links = None if state.hop is None else state.hop.lists.links
         join = PairJoin(view, state.tables, self.plan, links, state.inverted, self._workers)
@@ -344,5 +404,6 @@ class GcwsBackend:
             ),
             "parameter_bytes": self.hash.nbytes,
             "postings_bytes": state.inverted.nbytes,
+            "newest_rows": state.newest.count,
             "neighbour_lists": None if state.hop is None else state.hop.stats(),
         }

@@ -152,8 +152,8 @@ class Backend(Protocol[State]):
     def saved(self, state: State) -> Saved | None:
         """Return what to keep of ``state``; None when there is nothing.
 
-        Cheap, for it is asked once for every piece written: ``links`` may be the array in use. It
-        is read only while no rows are being added.
+        Cheap, for it is asked once for every piece written: ``links`` may be the array in use, and
+        change while it is read.
         """
 
     def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> State:

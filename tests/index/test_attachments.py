@@ -25,7 +25,6 @@ from index.errors import (
 from index.features import FourierMap
 from index.hits import RowView
 from index.indexed import Indexed, built
-from index.items import Coming
 from index.nystroem import NystroemMap
 from index.params import (
     BackendParams,
@@ -280,14 +279,14 @@ def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
     name: str,
 ) -> None:
     stored.attach(params, "boxes")
-    take_in = collection.Collection.take_in
+    put_in_memory = collection.Collection.put
 
-    def watched(self: collection.Collection, *given: object, **named: object) -> Coming:
+    def watched(self: collection.Collection, *given: object, **named: object) -> None:
         with monkeypatch.context() as patched:
             patched.delattr(owner, name)
-            return take_in(self, *given, **named)  # type: ignore[arg-type]
+            put_in_memory(self, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(collection.Collection, "take_in", watched)
+    monkeypatch.setattr(collection.Collection, "put", watched)
     put(stored, {"new": 5.0, "other": 6.0})
     put(stored, {"new": 7.0})
     assert len(found(stored, "boxes")) == len(VALUES) + 2

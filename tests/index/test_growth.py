@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index import growth
+from index import growth, newest
 from index.backends import GcwsBackend
 from index.checks import to_check
 from index.kernels.walk import NONE
@@ -40,9 +40,10 @@ def lists_of(index: SmallIndex) -> list[list[int]]:
 
 
 def overdue(index: SmallIndex, dead: int = 0) -> bool:
+    """Return whether lists are to be made, or made anew."""
+    assert isinstance(index.backend, GcwsBackend)
     rows = len(index.rows)
-    answer: bool = index.backend.is_overdue(index.state, rows, rows - dead)
-    return answer
+    return index.backend._lists_are_overdue(index.state, rows, rows - dead)
 
 
 def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator) -> None:
@@ -96,15 +97,16 @@ def test_dead_rows_are_in_no_new_list(rng: np.random.Generator) -> None:
 def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 600, 0)
     index = linked(rows[:500])
-    index.add(rows[500:], sizes=[1, 50])
+    index.add(rows[500:], sizes=[1, 50], settled=True)
     lists = lists_of(index)
     assert all(lists[500:])
     assert {entry for own in lists for entry in own} >= set(range(500, 600))
 
 
 def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
-    rng: np.random.Generator,
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(newest, "MOST_ROWS", LEAST)
     rows, _ = clustered(rng, 2 * LEAST + 1, 0)
     index = linked(rows[:LEAST])
     index.add(rows[LEAST:])
@@ -117,7 +119,7 @@ def test_any_number_of_threads_makes_the_same_lists(rng: np.random.Generator) ->
     made = []
     for threads in (1, 2, 3):
         index = link(SmallIndex(CollectionConfig(dim=24), threads=threads).add(rows[:1500]))
-        made.append(lists_of(index.add(rows[1500:])))
+        made.append(lists_of(index.add(rows[1500:], settled=True)))
     assert made[0] == made[1] == made[2]
 
 

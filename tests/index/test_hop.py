@@ -156,15 +156,17 @@ def test_deleting_half_of_the_rows_does_not_lower_the_recall(
         assert recall(index, queries, limit, permitted=alive).reaches(0.9)
 
 
-@pytest.mark.parametrize("size", [1, 100])
-def test_rows_that_come_cluster_by_cluster_are_found(size: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("size", "settled"), [(1, False), (1, True), (100, True)])
+def test_rows_that_come_cluster_by_cluster_are_found(
+    size: int, settled: bool, rng: np.random.Generator
+) -> None:
     rows, queries = clustered(rng, 14_000, 1000, dim=32)
     centres = rows[rng.choice(14_000, 50)]
     labels = np.argmin([np.abs(rows - centre).sum(1) for centre in centres], axis=0)
     rows = rows[np.argsort(labels, kind="stable")]
     first = 14_000 - 10 * size * (40 if size == 1 else 4)
     index = linked(rows[:first])
-    index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1))
+    index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1), settled=settled)
     assert index.state.hop is not None
     for limit in LIMITS:
         assert recall(index, queries, limit).reaches(0.9)
@@ -174,7 +176,7 @@ def test_clusters_that_are_new_are_found(dense: Made, rng: np.random.Generator) 
     _, rows, _ = dense
     index = linked(rows[:10_000])
     new, queries = clustered(rng, 1000, 1000, dim=32)
-    index.add(new, sizes=[10] * 99)
+    index.add(new, sizes=[10] * 99, settled=True)
     for limit in LIMITS:
         assert recall(index, queries, limit).reaches(0.9)
 
@@ -189,7 +191,7 @@ def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
     noise = np.where(which == 100, spread, 1.0)[:, None]
     rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
     index = linked(rows[:12_000])
-    index.add(rows[12_000:13_400], sizes=[100] * 13)
+    index.add(rows[12_000:13_400], sizes=[100] * 13, settled=True)
     assert index.state.hop.checks.fail
     assert growth.is_overdue(index.state.hop, 13_400, 13_400)
     assert recall(index, rows[13_400:], 10).reaches(0.9)
@@ -204,7 +206,7 @@ def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> Non
     rows, _ = clustered(rng, 16_000, 0, dim=32)
     index = linked(rows[:12_000])
     for first in range(12_000, 16_000, 500):
-        index.add(rows[first : first + 500])
+        index.add(rows[first : first + 500], settled=True)
         assert not index.state.hop.checks.fail
     assert len(index.state.hop.checks.shortfalls) == 32
 

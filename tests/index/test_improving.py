@@ -16,6 +16,7 @@ from index.filters import parse_filter
 from index.hop import Hop
 from index.improvement import improve
 from index.items import ItemBatch
+from index.kernels.walk import NONE
 from index.params import CollectionConfig, SearchParams
 from index.stored import StoredCollection
 from tests import reference
@@ -127,6 +128,42 @@ def test_what_was_put_piece_by_piece_and_deleted_is_as_good_after_a_restart(
         assert not gone & {name for hits in found(stored, queries) for name, _ in hits}
         mean, error = mean_recall(stored, queries)
         assert mean >= 0.9 - 4 * error
+
+
+def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = clustered(rng, 3060, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows[:3000])
+        stored.settle()
+        with monkeypatch.context() as patched:
+            patched.setattr(stored._improver, "start_if_due", lambda: None)
+            for first in range(3000, 3060):
+                put(stored, rows[first : first + 1], first)
+        assert stored.describe().backends[0].stats["newest_rows"] == 60
+        before = found(stored, rows[3000:], SearchParams(limit=3, recall=1.0))
+    with opened(tmp_path) as stored:
+        state = stored._memory.view.state
+        assert state.newest.count == 0
+        assert (state.hop.lists.links[:, 0] != NONE).all()
+        assert found(stored, rows[3000:], SearchParams(limit=3, recall=1.0)) == before
+
+
+def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 3060, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows[:3000])
+        stored.settle()
+        lists = stored._memory.view.state.hop.neighbours
+        for first in range(3000, 3060):
+            put(stored, rows[first : first + 1], first)
+            assert found(stored, rows[first : first + 1])[0][0] == (str(first), 1.0)
+        stored.settle()
+        state = stored._memory.view.state
+        assert state.newest.count == 0
+        assert state.hop.neighbours is lists
+        assert (state.hop.lists.links[:, 0] != NONE).all()
 
 
 def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(

@@ -31,11 +31,13 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     lists = neighbours.cover(rows)
     keys = keys_by_row(tables, lists.tables)
     first, rest = np.split(rng.permutation(3000), [2000])
-    neighbours.link(first, keys[first], tables, lists, alive, linked=0)
+    neighbours.link(first, keys[first], tables, lists, alive, linked=0, workers=Workers(1))
     joined = 0
     for row in rest[:200]:
         before = [other for other in lists.links[row].tolist() if other >= 0]
-        neighbours.link(np.array([row]), keys[[row]], tables, lists, alive, linked=2000)
+        neighbours.link(
+            np.array([row]), keys[[row]], tables, lists, alive, linked=2000, workers=Workers(1)
+        )
         after = [other for other in lists.links[row].tolist() if other >= 0]
         assert len(set(after)) == len(after)
         assert set(before) <= set(after) or len(after) == WIDTH

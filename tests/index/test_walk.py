@@ -65,7 +65,7 @@ class Graph:
         self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
         self.index.add(self.data)
         self.rows = self.index.rows.view()
-        self.neighbours = Neighbours(UNITS, self.rows, TABLES, Workers(1))
+        self.neighbours = Neighbours(UNITS, self.rows, TABLES)
         self.lists = self.neighbours.cover(self.rows)
         self.links: list[list[int]] = []
         for row in range(ROWS):
@@ -199,7 +199,7 @@ def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
     untouched = graph.search(EFFORTS[1], 10)
     monkeypatch.setattr(hop, "_LEAST_ROOM", 1)
     monkeypatch.setattr(hop, "_MOST_FILTERED", 1)
-    graph.neighbours = Neighbours(UNITS, graph.rows, TABLES, Workers(1))  # with small spaces
+    graph.neighbours = Neighbours(UNITS, graph.rows, TABLES)  # with small spaces
     graph.neighbours.cover(graph.rows)
     filled = graph.search(everywhere, 2, permitted=few)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(len(filled))]

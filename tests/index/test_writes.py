@@ -57,7 +57,7 @@ def test_writes_are_refused_once_memory_may_differ_from_the_file(
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(stored._memory, "take_in", fail)
+    monkeypatch.setattr(stored._memory, "put", fail)
     with pytest.raises(MemoryError):
         put(stored, {"b": 2})
     monkeypatch.undo()
@@ -242,7 +242,6 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
 def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
     stored: StoredCollection, tmp_path: Path, room: int
 ) -> None:
-    """Memory has taken the items in already when the commit fails."""
     put(stored, {"a": 1, "b": 2})
     log = tmp_path / "things.sqlite-wal"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -256,7 +255,7 @@ def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
     assert held(stored) == holding({"a": 1, "b": 2})
     assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["b", "a"]
     described = stored.describe()
-    assert (described.items, described.rows) == (2, 4)
+    assert (described.items, described.rows) == (2, 2)
     assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
     assert stored.delete(["b"]) == 1
     assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["c", "a"]
