@@ -71,9 +71,11 @@ ARROWS: dict[str, set[str]] = {
     },
     "backends": {
         "bands", "binning", "features", "gathering", "growth", "hashing", "hop", "inverted",
-        "kernels", "nystroem", "pairs", "parallel", "partners", "rerank", "saved", "scan", "search",
-        "similarity", "tables",
+        "kernels", "newest", "nystroem", "pairs", "parallel", "partners", "rerank", "sampled",
+        "saved", "scan", "search", "similarity", "tables",
     },
+    "newest": {"inverted", "parallel", "scan"},
+    "sampled": {"bands", "gathering", "hashing", "kernels", "parallel", "rerank", "tables"},
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
         "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "neighbours",

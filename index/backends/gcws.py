@@ -14,20 +14,18 @@ from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.errors import InvalidParameter
-from index.gathering import gathered
 from index.hashing import Gcws, Signatures, round_up
-from index.hits import BANDS, DEPTH, PROBE, BatchHits, Pairs, RowView
+from index.hits import BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
-from index.kernels import gather as counters
-from index.kernels.gather import COUNTERS
 from index.kernels.hop import ANSWERED, RARE
 from index.newest import NONE, Newest, with_newest
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
 from index.partners import PairJoin
-from index.rerank import Ranked, packed, ranked, refuse_proof
+from index.rerank import refuse_proof
+from index.sampled import SampledSearch
 from index.saved import Saved
 from index.search import TableSearch
 from index.similarity import GmmKernel
@@ -220,8 +218,11 @@ class GcwsBackend:
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         if params.rerank == "none":
             refuse_proof("an estimate", params)
-            tables = self._tables_of_all(state)
-            return self._estimated(tables, view, queries, params, skipped)
+            estimates = SampledSearch(
+                self.plan, self.hash, self._params, self.encode, self._tables_of_all(state),
+                self._workers,
+            )  # fmt: skip
+            return estimates.search(view, queries, params, skipped)
         if not state.newest.count or params.recall >= 1:  # a scan takes all rows
             return self._found(state, view, queries, params, skipped)
         return with_newest(
@@ -249,57 +250,6 @@ class GcwsBackend:
             if found is not None:
                 return found
         return self._probed(state, view, queries, params, skip)
-
-    def _estimated(
-        self,
-        tables: Tables,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s,
-    ) -> BatchHits:
-        """Return candidates of the tables by the share of samples that collide with the query's.
-
-        The samples are those the tables are made of, drawn anew. Chance collisions of b-bit codes
-        are taken off: of unrelated samples a share of 2^-b collides ([BBIT]).
-        """
-        m = len(queries)
-        chance = 2.0**-self._params.bits if self._params.encoding == "b_bit" else 0.0
-        keys, ours = self.encode(queries), self._codes(queries)
-        counts = np.zeros((m, COUNTERS), np.int64)
-        candidates = np.zeros(m, np.int64)
-        answers: list[Ranked | None] = [None] * m
-
-        def answer(first: int, last: int) -> None:
-            some = slice(first, last)
-            found = gathered(
-                self.plan, tables, view, keys[some], skip[some], pool=params.pool,
-                counts=counts[some],
-            )  # fmt: skip
-            for i, rows in enumerate(found, first):
-                candidates[i] = len(rows)
-                share = np.mean(self._codes(view.vectors[rows]) == ours[i], axis=1)
-                estimates = np.maximum(0.0, (share - chance) / (1.0 - chance))
-                answers[i] = ranked(rows, estimates, params)
-
-        self._workers.split(m, answer)
-        hits = packed(
-            PROBE, [each for each in answers if each is not None], candidates=candidates, scored=0
-        )
-        hits.work[:, BANDS] = self.plan.bands
-        hits.work[:, DEPTH] = counts[:, counters.DEPTH]
-        return hits
-
-    def _codes(self, batch: VectorBatch) -> UInt16s | UInt64s:
-        """Return (n, samples): what keys keep of each sample, equal where samples collide."""
-        signatures = self.hash.sketch(batch)
-        if self._params.encoding == "b_bit":
-            return signatures.codes(self._params.bits, self.plan.samples)
-        slots = signatures.slots[:, : self.plan.samples].astype(np.uint64)
-        if self._params.encoding == "zero_bit":
-            return slots
-        levels = signatures.levels[:, : self.plan.samples].view(np.uint32).astype(np.uint64)
-        return slots << np.uint64(32) | levels
 
     def _walked(
         self,
