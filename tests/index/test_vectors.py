@@ -290,3 +290,24 @@ def test_a_space_knows_its_form() -> None:
     assert VectorSpace.of(CollectionConfig(dim=MAX_DENSE_DIM)).form == "dense"
     assert VectorSpace.of(CollectionConfig(dim=MAX_DENSE_DIM + 1)).form == "sparse"
     assert VectorSpace.of(CollectionConfig(dim=None)).form == "sparse"
+
+
+@given(
+    indices=st.lists(st.integers(-1, DIM) | st.just(2**63), max_size=5),
+    values=st.lists(ordinary_values() | st.sampled_from((0.0, 1e-60, 1e39, np.inf, 3)), max_size=5),
+    dim=st.sampled_from((DIM, LARGE_DIM, None)),
+)
+def test_a_sparse_vector_alone_becomes_what_it_becomes_among_others(
+    indices: list[int], values: list[float], dim: int | None
+) -> None:
+    space, vector = space_of(dim), SparseVector(indices, values)
+    other = SparseVector([0], [1.0])
+    found: list[Any] = []
+    for vectors in ([vector], [vector, other]):
+        try:
+            raw = space.from_items(vectors)
+        except InvalidVector as error:
+            found.append((error.expected, error.got, error.loc))
+        else:
+            found.append((space.to_json(raw, 0), raw.dense.dtype, raw.indices.dtype))
+    assert found[0] == found[1]
