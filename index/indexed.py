@@ -13,7 +13,8 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.backends.protocol import Backend, Encoder, Report, unheard
 from index.batches import VectorBatch
-from index.params import BackendParams, GcwsParams
+from index.hits import RowView
+from index.params import BackendParams, GcwsParams, SearchParams
 from index.saved import UNKNOWN, Saved
 
 FEW_ROWS: Final = 32
@@ -151,7 +152,8 @@ def built(
     stop : threading.Event
     """
     n = len(rows)
-    indexed.extended(rows[:1], rows[:1])  # compiles what has not been: no part of building
+    if n:
+        _try_out(indexed, rows[:1])
     for first in range(0, n, _CHUNK_ROWS):
         if stop.is_set():
             return None
@@ -159,6 +161,14 @@ def built(
         indexed = indexed.extended(rows[:last], rows[first:last])
         report(last / n)
     return indexed
+
+
+def _try_out(indexed: Indexed, one: VectorBatch) -> None:
+    """Let kernels be compiled that have not been: no part of building, nor of a first search."""
+    state = indexed.extended(one, one).state
+    view = RowView(one, np.ones(1, np.uint8), 1)
+    for rerank in ("own", "none"):
+        indexed.backend.search(state, view, one, SearchParams(limit=1, rerank=rerank))
 
 
 def caught_up(indexed: Indexed, keys: Int64s, rows: VectorBatch, now: Int64s) -> Indexed:

@@ -11,7 +11,7 @@ import pytest
 
 from index import attachments, collection
 from index.attachments import Building
-from index.backends import RandomBinningBackend, features, make_backend
+from index.backends import FeatureBackend, RandomBinningBackend, features, make_backend
 from index.batches import VectorBatch
 from index.catalog import Catalog
 from index.errors import (
@@ -34,6 +34,7 @@ from index.params import (
     GcwsParams,
     NystroemParams,
     RandomBinningParams,
+    Rerank,
     SearchParams,
 )
 from index.schema import BackendRecord
@@ -260,6 +261,30 @@ def test_progress_is_that_of_features_by_landmarks_too(
     seen.clear()
     stored.attach(NRFF)
     assert seen == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("params", "owner"),
+    [(BOXES, RandomBinningBackend), (NRFF, FeatureBackend)],
+    ids=["bins", "nrff"],
+)
+def test_a_backend_is_tried_out_before_anybody_can_ask_it(
+    stored: StoredCollection,
+    monkeypatch: pytest.MonkeyPatch,
+    params: BackendParams,
+    owner: type[RandomBinningBackend | FeatureBackend],
+) -> None:
+    search = owner.search
+    asked: list[Rerank] = []
+
+    def watched(self: object, *given: object) -> object:
+        asked.extend(each.rerank for each in given if isinstance(each, SearchParams))
+        assert "boxes" not in stored._memory.view.attached
+        return search(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(owner, "search", watched)
+    stored.attach(params, "boxes")
+    assert asked == ["own", "none"]  # what has not been compiled is compiled now
 
 
 @pytest.mark.parametrize(
