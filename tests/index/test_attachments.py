@@ -3,15 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from index import attachments, collection
-from index.attachments import Building
-from index.backends import FeatureBackend, RandomBinningBackend, features, make_backend
 from index.batches import VectorBatch
 from index.catalog import Catalog
 from index.errors import (
@@ -22,25 +18,17 @@ from index.errors import (
     InvalidParameter,
     PrimaryBackend,
 )
-from index.features import FourierMap
-from index.hits import RowView
 from index.indexed import Indexed, built
-from index.nystroem import NystroemMap
 from index.params import (
     BackendParams,
-    CollectionConfig,
     ExactParams,
-    FourierParams,
     GcwsParams,
     NystroemParams,
     RandomBinningParams,
-    Rerank,
-    SearchParams,
 )
 from index.schema import BackendRecord
 from index.store import Store
 from index.stored import StoredCollection
-from index.vectors import VectorSpace
 from tests.attached import (
     LANDMARKS,
     NRFF,
@@ -242,108 +230,6 @@ def test_nobody_waits_for_a_backend_that_is_made(
     ready = backends(stored)["nrff"]
     assert (ready.status, ready.progress) == ("ready", 1.0)
     assert ready.build_seconds > 0
-
-
-def test_progress_is_that_of_features_by_landmarks_too(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(features, "_CHUNK_ROWS", 4)
-    seen: list[float] = []
-    report = Building.report
-
-    def heard(building: Building, first: float, last: float, share: float) -> None:
-        report(building, first, last, share)
-        seen.append(building.progress)
-
-    monkeypatch.setattr(Building, "report", heard)
-    stored.attach(LANDMARKS)  # of 12 items: no features at first, then those of 4 at a time
-    assert seen == pytest.approx([0.5, 0.5 + 1 / 6, 0.5 + 2 / 6, 1.0])
-    seen.clear()
-    stored.attach(NRFF)
-    assert seen == [1.0]
-
-
-@pytest.mark.parametrize(
-    ("params", "owner"),
-    [(BOXES, RandomBinningBackend), (NRFF, FeatureBackend)],
-    ids=["bins", "nrff"],
-)
-def test_a_backend_is_tried_out_before_anybody_can_ask_it(
-    stored: StoredCollection,
-    monkeypatch: pytest.MonkeyPatch,
-    params: BackendParams,
-    owner: type[RandomBinningBackend | FeatureBackend],
-) -> None:
-    search = owner.search
-    asked: list[Rerank] = []
-
-    def watched(self: object, *given: object) -> object:
-        asked.extend(each.rerank for each in given if isinstance(each, SearchParams))
-        assert "boxes" not in stored._memory.view.attached
-        return search(self, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(owner, "search", watched)
-    stored.attach(params, "boxes")
-    assert asked == ["own", "none"]  # what has not been compiled is compiled now
-
-
-@pytest.mark.parametrize(
-    ("params", "owner", "name"),
-    [
-        (BOXES, RandomBinningBackend, "encode"),
-        (NRFF, FourierMap, "fill"),
-        (LANDMARKS, NystroemMap, "fill"),
-    ],
-    ids=["bins", "Fourier features", "features by landmarks"],
-)
-def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
-    stored: StoredCollection,
-    monkeypatch: pytest.MonkeyPatch,
-    params: BackendParams,
-    owner: type,
-    name: str,
-) -> None:
-    stored.attach(params, "boxes")
-    put_in_memory = collection.Collection.put
-
-    def watched(self: collection.Collection, *given: object, **named: object) -> None:
-        with monkeypatch.context() as patched:
-            patched.delattr(owner, name)
-            put_in_memory(self, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(collection.Collection, "put", watched)
-    put(stored, {"new": 5.0, "other": 6.0})
-    put(stored, {"new": 7.0})
-    assert len(found(stored, "boxes")) == len(VALUES) + 2
-    monkeypatch.undo()
-    assert_all_agree(stored)
-
-
-@pytest.mark.parametrize("params", [BOXES, NRFF, LANDMARKS], ids=lambda params: params.kind)
-def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
-    rng: np.random.Generator, params: RandomBinningParams | FourierParams | NystroemParams
-) -> None:
-    config = CollectionConfig(dim=6)
-    space = VectorSpace.of(config)
-    rows = space.prepare(space.from_dense(rng.standard_normal((40, 6)).astype(np.float32)))
-
-    def indexed(seed: int) -> Indexed:
-        ours = replace(params, seed=seed)
-        backend = make_backend(replace(config, backend=ours), threads=1)
-        first = Indexed("boxes", ours, backend, backend.empty()).extended(rows[:30], rows[:30])
-        improved = first.improved(rows[:30], np.ones(30, np.uint8), threading.Event())
-        assert improved is not None
-        return improved
-
-    ours, theirs = indexed(1), indexed(2)
-    asked, limit = rows[35:36], SearchParams(limit=5, candidates=5, rerank="none")
-    view = RowView(rows, np.ones(40, np.uint8), 40)
-    right, *found = (
-        ours.backend.search(ours.extended(rows, rows[30:], ahead).state, view, asked, limit).hits(0)
-        for ahead in (None, ours.ahead(rows[30:]), theirs.ahead(rows[30:]))
-    )
-    for rows_and_scores in found:
-        np.testing.assert_array_equal(rows_and_scores, right)
 
 
 # --- what ends early ---------------------------------------------------------------------------
