@@ -164,7 +164,7 @@ def extended(
     walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
     view, queries, params = RowView(rows, alive, len(rows)), rows[chosen], SearchParams(limit=LIMIT)
     walk = walks.walk(view, LIMIT, effort)
-    found = walks.search(view, queries, params, chosen, walk).hits
+    found = walks.search_again(view, queries, params, chosen, walk).hits
     exact = replace(params, recall=1.0)
     true = scan(view, queries, exact, skip=chosen, inverted=inverted, workers=workers)
     checks = hop.checks.with_more(shares_found(found, true), effort.recall)

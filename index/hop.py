@@ -306,6 +306,22 @@ class HopSearch:
         self.workers.split(m, run, least=8)
         return Walked(BatchHits(rows, scores, found, work, expected), outcomes)
 
+    def search_again(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s, walk: Walk
+    ) -> Walked:
+        """Return what walks found, and wider ones for rare queries: see `search`."""
+        walked = self.search(view, queries, params, skip, walk, usual=walk.effort.rare)
+        again = np.flatnonzero(walked.outcomes == kernel.RARE)
+        if not len(again):
+            return walked
+        further = self.walk(view, params.limit, walk.effort.wider())
+        wider = self.search(view, queries[again], params, skip[again], further, usual=walk.strange)
+        others = np.delete(np.arange(len(queries)), again)
+        outcomes = walked.outcomes.copy()
+        outcomes[again] = wider.outcomes
+        hits = BatchHits.merged([(others, walked.hits.some(others)), (again, wider.hits)])
+        return Walked(hits, outcomes)
+
 
 def _caution(share: float) -> float:
     """Return how much is in doubt where only this share of the rows is permitted, 0 to 1."""

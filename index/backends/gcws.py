@@ -18,7 +18,7 @@ from index.hashing import Gcws, Signatures, round_up
 from index.hits import BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
-from index.kernels.hop import ANSWERED, RARE
+from index.kernels.hop import ANSWERED
 from index.newest import NONE, Newest, with_newest
 from index.pairs import PairSink
 from index.parallel import Workers
@@ -265,19 +265,10 @@ class GcwsBackend:
         walk = hop.walk(walks, view, params)
         if walk is None:
             return None
-        walked = walks.search(view, queries, params, skip, walk, usual=walk.effort.rare)
+        walked = walks.search_again(view, queries, params, skip, walk)
         hits, outcomes = walked.hits, walked.outcomes
         if not outcomes.any():
             return hits
-        again = np.flatnonzero(outcomes == RARE)
-        if len(again):
-            further = walks.walk(view, params.limit, walk.effort.wider())
-            wider = walks.search(
-                view, queries[again], params, skip[again], further, usual=walk.strange
-            )
-            others = np.delete(np.arange(len(queries)), again)
-            hits = BatchHits.merged([(others, hits.some(others)), (again, wider.hits)])
-            outcomes[again] = wider.outcomes
         done, left = np.flatnonzero(outcomes == ANSWERED), np.flatnonzero(outcomes)
         if not len(left):
             return hits
