@@ -53,8 +53,11 @@ _OWN: Final = 24
 """Neighbours that a row chooses; the rest of its list is for those that choose it."""
 _AFTER_OVERFLOW: Final = 26
 """Neighbours left when a list overflows: pruning is dear, and shall not follow each that joins."""
-_BEAM: Final = 64
-"""Width of the beam of a row's search for its own list."""
+_BEAM: Final = 48
+_SPARSE_BEAM: Final = 64
+"""Width of the beam of a row's search for its own list. With 64 dense rows took a third longer to
+link, and queries scored up to 9 % more rows, seldom 4 % fewer; with 48 queries for fingerprints
+scored 16 % more at recall 0.99."""
 _DIVERSITY: Final = np.float32(1.2)
 """See `kernels.linking.prune`."""
 _ROUND_SHARE: Final = 25
@@ -105,6 +108,7 @@ class Neighbours:
         self._spaces = Spaces()
         self._coarse = CoarseRows(rounding, rows.dense.shape[1])
         self._tables = tables
+        self._beam = _SPARSE_BEAM if rounding.kind == SPARSE else _BEAM
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
         self._count = 0
         self._longest = 0
@@ -229,14 +233,14 @@ class Neighbours:
     ) -> None:  # fmt: skip
         """Let rows find their lists in those there are, then join the lists of those they chose."""
         own = np.empty((len(chosen), WIDTH), np.int32)
-        sizes = self.sizes(tables, _BEAM, SEEN_A_PLACE * _BEAM)
+        sizes = self.sizes(tables, self._beam, SEEN_A_PLACE * self._beam)
         keys = np.ascontiguousarray(keys)
 
         def choose(first: int, last: int) -> None:
             with self._spaces.taken(sizes) as space:
                 choose_neighbours(
                     lists.coarse.addresses, space, chosen[first:last], keys[first:last],
-                    tables.addresses, BESIDE, lists.links, alive, _BEAM, _OWN, _DIVERSITY,
+                    tables.addresses, BESIDE, lists.links, alive, self._beam, _OWN, _DIVERSITY,
                     own[first:last],
                 )  # fmt: skip
 
