@@ -23,7 +23,7 @@ from index.batches import VectorBatch
 from index.hits import CANDIDATES, BatchHits
 
 QUERIES: Final = 1024
-_MEASURED: Final = ((10, (1, 10), QUERIES), (100, (100,), 160))
+_MEASURED: Final = ((10, (1, 10), QUERIES), (30, (30,), 160), (100, (100,), 160))
 """Limit searched with, limits judged, queries."""
 LEAST_BEAM: Final = 10
 _PLACES: Final = 32
@@ -43,6 +43,9 @@ _RARE_FOUND: Final = 0.1
 """A query is rare whose hits score less than those of nearly all others: less than the last true
 hit of all but this share of the queries measured, and less than the last hit that all but this
 share of them find by the same effort."""
+_MOST_FEW: Final = 0.1
+"""No effort is of use by which more queries than this share find too few rows: what second walks
+add for one limit says nothing about those between."""
 _BEYOND: Final = 0.4
 """A score below the least true one, by this share of what lies between it and the median, is
 strange, unless queries measured found as little."""
@@ -84,7 +87,7 @@ class Curve:
     candidates : tuple of float
         Rows scored quickly, on average.
     rare : tuple of float
-        Queries whose last hit scores below were walked for again.
+        Queries whose last hit scores below, or that have too few, were walked for again.
     strange : tuple of float
         Scores of the last hit that no query was anywhere near. See `Calibration.strange`.
     """
@@ -97,15 +100,23 @@ class Curve:
     strange: tuple[float, ...]
 
     def effort(self, recall: float) -> float | None:
-        """Return the effort that gives a recall, None when none that was measured does."""
+        """Return the cheapest effort that gives a recall, None when none that was measured does.
+
+        The least may not be it: what finds little is walked for again.
+        """
         place = bisect_left(self.recalls, recall)
         if place == len(self.recalls):
             return None
-        if place == 0:
-            return float(self.efforts[0])
-        low, high = self.recalls[place - 1], self.recalls[place]
-        share = (recall - low) / (high - low)
-        return self.efforts[place - 1] + share * (self.efforts[place] - self.efforts[place - 1])
+        least = float(self.efforts[0])
+        if place > 0:
+            low, high = self.recalls[place - 1], self.recalls[place]
+            share = (recall - low) / (high - low)
+            least = self.efforts[place - 1]
+            least += share * (self.efforts[place] - self.efforts[place - 1])
+        costs = self.candidates[place:]
+        cheapest = costs.index(min(costs))
+        cheaper = costs[cheapest] < self.at(least)[1]
+        return float(self.efforts[place + cheapest]) if cheaper else least
 
     def at(self, effort: float) -> tuple[float, float, float]:
         """Return recall, candidates, and the score of rare queries at an effort."""
@@ -152,7 +163,7 @@ class Effort:
         return min(most, max(_FEW_TABLES, most // 2)) if short else most
 
     def wider(self) -> Effort:
-        """Return the effort for a query that is unlike most."""
+        """Return the effort of the second walk, for a query that is unlike most."""
         reach = max(_RARE_REACH, _FARTHER * self.number)
         return Effort.of(reach, self.places, self.recall, _PLACES * self.candidates)
 
@@ -164,7 +175,7 @@ class Effort:
     @property
     def places(self) -> int:
         """The limit it is for, `LEAST_BEAM` at least."""
-        return self.beam // (_PLACES if self.reach < inf else _FEW_PLACES)
+        return max(1, self.beam // (_PLACES if self.reach < inf else _FEW_PLACES))
 
     @classmethod
     def of(
@@ -263,8 +274,9 @@ class Calibration:
         return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]))
 
 
-Search = Callable[[VectorBatch, int, Effort], BatchHits]
-"""Of queries, a limit, and an effort."""
+Search = Callable[[VectorBatch, int, Effort, float], BatchHits]
+"""Of queries, a limit, an effort, and the score of the last hit below which a query is walked for
+again; at 0 none is."""
 Scan = Callable[[VectorBatch, int], BatchHits]
 """The true hits of queries, and a limit."""
 
@@ -272,7 +284,7 @@ Scan = Callable[[VectorBatch, int], BatchHits]
 def calibrate(
     queries: VectorBatch, rows: int, search: Search, scan: Scan, *, scan_nanoseconds: float
 ) -> Calibration:
-    """Measure recall by effort for the limits 1, 10 and 100.
+    """Measure recall by effort for the limits 1, 10, 30 and 100.
 
     Other limits lie between or beyond.
 
@@ -288,11 +300,11 @@ def calibrate(
         What scanning one row takes.
     """
     curves = []
+    greatest = {count: searched for searched, _, count in _MEASURED}  # one scan for all limits
+    found = {count: scan(queries[:count], min(most, rows)) for count, most in greatest.items()}
     for searched, limits, count in _MEASURED:
-        some = queries[:count]
-        found = scan(some, min(searched, rows))
-        least = {limit: _last_scores(found, min(limit, rows)) for limit in limits}
-        curves += _curves(some, rows, least, searched, search)
+        least = {limit: _last_scores(found[count], min(limit, rows)) for limit in limits}
+        curves += _curves(queries[:count], rows, least, searched, search)
     return Calibration(rows, tuple(curves), scan_nanoseconds)
 
 
@@ -325,23 +337,27 @@ def _curves(
     candidates: dict[int, list[float]] = {limit: [] for limit in least}
     for number in _LADDER:
         effort = Effort.of(number, searched)
-        found = search(queries, searched, effort)
-        lasts = {limit: _last_scores(found, min(limit, rows)) for limit in least}
+        found = search(queries, searched, effort, 0.0)
+        if np.mean(found.sizes < min(searched, rows)) > _MOST_FEW and number < _LADDER[-1]:
+            continue
+        rare_anywhere = np.zeros(len(queries), np.bool_)
+        rests, lasts = {}, {}
         for limit, scores in least.items():
-            usual, found_usually = (
-                np.quantile(scores, _RARE),
-                np.quantile(lasts[limit], _RARE_FOUND),
-            )
-            rare[limit].append(float(min(usual, found_usually)))
-        again = np.flatnonzero(np.any([lasts[limit] < rare[limit][-1] for limit in least], axis=0))
-        wider = search(queries[again], searched, effort.wider()) if len(again) else found[:0]
+            wanted = min(limit, rows)
+            few = found.sizes < wanted
+            lasts[limit] = _last_scores(found, wanted)
+            rare[limit].append(_rare(scores, lasts[limit][~few]))
+            rests[limit] = few | (lasts[limit] < rare[limit][-1])
+            rare_anywhere |= rests[limit]
+        again = np.flatnonzero(rare_anywhere)
+        wider = search(queries[again], searched, effort, inf) if len(again) else found[:0]
         for limit, scores in least.items():
             good = _good(found, scores, min(limit, rows))
             work = found.work[:, CANDIDATES].copy()
-            rest = lasts[limit][again] < rare[limit][-1]
-            good[again[rest]] = _good(wider, scores[again], min(limit, rows))[rest]
-            work[again[rest]] += wider.work[rest, CANDIDATES]
-            lasts[limit][again[rest]] = _last_scores(wider, min(limit, rows))[rest]
+            rest, twice = rests[limit], rests[limit][again]
+            good[rest] = _good(wider, scores[again], min(limit, rows))[twice]
+            work[rest] = wider.work[twice, CANDIDATES]
+            lasts[limit][rest] = _last_scores(wider, min(limit, rows))[twice]
             strange[limit].append(min(_strange(scores), float(lasts[limit].min())))
             error = float(good.std()) / len(good) ** 0.5
             recall = float(good.mean()) - _DOUBT * error
@@ -358,6 +374,12 @@ def _curves(
         )
         for limit in least
     ]  # fmt: skip
+
+
+def _rare(scores: Float64s, found: Float64s) -> float:
+    """Return the score below which a last hit is rare, by true ones and by those found."""
+    usual = float(np.quantile(scores, _RARE))
+    return min(usual, float(np.quantile(found, _RARE_FOUND))) if len(found) else usual
 
 
 def _good(found: BatchHits, least: Float64s, wanted: int) -> Float64s:

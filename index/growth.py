@@ -42,7 +42,7 @@ _COSTED: Final = 64
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
-_NOTES_VERSION: Final = 5
+_NOTES_VERSION: Final = 6
 """Of what is kept: lists and notes of another version are made anew."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
@@ -111,12 +111,12 @@ def _calibrated(
     hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
 
-    def search(queries: VectorBatch, limit: int, effort: Effort) -> BatchHits:
+    def search(queries: VectorBatch, limit: int, effort: Effort, usual: float) -> BatchHits:
         if stop.is_set():
             raise _Stopped
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
-        walk = walks.walk(view, limit, effort)
+        walk = replace(walks.walk(view, limit, effort), usual=usual)
         return walks.search(view, queries, params, none, walk, hidden=hidden).hits
 
     def true(queries: VectorBatch, limit: int) -> BatchHits:
@@ -163,8 +163,8 @@ def extended(
     alive = np.ones(len(rows), np.uint8)
     walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
     view, queries, params = RowView(rows, alive, len(rows)), rows[chosen], SearchParams(limit=LIMIT)
-    walk = walks.walk(view, LIMIT, effort)
-    found = walks.search_again(view, queries, params, chosen, walk).hits
+    walk = replace(walks.walk(view, LIMIT, effort), usual=effort.rare)
+    found = walks.search(view, queries, params, chosen, walk).hits
     exact = replace(params, recall=1.0)
     true = scan(view, queries, exact, skip=chosen, inverted=inverted, workers=workers)
     checks = hop.checks.with_more(shares_found(found, true), effort.recall)

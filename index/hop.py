@@ -67,14 +67,17 @@ class Walk:
         Rows scored exactly.
     sizes : Sizes
         Of sparse queries as long as the rows.
+    usual : float
+        A query whose last hit scores less, or that has too few, is walked for again; 0: none.
     strange : float
-        Below this score of the last hit, after a second walk, a query is left to the tables.
+        Below this score of the last hit, in the end, a query is left to the tables.
     """
 
     effort: Effort
     tables: int
     rescored: int
     sizes: Sizes
+    usual: float = 0.0
     strange: float = 0.0
 
 
@@ -141,7 +144,8 @@ class Hop:
             return None
         share = max(1, view.permitted_count) / len(view.vectors)
         strange = self.calibration.strange(ceil(params.limit / share), effort.number)
-        return replace(search.walk(view, params.limit, effort), strange=strange)
+        walk = search.walk(view, params.limit, effort)
+        return replace(walk, usual=effort.rare, strange=strange)
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
         """Return the effort of a walk, None where no effort that was measured is enough.
@@ -203,7 +207,7 @@ class Walked:
     ----------
     hits : BatchHits
     outcomes : (m,) uint8
-        `ANSWERED`, `RARE` or `UNANSWERED`; see `kernels.hop`.
+        `ANSWERED` or `UNANSWERED`; see `kernels.hop`.
     """
 
     hits: BatchHits
@@ -241,21 +245,21 @@ class HopSearch:
         return _START + effort.candidates * row
 
     def walk(self, view: RowView, limit: int, effort: Effort) -> Walk:
-        """Return how to walk with this effort; no query is strange."""
+        """Return how to walk with this effort, once for each query; none is strange."""
         lists, n = self.lists, len(view.vectors)
-        beam = effort.beam + 1  # the skipped row may take a place
+        beam = effort.wider().beam + 1  # the skipped row may take a place
         more = max(_SPARE_BYTES, limit // 2) if lists.coarse.rounding.kind == BYTES else _SPARE
         room = max(_LEAST_ROOM, SEEN_A_PLACE * beam)
         if view.permitted_count < n:
             room *= _MOST_FILTERED
         return Walk(
-            effort, effort.tables(lists.tables), min(beam, limit + more),
+            effort, effort.tables(lists.tables), min(effort.beam + 1, limit + more),
             self.neighbours.sizes(self.tables, beam, min(room, n + beam)),
         )  # fmt: skip
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
-        walk: Walk, *, usual: float = 0.0, hidden: UInt8s = _NOBODY,
+        walk: Walk, *, hidden: UInt8s = _NOBODY,
     ) -> Walked:  # fmt: skip
         """Return what walks found.
 
@@ -268,8 +272,6 @@ class HopSearch:
         skip : (m,) int64
             A row that a query must not return, or -1.
         walk : Walk
-        usual : float
-            Below this score of the last hit a query is `RARE`.
         hidden : (n,) or (0,) uint8
             1 for rows that no list names, and that are treated as if they were not there.
         """
@@ -287,6 +289,9 @@ class HopSearch:
         work, expected = np.empty((m, 6), np.int64), np.empty(m, np.float64)
         work[:] = HOP, walk.tables, 0, 0, 0, 0
         expected.fill(effort.recall)
+        efforts = np.array(
+            [(each.beam + 1, each.lists, each.reach) for each in (effort, effort.wider())]
+        )
 
         def run(first: int, last: int) -> None:
             part = slice(first, last)
@@ -297,30 +302,14 @@ class HopSearch:
                     copies[part], norms[part], unit, some.norms, some.dense, some.indptr,
                     some.slots, some.values, keys[part], vectors.dense, vectors.indptr,
                     vectors.slots, vectors.values, view.permitted, view.permitted_count < n,
-                    view.permitted_count, skip[part], hidden, effort.beam + 1,
-                    float(effort.lists), min(effort.beam, max(effort.places, params.limit)),
-                    effort.reach, walk.rescored, float(params.min_score), usual, scores[part],
-                    rows[part], found[part], work[part], outcomes[part],
+                    view.permitted_count, skip[part], hidden, efforts,
+                    min(effort.beam, max(effort.places, params.limit)), walk.rescored,
+                    float(params.min_score), walk.usual, walk.strange, scores[part], rows[part],
+                    found[part], work[part], outcomes[part],
                 )  # fmt: skip
 
         self.workers.split(m, run, least=8)
         return Walked(BatchHits(rows, scores, found, work, expected), outcomes)
-
-    def search_again(
-        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s, walk: Walk
-    ) -> Walked:
-        """Return what walks found, and wider ones for rare queries: see `search`."""
-        walked = self.search(view, queries, params, skip, walk, usual=walk.effort.rare)
-        again = np.flatnonzero(walked.outcomes == kernel.RARE)
-        if not len(again):
-            return walked
-        further = self.walk(view, params.limit, walk.effort.wider())
-        wider = self.search(view, queries[again], params, skip[again], further, usual=walk.strange)
-        others = np.delete(np.arange(len(queries)), again)
-        outcomes = walked.outcomes.copy()
-        outcomes[again] = wider.outcomes
-        hits = BatchHits.merged([(others, walked.hits.some(others)), (again, wider.hits)])
-        return Walked(hits, outcomes)
 
 
 def _caution(share: float) -> float:

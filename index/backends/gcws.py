@@ -265,13 +265,11 @@ class GcwsBackend:
         walk = hop.walk(walks, view, params)
         if walk is None:
             return None
-        walked = walks.search_again(view, queries, params, skip, walk)
+        walked = walks.search(view, queries, params, skip, walk)
         hits, outcomes = walked.hits, walked.outcomes
         if not outcomes.any():
             return hits
         done, left = np.flatnonzero(outcomes == ANSWERED), np.flatnonzero(outcomes)
-        if not len(left):
-            return hits
         rest = self._probed(state, view, queries[left], params, skip[left])
         return BatchHits.merged([(done, hits.some(done)), (left, rest)])
 

@@ -13,10 +13,12 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s
+from index.kernels.addresses import put
 from index.kernels.heap import push
 from index.kernels.simd import (
     LANES,
     absolute,
+    at,
     less,
     load,
     offset,
@@ -212,8 +214,30 @@ def collect_dense(
 
 
 @njit(cache=True, nogil=True)
+def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, out: Any) -> None:
+    """Do what `exact_dense` does, for ``count`` rows, everything given by its address."""
+    zero = splat(0.0)
+    for h in range(count):
+        row = offset(rows, at(chosen, h) * width)
+        low = zero
+        high = zero
+        for i in range(0, width, LANES):
+            u = widened(load(query, i))
+            v = widened(load(row, i))
+            p = absolute(u)
+            q = absolute(v)
+            shared = select(less(p, q), p, q)
+            shared = select(less(u * v, zero), zero, shared)
+            low = low + shared
+            high = high + ((p + q) - shared)
+        put(out, h, total(low) / total(high))
+
+
+@njit(cache=True, nogil=True)
 def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) -> None:
     """Write the GMM of a query and chosen rows, Σ min / Σ max in float64.
+
+    Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
 
     Parameters
     ----------
@@ -222,24 +246,10 @@ def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) 
     chosen : (h,) int64
     out : (h,) float64, written in place
     """
-    width = query.shape[0]
-    sought = pointer(query)
-    data = pointer(rows)
-    zero = splat(0.0)
-    for h in range(chosen.shape[0]):
-        row = offset(data, chosen[h] * width)
-        low = zero
-        high = zero
-        for i in range(0, width, LANES):
-            u = widened(load(sought, i))
-            v = widened(load(row, i))
-            p = absolute(u)
-            q = absolute(v)
-            shared = select(less(p, q), p, q)
-            shared = select(less(u * v, zero), zero, shared)
-            low = low + shared
-            high = high + ((p + q) - shared)
-        out[h] = total(low) / total(high)
+    exact_dense_at(
+        pointer(query), pointer(rows), query.shape[0], pointer(chosen), chosen.shape[0],
+        pointer(out),
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

@@ -11,17 +11,17 @@ from index.kernels.coarse import (
     SPARSE,
     Query,
     clear,
+    fetch_ahead,
     place_shift,
     rows_at,
     spread_over,
 )
-from index.kernels.gmm_dense import exact_dense
+from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.pool import row_of, score_of
-from index.kernels.probe import rank
+from index.kernels.probe import rank_again
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
-    DONE,
     FOUND,
     MARKED,
     SIZE,
@@ -29,6 +29,7 @@ from index.kernels.walk import (
     begin,
     enter,
     find_entries,
+    mark,
     space_at,
     step,
     unmark,
@@ -38,9 +39,13 @@ CANDIDATES, SCORED_EXACTLY, BEAM = 3, 4, 5
 """Columns of what a query cost that are written here, numbered as in `hits.BatchHits`: rows scored
 quickly, rows scored exactly, and the best rows that were kept."""
 
-ANSWERED, RARE, UNANSWERED = range(3)
-"""What became of a query: found as others are; its last hit, whatever min_score is, scores less
-than usual; the walk found too few permitted rows, or rounding spoils the query."""
+ANSWERED, UNANSWERED = range(2)
+"""What became of a query: found as others are; or its last hit, whatever min_score is, scores less
+than those of any like it, a second walk found too few permitted rows, or rounding spoils it."""
+_FREE, _FIRST, _SECOND, _ENDED = range(4)
+"""What a space is used for: nothing; a query's first walk or its second; to keep what was found."""
+_SEEDS = 64
+"""Rows of the first walk's pool, and of its hits, that the second one begins with, at most."""
 _MOST_LOST = 0.5
 """Share of a query's norm that rounding may add or lose: it is not itself any more beyond."""
 
@@ -77,15 +82,35 @@ def _fetch_rows(rows: Float32s, best: Any, count: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _choose(best: Any, size: int, skip: int, out: Int64s) -> int:
+def _choose(best: Any, size: Any, skip: Any, most: Any, out: Any) -> Any:
     """Write the rows of the first entries of a pool but for one; return how many."""
     kept = 0
     for i in range(size):
         row = row_of(at(best, i))
-        if kept < out.shape[0] and row != skip:
-            out[kept] = row
+        if kept < most and row != skip:
+            put(out, kept, row)
             kept += 1
     return kept
+
+
+@njit(cache=True, nogil=True)
+def _last_score(best: Any, size: Any, limit: Any) -> Any:
+    """Return the quick score of a walk's last hit, 0 when it found nothing."""
+    return score_of(at(best, min(size, limit) - 1)) if size > 0 else np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def _begin_again(rows: Any, space: Any) -> None:
+    """Make a space ready for a second walk, from the best rows of the one that ended in it."""
+    size, found = at(space.state, SIZE), at(space.state, FOUND)
+    begin(space)
+    marked = 0
+    for i in range(min(size, _SEEDS)):
+        marked = mark(space.marks, row_of(at(space.pool, i)), marked)
+    for i in range(min(found, _SEEDS)):
+        marked = mark(space.marks, row_of(at(space.hits, i)), marked)
+    put(space.state, MARKED, marked)
+    fetch_ahead(rows, space.marks.seen, 0, marked)
 
 
 @njit(cache=True, nogil=True)
@@ -114,26 +139,28 @@ def hop(
     permitted_count: int,
     skip: Int64s,
     hidden: UInt8s,
-    beam: int,
-    most: float,
+    efforts: Float64s,
     wanted: int,
-    reach: float,
     rescored: int,
     least: float,
     usual: float,
+    strange: float,
     out_scores: Float64s,
     out_rows: Int64s,
     out_sizes: Int64s,
     out_counters: AnyArray,
     out_outcomes: UInt8s,
 ) -> None:
-    """Search for every query.
+    """Search for every query, and once more, farther, where little was found.
+
+    Each space holds one query's walk, and takes the next query once what was found is scored. All
+    take their steps in turn, so that memory has time to answer.
 
     Parameters
     ----------
     row_addresses : see `coarse.rows_at`
     spaces : (walks, 11) int64
-        See `walk.space_at`; so many queries are searched for in turn.
+        See `walk.space_at`.
     segments, beside : see `walk.Entries`
     links : (n, width) int32
     count : int
@@ -157,82 +184,103 @@ def hop(
         A row that a query must not return, or -1.
     hidden : (count,) or (0,) uint8
         1 for rows that no list names, and that are treated as if they were not there at all.
-    beam : int
-        The best rows that are kept, at most.
-    most : float
-        Lists read at most; a fraction is the share of the queries that read one more, chosen by
-        their keys.
+    efforts : (2, 3) float64
+        Of the first walk and of the second: the best rows that are kept, at most; lists read at
+        most, where a fraction is the share of the queries that read one more, chosen by their keys;
+        how far beyond the last of the hits wanted it goes (`walk.within_reach`).
     wanted : int
         Hits, the limit at least.
-    reach : float
-        How far beyond the last of them a walk goes: see `walk.within_reach`.
     rescored : int
-        The best rows of the beam that are scored exactly, at least the limit.
+        The best rows that are scored exactly, at least the limit.
     least : float
         min_score.
     usual : float
-        Below this score of the last hit a query is `RARE`.
+        A query whose last hit scores less, or that found too few, is walked for again; 0: none is.
+    strange : float
+        Below this score of the last hit, in the end, a query is `UNANSWERED`.
     out_scores, out_rows : (m, limit) float64 and int64, written in place
         Hits by falling exact score, equal scores by rising row.
     out_sizes : (m,) int64, written in place
     out_counters : (m, c) int64, of which `CANDIDATES`, `SCORED_EXACTLY` and `BEAM` are written in
         place
+        Candidates are those of both walks.
     out_outcomes : (m,) uint8, written in place
     """
     view = rows_at(row_addresses)
-    entries = Entries(segments, keys.shape[1], beside)
+    queries_left = count_of_queries = keys.shape[0]
     tables = keys.shape[1]
+    entries = Entries(segments, tables, beside)
     limit = out_scores.shape[1]
     width = links.shape[1]
     lists = pointer(links)
     allowed = pointer(permitted)
+    floats = pointer(rows)
+    sparse = view.kind == SPARSE
+    walks = spaces.shape[0]
     chosen = np.empty(rescored, np.int64)
     exact = np.empty(rescored, np.float64)
     ranked = np.empty(rescored, np.float64)
-    sparse = view.kind == SPARSE
-    walks = spaces.shape[0]
-    for start in range(0, keys.shape[0], walks):
-        end = min(start + walks, keys.shape[0])
-        for m in range(start, end):
-            space = space_at(spaces[m - start])
-            begin(space)
-            if sparse:
-                spread_over(
-                    space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
-                    pointer(query_slots), pointer(query_values), query_indptr[m],
-                    query_indptr[m + 1],
-                )  # fmt: skip
-        find_entries(entries, offset(pointer(keys), start * tables), spaces, end - start)
-        for m in range(start, end):
-            enter(view, space_at(spaces[m - start]), entries, count, hidden)
-        active = end - start
-        while active > 0:
-            active = 0
-            for m in range(start, end):
-                space = space_at(spaces[m - start])
-                if at(space.state, DONE) != 0:
+    stages = np.full(walks, _FREE, np.int64)
+    numbers = np.empty(walks, np.int64)
+    before = np.empty(walks, np.int64)
+    upcoming = 0  # the next query
+    placed = 0  # queries whose places are known
+    while queries_left > 0:
+        for s in range(walks):
+            space = space_at(spaces[s])
+            if stages[s] == _FREE:
+                if upcoming == count_of_queries:
                     continue
+                if upcoming == placed:  # query m's places are kept in the space numbered m % walks
+                    placed = min(upcoming + walks, count_of_queries)
+                    find_entries(
+                        entries, offset(pointer(keys), upcoming * tables), spaces, placed - upcoming
+                    )
+                m = upcoming
+                upcoming += 1
+                numbers[s], stages[s], before[s] = m, _FIRST, 0
+                begin(space)
+                if sparse:
+                    spread_over(
+                        space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
+                        pointer(query_slots), pointer(query_values), query_indptr[m],
+                        query_indptr[m + 1],
+                    )  # fmt: skip
+                enter(view, space, space_at(spaces[m % walks]).places, entries, count, hidden)
+                continue
+            m = numbers[s]
+            skipped = skip[m]
+            own = np.int64(skipped >= 0)
+            best, size = _best(space, filtered)
+            if stages[s] != _ENDED:
                 shift = np.uint32(0)
                 if sparse:
                     shift = place_shift(query_indptr[m + 1] - query_indptr[m])
                 code = offset(pointer(codes), m * codes.shape[1])
                 query = Query(code, code_norms[m], space.table, shift)
+                effort = stages[s] - _FIRST
+                beam = np.int64(efforts[effort, 0])
                 if step(
-                    view, query, lists, width, count, space, beam, _whole(most, keys[m, 0]),
-                    min(beam, wanted + np.int64(skip[m] >= 0)), np.float32(reach), allowed,
-                    filtered,
+                    view, query, lists, width, count, space, beam,
+                    _whole(efforts[effort, 1], keys[m, 0]), min(beam, wanted + own),
+                    np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
-                    active += 1
-                else:
-                    put(space.state, DONE, 1)
-                    unmark(space.marks, at(space.state, MARKED))
-                    if not sparse:  # scored after all walks have ended
-                        best, size = _best(space, filtered)
-                        _fetch_rows(rows, best, min(rescored, size))
-        for m in range(start, end):
-            space = space_at(spaces[m - start])
-            best, size = _best(space, filtered)
-            kept = _choose(best, size, skip[m], chosen)
+                    continue
+                best, size = _best(space, filtered)
+                marked = at(space.state, MARKED)
+                unmark(space.marks, marked)
+                before[s] += marked
+                enough = min(limit + own, permitted_count)
+                little = size < enough or _last_score(best, size, limit) < usual
+                if stages[s] == _FIRST and usual > 0 and little:
+                    stages[s] = _SECOND
+                    _begin_again(view, space)
+                    continue
+                stages[s] = _ENDED
+                if not sparse:  # scored at the next turn
+                    _fetch_rows(rows, best, min(rescored, size))
+                    continue
+            kept = _choose(best, size, skipped, rescored, pointer(chosen))
             if sparse:
                 part = slice(query_indptr[m], query_indptr[m + 1])
                 clear(
@@ -244,20 +292,22 @@ def hop(
                     exact,
                 )  # fmt: skip
             else:
-                exact_dense(queries[m], rows, chosen[:kept], exact)
-            found = min(rank(exact, chosen, kept, least, ranked), limit)
+                exact_dense_at(
+                    offset(pointer(queries), m * queries.shape[1]), floats, queries.shape[1],
+                    pointer(chosen), kept, pointer(exact),
+                )  # fmt: skip
+            found = min(rank_again(exact, chosen, kept, least, ranked), limit)
             for i in range(found):
                 out_scores[m, i] = ranked[i]
                 out_rows[m, i] = chosen[i]
             out_sizes[m] = found
-            out_counters[m, CANDIDATES] = at(space.state, MARKED)
+            out_counters[m, CANDIDATES] = before[s]
             out_counters[m, SCORED_EXACTLY] = kept
             out_counters[m, BEAM] = size
-            least_size = min(limit + (1 if skip[m] >= 0 else 0), permitted_count)
             lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
-            if size < least_size or lost > _MOST_LOST * norms[m]:
-                out_outcomes[m] = UNANSWERED
-            elif size == 0 or score_of(at(best, min(size, limit) - 1)) < usual:
-                out_outcomes[m] = RARE
-            else:
-                out_outcomes[m] = ANSWERED
+            spoilt = lost > _MOST_LOST * norms[m]
+            few = size < min(limit + own, permitted_count)
+            odd = spoilt or few or _last_score(best, size, limit) < strange
+            out_outcomes[m] = UNANSWERED if odd else ANSWERED
+            stages[s] = _FREE
+            queries_left -= 1

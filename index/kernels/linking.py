@@ -153,7 +153,8 @@ def choose_neighbours(
         first_keys = offset(pointer(keys), start * keys.shape[1])
         find_entries(entries, first_keys, spaces, end - start)
         for i in range(start, end):
-            enter(rows, space_at(spaces[i - start]), entries, n, nothing_hidden)
+            space = space_at(spaces[i - start])
+            enter(rows, space, space.places, entries, n, nothing_hidden)
         active = end - start
         while active > 0:
             active = 0

@@ -148,14 +148,17 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def enter(rows: Any, space: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
+def enter(
+    rows: Any, space: Any, places: Any, entries: Any, count: Any, hidden: UInt8s
+) -> None:  # fmt: skip
     """Mark the rows around a query's places, and ask for them.
 
     Parameters
     ----------
     rows : coarse.Rows
     space : Space
-        With the places that `find_entries` wrote.
+    places : address of int64
+        Those that `find_entries` wrote for the query.
     entries : Entries
     count : int
         Rows from this number on are left out.
@@ -170,7 +173,7 @@ def enter(rows: Any, space: Any, entries: Any, count: Any, hidden: UInt8s) -> No
         beside = entries.beside if 4 * length >= count else 1
         for table in range(entries.tables):
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
-            place = at(space.places, s * entries.tables + table)
+            place = at(places, s * entries.tables + table)
             first, last = max(0, place - beside), min(length, place + beside)
             if hidden.shape[0] > 0:
                 first = _shown(table_rows, place - 1, -1, beside, length, hidden)

@@ -1,12 +1,13 @@
 """Walks over neighbour lists, and pruning, against plain Python."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numba import njit
 
-from index import hop
+from index import calibration, hop
 from index.arrays import Int32s, UInt8s
 from index.backends import GcwsBackend
 from index.calibration import Effort
@@ -76,7 +77,7 @@ class Graph:
 
     def search(
         self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
-        queries: slice = slice(None), hidden: UInt8s = _NOBODY,
+        queries: slice = slice(None), hidden: UInt8s = _NOBODY, usual: float = 0.0,
     ) -> list[tuple[list[int], int]]:  # fmt: skip
         """Return for each query the rows found, best first, and how many have been seen."""
         backend = self.index.backend
@@ -91,7 +92,7 @@ class Graph:
         view = RowView(self.rows, mask, int(mask.sum()))
         hits = search.search(
             view, batch, SearchParams(limit=limit), np.full(len(batch), -1, np.int64),
-            search.walk(view, limit, effort), hidden=hidden,
+            replace(search.walk(view, limit, effort), usual=usual), hidden=hidden,
         ).hits  # fmt: skip
         return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
 
@@ -125,6 +126,16 @@ class Graph:
             self.entries(query, effort.tables(self.lists.tables)), self.links, scores.__getitem__,
             beam=effort.beam + 1, most=int(effort.lists), reach=(limit, effort.reach),
             permitted=permitted,
+        )  # fmt: skip
+
+    def walked_again(
+        self, query: int, first: reference.Walked, effort: Effort, limit: int
+    ) -> reference.Walked:
+        """Return the second walk, which begins with the best rows of the first."""
+        scores, wider = [self.score(query, row) for row in range(ROWS)], effort.wider()
+        return reference.best_first(
+            set(first.beam), self.links, scores.__getitem__, beam=wider.beam + 1,
+            most=int(wider.lists), reach=(limit, wider.reach),
         )  # fmt: skip
 
     def expected(
@@ -165,6 +176,31 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
         assert set(found[query][0]) <= permitted
 
 
+@pytest.mark.parametrize(("effort", "limit"), [(Effort.of(0.3, 10), 10), (Effort.of(0.05, 60), 60)])
+def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
+    effort: Effort, limit: int, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.02)
+    once = graph.search(effort, limit)
+    lasts = [
+        graph.score(query, rows[-1]) if len(rows) == limit else 0.0
+        for query, (rows, _) in enumerate(once)
+    ]
+    usual = float(np.quantile(lasts, 0.5)) + 1e-6
+    found = graph.search(effort, limit, usual=usual)
+    again = 0
+    for query, last in enumerate(lasts):
+        if last >= usual:
+            assert found[query] == once[query]
+            continue
+        first = graph.walked(query, effort, limit)
+        second = graph.walked_again(query, first, effort, limit)
+        best = sorted(second.beam, key=lambda row: (-graph.score(query, row), row))
+        assert found[query] == (best[:limit], len(first.seen) + len(second.seen))
+        again += 1
+    assert 0 < again < len(lasts) or max(lasts) == 0.0
+
+
 @pytest.mark.parametrize("share", [0.05, 0.6, 0.98])
 def test_in_the_place_of_hidden_rows_a_walk_enters_by_those_behind_them(
     share: float, rng: np.random.Generator
@@ -198,6 +234,8 @@ def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
     few = {7, 150}
     untouched = graph.search(EFFORTS[1], 10)
     monkeypatch.setattr(hop, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(hop, "SEEN_A_PLACE", 1)
+    monkeypatch.setattr(calibration, "_PLACES", 1)
     monkeypatch.setattr(hop, "_MOST_FILTERED", 1)
     graph.neighbours = Neighbours(UNITS, graph.rows, TABLES)  # with small spaces
     graph.neighbours.cover(graph.rows)
