@@ -19,6 +19,9 @@ _NICE: Final = 5
 _NICEST: Final = 19
 
 
+_this_thread: Final = threading.local()
+
+
 def available_threads() -> int:
     """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -35,8 +38,10 @@ def give_way() -> None:
     if sys.platform == "linux":  # elsewhere a priority is the whole process's
         thread = threading.get_native_id()
         with suppress(OSError):
-            nice = os.getpriority(os.PRIO_PROCESS, thread) + _NICE
+            # From the process's own: a thread begins with the priority of whoever started it.
+            nice = os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICE
             os.setpriority(os.PRIO_PROCESS, thread, min(nice, _NICEST))
+    _this_thread.gives_way = True
 
 
 class Workers:
@@ -47,20 +52,23 @@ class Workers:
     threads : int or None
         None takes as many as the process may use.
     behind : bool
-        Whether the threads, but for the caller's, give way to others.
+        Whether the threads, but for the caller's, give way to others; those that help a caller who
+        gives way do so anyway.
     """
 
     def __init__(self, threads: int | None = None, *, behind: bool = False) -> None:
         self.threads = threads or available_threads()
-        # The caller is one of the threads.
-        self._pool = (
-            ThreadPoolExecutor(
-                self.threads - 1, thread_name_prefix="kernel",
-                initializer=give_way if behind else None,
-            )
-            if self.threads > 1
-            else None
-        )  # fmt: skip
+        self._helpers = None if behind else self._pool()
+        self._helpers_behind = self._pool(give_way)
+
+    def _pool(self, initializer: Callable[[], None] | None = None) -> ThreadPoolExecutor | None:
+        """Return threads that start when they are needed; the caller is one more."""
+        if self.threads == 1:
+            return None
+        name = "kernel" if initializer is None else "kernel-behind"
+        return ThreadPoolExecutor(
+            self.threads - 1, thread_name_prefix=name, initializer=initializer
+        )
 
     def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
@@ -73,8 +81,10 @@ class Workers:
         least : int
             A part is not made smaller than this.
         """
+        gives_way = getattr(_this_thread, "gives_way", False)
+        pool = self._helpers_behind if gives_way or self._helpers is None else self._helpers
         parts = max(1, min(self.threads, count // max(least, 1)))
-        if self._pool is None or parts == 1:
+        if pool is None or parts == 1:
             if count:
                 work(0, count)
             return
@@ -88,7 +98,7 @@ class Workers:
                     return
                 work(count * part // parts, count * (part + 1) // parts)
 
-        futures = [self._pool.submit(run) for _ in range(parts - 1)]
+        futures = [pool.submit(run) for _ in range(parts - 1)]
         try:
             run()
         finally:

@@ -21,7 +21,7 @@ _WRITE_THREADS: Final = 8
 
 
 class Pace:
-    """How long searches of a kind take: a recent average, a cautious guess before the first."""
+    """How long searches of a kind work: a recent average, a cautious guess before the first."""
 
     def __init__(self) -> None:
         self._seconds: dict[object, float] = {}
@@ -182,5 +182,10 @@ class Workers:
 
 
 def _timed(function: Callable[[], T]) -> tuple[T, float]:
-    start = time.perf_counter()
-    return function(), time.perf_counter() - start
+    """Return what a function gives, and the processor time it took of this thread.
+
+    Time that it waited, for the interpreter or a processor that a load has, says nothing of how
+    long it is: short searches beside a load would change threads, and wait more.
+    """
+    start = time.thread_time()
+    return function(), time.thread_time() - start

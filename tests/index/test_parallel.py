@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from index.parallel import Workers
+from index.parallel import Workers, give_way
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -68,3 +68,32 @@ def test_threads_that_work_behind_others_give_way_and_the_caller_does_not() -> N
     Workers(2, behind=True).split(2, note)
     assert priorities.pop(threading.get_ident()) == before
     assert list(priorities.values()) == [before + 5]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
+    workers, before = Workers(2), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def priorities() -> list[int]:
+        together = threading.Barrier(2, timeout=60)
+        found: list[int] = []
+
+        def note(first: int, last: int) -> None:
+            del first, last
+            together.wait()  # so that each thread does one part
+            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+        workers.split(2, note)
+        return found
+
+    behind: list[int] = []
+
+    def give_way_and_work() -> None:
+        give_way()
+        behind.extend(priorities())
+
+    loading = threading.Thread(target=give_way_and_work)
+    loading.start()
+    loading.join(60)
+    assert behind == [before + 5] * 2
+    assert priorities() == [before] * 2
