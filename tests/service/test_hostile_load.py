@@ -68,7 +68,7 @@ KINDS = {
     "snapshots": Hostile(StoredCollection, "copy_to", "POST", "/snapshots"),
     "backends": Hostile(StoredCollection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
     "writes": Hostile(
-        StoredCollection, "put", "PUT", "/items",
+        StoredCollection, "commit_all", "PUT", "/items",
         b'{"items": [{"id": "hostile", "vector": [1, 2, 3, 4]}]}', writes=True,
     ),
     "deletes": Hostile(
