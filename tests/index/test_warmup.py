@@ -22,7 +22,7 @@ from index.warmup import compile_kernels
 
 ROOT = Path(__file__).parents[2]
 KERNELS = "index.kernels."
-COMPARISON = {"binning", "curve", "fourier", "gather", "products"}
+COMPARISON = {"binning", "collisions", "curve", "fourier", "gather", "products"}
 """Kernels of backends that are attached on demand: compiled when one first is."""
 ROWS = 2500
 """Enough for neighbour lists."""
