@@ -262,10 +262,13 @@ class Neighbours:
         workers.split(count, join, least=64)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> Neighbours:
-        """Return the lists after a compaction; entries for rows that are gone are left out."""
+        """Return the lists after a compaction; entries for rows that are gone are left out.
+
+        So are those for rows beyond: who works behind has linked them, but they wait still.
+        """
         kept = np.flatnonzero(new_rows >= 0)
-        links = self._links[kept]
-        renamed = np.where(links >= 0, new_rows[links], -1)
+        names = np.append(new_rows, NONE)  # the last one is that of NONE, too
+        renamed = names[np.minimum(self._links[kept], len(new_rows))]
         order = np.argsort(renamed < 0, axis=1, kind="stable")
         taken = Neighbours(self.rounding, rows[:0], self._tables)
         taken._coarse = self._coarse.take(kept)

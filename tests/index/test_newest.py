@@ -155,6 +155,24 @@ def test_a_compaction_keeps_rows_that_wait(
     assert recall(index, queries, 10).reaches(0.9)
 
 
+def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
+    made: tuple[Rows, Rows], rng: np.random.Generator
+) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    held = index.rows.view()
+    view = RowView(held, np.ones(len(held), np.uint8), len(held))
+    index.backend.pairs(index.state, view, min_score=0.9, recall=0.9)
+    stays = rng.random(OLD + NEW) < 0.9
+    index.compact(stays)
+    known = int(stays[:OLD].sum())
+    assert index.state.newest.count == stays[OLD:].sum()
+    assert index.state.hop.lists.links.max() < known
+    index.settle()
+    assert index.state.hop.lists.links.max() >= known
+    assert recall(index, queries, 10).reaches(0.9)
+
+
 def test_a_compaction_without_lists_leaves_no_row_waiting(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
     index = waiting(rows)
