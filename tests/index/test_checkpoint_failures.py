@@ -160,7 +160,7 @@ def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(linked._memory, "show", fail)
+        patched.setattr(linked._memory, "put", fail)
         with pytest.raises(MemoryError):
             put(linked, {"b": 2})
     linked._checkpoints._run()
