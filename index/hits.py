@@ -212,7 +212,8 @@ class BatchHits(Sequence[RowHits]):
         rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
         sizes = self.sizes + others.sizes
         full = np.flatnonzero(sizes > limit)
-        sizes[full] = (scores[full] >= scores[full, limit - 1 : limit]).sum(1)
+        if len(full):  # the arrays may hold fewer than ``limit``
+            sizes[full] = (scores[full] >= scores[full, limit - 1 : limit]).sum(1)
         wider: dict[int, tuple[Int64s, Float64s]] = {}
         for number in {*self.wider, *others.wider}:
             parts = [hits.hits(number) for hits in both]

@@ -108,6 +108,19 @@ def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: tuple[Rows,
         assert (hits.rows < OLD).all()
 
 
+def test_a_filter_may_leave_fewer_rows_than_the_limit(made: tuple[Rows, Rows]) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    few = [0, 1, 2, OLD, OLD + 1]
+    permitted = np.zeros(OLD + NEW, np.uint8)
+    permitted[few] = 1
+    for some in (queries[:1], queries[:5]):
+        found = index.search(some, SearchParams(limit=100), permitted=permitted)
+        exact = SearchParams(limit=100, recall=1.0)
+        assert answers(found) == answers(index.search(some, exact, permitted=permitted))
+        assert all(sorted(hits.rows.tolist()) == few for hits in found)
+
+
 def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, OLD, 0, dim=DIM)
     index = linked(rows).add(np.repeat(rows[:1], 40, axis=0), sizes=[1, 20])
@@ -266,7 +279,8 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
                 -np.array([score for score, _ in kept]),
             )
         lines.append(kept[:limit])
-    rows, values = np.zeros((len(lines), limit), np.int64), np.zeros((len(lines), limit))
+    shape = len(lines), max(map(len, lines))  # a scan of few rows has fewer places than the limit
+    rows, values = np.zeros(shape, np.int64), np.zeros(shape)
     for number, kept in enumerate(lines):
         rows[number, : len(kept)] = [row for _, row in kept]
         values[number, : len(kept)] = [-score for score, _ in kept]
