@@ -180,10 +180,10 @@ class Attachments:
         view = self._collection.view
         empty, stop = self._empty(building.name, building.params), building.stop
         is_improved = empty.backend.is_overdue(empty.state, len(view), view.count)
-        half = 0.5 if is_improved else 1.0
-        indexed = built(empty, view.vectors, partial(building.report, 0.0, half), stop)
+        extending = 0.5 if is_improved else 1.0  # its share of the work
+        indexed = built(empty, view.vectors, partial(building.report, 0.0, extending), stop)
         if indexed is not None:
-            report = partial(building.report, half, 1.0)
+            report = partial(building.report, extending, 1.0)
             indexed = indexed.improved(view.vectors, view.alive, stop, report)
         # While rows are taken in that were put meanwhile, more are put.
         for _ in range(MOST_CATCHING_UP):
@@ -192,7 +192,7 @@ class Attachments:
                 break
             indexed = caught_up(indexed, view.keys, now.vectors, now.keys)
             view = now
-        if indexed is None or building.stop.is_set():
+        if indexed is None or stop.is_set():
             raise self._stopped(building)
         self._writer.alone(partial(self._publish, building, indexed, view))
 

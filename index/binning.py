@@ -90,14 +90,13 @@ class RandomBinning:
         """
         if not self._keeps_table:
             return np.asarray(np.mean(self.sketch(rows) == self.sketch(query), axis=1), np.float64)
-        counts = np.empty(padded_width(len(rows)), np.int64)
+        counts, sought = np.empty(padded_width(len(rows)), np.int64), query.dense[0]
         for first in range(0, len(rows), _ROWS_AT_ONCE):
-            part, sought = rows.dense[first : first + _ROWS_AT_ONCE], query.dense[0]
+            part = rows.dense[first : first + _ROWS_AT_ONCE]
             values = np.zeros((len(sought), padded_width(len(part))), np.float32)
             values[:, : len(part)] = part.T
-            lows, highs = (np.ascontiguousarray(each) for each in (
-                np.minimum(part.min(axis=0), sought), np.maximum(part.max(axis=0), sought)
-            ))  # fmt: skip
+            lows = np.minimum(part.min(axis=0), sought)
+            highs = np.maximum(part.max(axis=0), sought)
             count_collisions(
                 values, lows, highs, sought, self._parameters(), self.samples // LANES,
                 counts[first : first + values.shape[1]],

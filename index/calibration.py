@@ -239,7 +239,7 @@ class Calibration:
         return Effort.of(number, limit, expected, candidates, rare)
 
     def strange(self, limit: int, effort: float) -> float:
-        """Return below which score of the last hit a query is unlike the items, after two walks.
+        """Return below which score of the last hit a query is unlike the items, in the end.
 
         Figures measured by items say nothing of queries unlike them.
         """

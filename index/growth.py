@@ -156,7 +156,7 @@ def extended(
         return None
     lists = hop.neighbours.extend(rows, keys, tables, workers)
     grown = replace(hop, lists=lists)
-    chosen = to_check(first, len(rows), max(rows.dense.size, len(rows.values)))
+    chosen = to_check(first, len(rows), rows.numbers)
     effort = hop.calibration.effort(LIMIT, RECALL) if len(chosen) else None
     if effort is None:
         return grown

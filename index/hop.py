@@ -105,7 +105,7 @@ class Hop:
     Attributes
     ----------
     neighbours : Neighbours
-        The writer's.
+        Shared with the states before and after.
     lists : Lists
         This state's.
     calibration : Calibration

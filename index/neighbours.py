@@ -93,7 +93,9 @@ class Lists:
 
 
 class Neighbours:
-    """The lists of one collection; one writer, any number of readers of what `lists` returned.
+    """The lists of one collection; any number of readers of what `cover` and `extend` returned.
+
+    One thread at a time changes them: `extend` sees to it, of all else its caller does.
 
     Parameters
     ----------

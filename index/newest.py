@@ -64,7 +64,7 @@ class Newest:
         return Newest((self.codes[count:],), self.count - count) if count else self
 
     def some(self, kept: Int64s) -> Newest:
-        """Return those of some numbers."""
+        """Return those with some numbers, (m,) and rising, counted from the first that waits."""
         return Newest((self.codes[kept],), len(kept)) if len(kept) else NONE
 
 
@@ -105,7 +105,7 @@ def with_newest(
     found = search(older, np.where(skip < known, skip, -1))
     if not new:
         return found
-    if len(queries) == 1 and found.sizes[0] >= params.limit:
+    if len(queries) == 1 and found.sizes[0] >= params.limit:  # less is not among the best
         least = float(found.scores[0, params.limit - 1])
         params = replace(params, min_score=min(1.0, max(params.min_score, least)))
     near = scan(

@@ -47,7 +47,7 @@ class GcwsState:
     hop : Hop or None
         Neighbour lists of the same rows, once they have been made.
     newest : Newest
-        Later rows, where there are lists.
+        Later rows, which are in none of these; none where there are no lists.
     """
 
     tables: Tables
@@ -174,7 +174,11 @@ class GcwsBackend:
         return None if hop is None else replace(state, hop=hop)
 
     def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
-        """Return ``state`` with tables and lists that were made for the first of its rows."""
+        """Return ``state`` with tables and lists that were made for the first of its rows.
+
+        Its own tables have more rows than those made where many were put at once meanwhile; then
+        only lists are taken, if they were made anew.
+        """
         made = improved.hop
         if made is None:
             return None
@@ -244,7 +248,7 @@ class GcwsBackend:
         params: SearchParams,
         skip: Int64s,
     ) -> BatchHits:
-        """Return the hits among rows of which all are in tables and lists."""
+        """Return the hits among rows that are all in tables and lists, or of an exact scan."""
         if state.hop is not None and is_worth_walking(view, params):
             found = self._walked(state, state.hop, view, queries, params, skip)
             if found is not None:

@@ -30,7 +30,6 @@ __all__ = [
 
 State = TypeVar("State")
 
-
 Report: TypeAlias = Callable[[float], None]
 """Is told, from time to time, the share of some work that is done."""
 
@@ -83,7 +82,7 @@ class Backend(Protocol[State]):
             The index of all earlier rows.
         rows : VectorBatch
             All rows, the new ones included.
-        codes : (n, code_width) uint64
+        codes : (n, words) uint64
             What `encode`, or the `encoder` of this state, returned for the new rows.
         """
 

@@ -24,7 +24,6 @@ from index.params import (
     ExactParams,
     GcwsParams,
     NystroemParams,
-    RandomBinningParams,
 )
 from index.schema import BackendRecord
 from index.store import Store
@@ -40,8 +39,6 @@ from tests.attached import (
     opened_copy,
 )
 from tests.stored_items import Make, put
-
-BOXES = RandomBinningParams(scale=4.0, bands=4)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import pytest
@@ -37,9 +35,8 @@ class Gate:
         patch.setattr(StoredCollection, "commit_all", gated)
 
 
-@contextmanager
-def while_one_is_written(client: Client, gate: Gate, bodies: list[Json]) -> Iterator[list[Json]]:
-    """Send a first write, then others while it is being committed; give their answers."""
+def answers_during_a_commit(client: Client, gate: Gate, bodies: list[Json]) -> list[Json]:
+    """Send a first write, then others while it is being committed; return their answers."""
     answers: list[Json] = []
 
     async def scenario() -> None:
@@ -52,7 +49,7 @@ def while_one_is_written(client: Client, gate: Gate, bodies: list[Json]) -> Iter
         answers.extend(await asyncio.gather(*others))
 
     client.run(scenario())
-    yield answers
+    return answers
 
 
 async def waiting(client: Client, count: int) -> None:
@@ -71,8 +68,8 @@ def test_writes_that_come_during_a_commit_share_the_next_one(
 ) -> None:
     gate, before = Gate(monkeypatch), count(client)
     bodies = [put(f"new-{number}") for number in range(5)]
-    with while_one_is_written(client, gate, bodies) as answers:
-        assert [answer.json() for answer in answers] == 5 * [{"inserted": 1, "updated": 0}]
+    answers = answers_during_a_commit(client, gate, bodies)
+    assert [answer.json() for answer in answers] == 5 * [{"inserted": 1, "updated": 0}]
     assert gate.sizes == [1, 5]
     assert count(client) == before + 6
     assert client.app.state.service.workers.writes.waiting == 0
@@ -84,9 +81,9 @@ def test_each_of_them_ends_by_itself(client: Client, monkeypatch: pytest.MonkeyP
         put("new"), put("new", mode="insert"), put("short", [1, 2]), put("new", [4, 3, 2, 1]),
         put("zero", [0, 0, 0, 0]), put("last", mode="insert"),
     ]  # fmt: skip
-    with while_one_is_written(client, gate, bodies) as answers:
-        assert [answer.status_code for answer in answers] == [200, 409, 422, 200, 422, 200]
-        assert answers[3].json() == {"inserted": 0, "updated": 1}
+    answers = answers_during_a_commit(client, gate, bodies)
+    assert [answer.status_code for answer in answers] == [200, 409, 422, 200, 422, 200]
+    assert answers[3].json() == {"inserted": 0, "updated": 1}
     assert client.get(f"{_ITEMS}/new").json()["vector"] == [4, 3, 2, 1]
     assert client.get(f"{_ITEMS}/short").status_code == 404
 
