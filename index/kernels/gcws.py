@@ -1,7 +1,8 @@
 """GCWS samples of dense vectors, drawn with parameters out of a table.
 
 L = log ũ, t = floor(L/r + β), a = log c − r(t + 1 − β), i* = argmin a. Sixteen samples are drawn
-together, their running minima in registers. Equal a (float32) go to the first slot of the row in
+together, their running minima in registers; wide rows are gone through in parts, and the minima set
+aside in between. Equal a (float32) go to the first slot of the row in
 rising order. `gcws_stream` draws the same samples, to the bit, without a table.
 
 Source: [GMM] Algorithm 1; [ICWS] §3.
@@ -29,6 +30,8 @@ _INFINITY = np.float32(np.inf)
 _ZERO = np.float32(0.0)
 _PARAMETERS = 4
 _STRIDE = _PARAMETERS * LANES
+_SLOTS_TOGETHER = 96
+"""Slots whose parameters of sixteen samples, 24 KiB, stay in the first cache for all rows."""
 
 
 @njit(cache=True, nogil=True)
@@ -54,6 +57,28 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
             values[filled] = abs(x)
             filled += x != _ZERO
         indptr[row + 1] = filled
+
+
+@njit(cache=True, nogil=True)
+def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
+    """Find where the parts of each row begin: so many slots each, the last one all that is left.
+
+    Parameters
+    ----------
+    indptr : (n + 1,) int64
+    slots : (nnz,) uint32
+        Rising within a row.
+    borders : (parts + 1, n) int64, written in place
+    """
+    parts = borders.shape[0] - 1
+    for row in range(borders.shape[1]):
+        position, end = indptr[row], indptr[row + 1]
+        borders[0, row] = position
+        for part in range(1, parts):
+            while position < end and np.int64(slots[position]) < part * _SLOTS_TOGETHER:
+                position += 1
+            borders[part, row] = position
+        borders[parts, row] = end
 
 
 @njit(cache=True, nogil=True)
@@ -109,23 +134,39 @@ def sketch_from_table(
     dense_slots(rows, indptr, slots, logs)
     for start in range(0, indptr[n], LANES):
         store(logs, start, log_positive(load(logs, start)))
+    parts = max(1, -(-slot_count // _SLOTS_TOGETHER)) if n > 1 else 1
+    borders = np.empty((parts + 1, n), np.int64)
+    part_borders(indptr, slots, borders)
+    least_so_far = np.empty(n * LANES, np.float32)
+    level_so_far = np.empty(n * LANES, np.float32)
+    slot_so_far = np.empty(n * LANES, np.int32)
     to_slots, to_levels = pointer(out_slots), pointer(out_levels)
     for b in range(m // LANES):
         block = (first_block + b) * slot_count
-        for row in range(n):
-            least = splat(_INFINITY)
-            best_level = splat(_ZERO)
-            best_slot = splat(np.int32(0))
-            for position in range(indptr[row], indptr[row + 1]):
-                slot = slots[position]
-                at = (block + np.int64(slot)) * _STRIDE
-                t = level_of(
-                    splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
-                )
-                a = arrival_of(t, load(table, at), load(table, at + 3 * LANES))
-                wins = less(a, least)
-                least = select(wins, a, least)
-                best_level = select(wins, t, best_level)
-                best_slot = select(wins, splat(np.int32(slot)), best_slot)
-            store(to_slots, row * m + b * LANES, best_slot)
-            store(to_levels, row * m + b * LANES, to_ints(best_level))
+        for part in range(parts):
+            for row in range(n):
+                least = splat(_INFINITY)
+                best_level = splat(_ZERO)
+                best_slot = splat(np.int32(0))
+                if part > 0:
+                    least = load(least_so_far, row * LANES)
+                    best_level = load(level_so_far, row * LANES)
+                    best_slot = load(slot_so_far, row * LANES)
+                for position in range(borders[part, row], borders[part + 1, row]):
+                    slot = slots[position]
+                    at = (block + np.int64(slot)) * _STRIDE
+                    t = level_of(
+                        splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
+                    )
+                    a = arrival_of(t, load(table, at), load(table, at + 3 * LANES))
+                    wins = less(a, least)
+                    least = select(wins, a, least)
+                    best_level = select(wins, t, best_level)
+                    best_slot = select(wins, splat(np.int32(slot)), best_slot)
+                if part == parts - 1:
+                    store(to_slots, row * m + b * LANES, best_slot)
+                    store(to_levels, row * m + b * LANES, to_ints(best_level))
+                else:
+                    store(least_so_far, row * LANES, least)
+                    store(level_so_far, row * LANES, best_level)
+                    store(slot_so_far, row * LANES, best_slot)

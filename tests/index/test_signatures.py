@@ -284,14 +284,17 @@ def test_of_equal_arrivals_the_first_slot_wins(rng: np.random.Generator) -> None
     assert_same(mine, plain_sketch(batch, seed=6, first=0, count=512))
 
 
+@pytest.mark.parametrize("width", [48, 208])  # the latter in parts
 @pytest.mark.parametrize("kind", ["ordinary", "few different", "of all sizes"])
 def test_stored_parameters_give_the_samples_of_drawing_everything(
-    rng: np.random.Generator, kind: str
+    rng: np.random.Generator, kind: str, width: int
 ) -> None:
-    rows = magnitudes(kind, 20 * 48, rng).reshape(20, 48) * rng.choice([-1, 0, 1], (20, 48))
+    rows = magnitudes(kind, 20 * width, rng).reshape(20, width)
+    rows *= rng.choice([-1, 0, 1], (20, width))
     rows[:, 5] = 1.0
+    rows[7, 40:160] = 0.0
     batch = VectorBatch("dense", dense=rows.astype(np.float32), norms=np.ones(20, np.float32))
-    family = Gcws(seed=8, samples=128, dense_width=48)
+    family = Gcws(seed=8, samples=128, dense_width=width)
     for first, count in ((0, 128), (32, 16)):
         mine = family.sketch(batch, first=first, count=count)
         assert_same(mine, plain_sketch(batch, seed=8, first=first, count=count))
