@@ -45,6 +45,8 @@ LOADS: Final = 3
 DURABILITIES: Final[tuple[Durability, ...]] = ("full", "normal")
 LOOK_SECONDS: Final = 0.1
 MOST_LOOKS: Final = 1200
+GROWTH: Final = 1.5
+"""Lists are made anew once the collection has grown by this factor."""
 CHUNK_ROWS: Final = 8192
 """What a load commits at once (`load_chunk_rows`)."""
 QUERY_SECONDS: Final = 5.0
@@ -229,10 +231,14 @@ def served(vectors: Vectors, backend: str = "gcws") -> Iterator[Server]:
 
 
 def wait_for_lists(connection: Connection) -> None:
-    """Return once searches may walk over neighbour lists, if the collection is to have any."""
+    """Return once no neighbour lists are being made, if the collection is to have any."""
     for _ in range(MOST_LOOKS):
-        stats = connection.ask("GET", _URL)["backends"][0]["stats"]
-        if stats.get("neighbour_lists", "none are made"):
+        described = connection.ask("GET", _URL)
+        stats = described["backends"][0]["stats"]
+        if "neighbour_lists" not in stats:
+            return
+        lists = stats["neighbour_lists"]
+        if lists and GROWTH * lists["made_for_rows"] >= described["items"]:
             return
         time.sleep(LOOK_SECONDS)
     raise TimeoutError("no neighbour lists have been made")
