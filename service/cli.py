@@ -1,5 +1,6 @@
 """The command line: ``serve``, ``check``, ``vacuum``, ``snapshot …`` and ``version``."""
 
+import gc
 import inspect
 import json
 import signal
@@ -106,6 +107,9 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
     sys.setswitchinterval(_SWITCH_SECONDS)
+    # Modules stay: going through them at each full collection takes 60 ms, and nobody is answered.
+    gc.collect()
+    gc.freeze()
     # Work is split over threads above products of matrices. Threads that BLAS starts besides wait
     # busily for each other: features by 256 landmarks took 5 s among other work, without them 0.15.
     threadpool_limits(1, user_api="blas")
