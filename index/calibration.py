@@ -11,7 +11,7 @@ up to so many times as far away as the last hit wanted.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, log
 from typing import Any, Final
@@ -215,28 +215,21 @@ class Calibration:
         """
         aim = recall + (1.0 - recall) / _CAUTION
         known = [(curve, curve.effort(aim)) for curve in self.curves]
-        reached = [(curve, effort) for curve, effort in known if effort is not None]
-        if not reached or limit > _MOST_BEYOND * self.curves[-1].limit:
+        if not known or limit > _MOST_BEYOND * self.curves[-1].limit:
             return None
-        after = next((i for i, (curve, _) in enumerate(reached) if curve.limit >= limit), None)
-        if after is None:
-            curve, effort = reached[-1]
-            if len(reached) < len(known) and limit > _NEARBY * curve.limit:
-                return None  # the curve beyond does not reach it
-            scale = limit / curve.limit
-            expected, candidates, _ = curve.at(effort)
-            # Hits that far down score less than any measured: no query is rare.
-            return Effort.of(effort, limit, expected, candidates * scale)
-        curve, number = reached[after]
-        expected, candidates, rare = curve.at(number)
-        if after > 0 and curve.limit > limit:
-            low, lesser = reached[after - 1]
-            share = log(limit / low.limit) / log(curve.limit / low.limit)
-            # Where the hits of one limit lie in a cluster and those of the other beyond it, either
-            # may be harder to find.
-            number = max(lesser, number)
-            rare = (1 - share) * low.at(lesser)[2] + share * rare
-        return Effort.of(number, limit, expected, candidates, rare)
+        after = next((i for i, (curve, _) in enumerate(known) if curve.limit >= limit), len(known))
+        above, most = known[min(after, len(known) - 1)]
+        below, least = known[after - 1] if after > 0 and above.limit != limit else (above, most)
+        if most is None or least is None:
+            return _by_another_limit(known, below, limit)
+        if below is above:
+            return _scaled(above, most, limit)
+        expected, candidates, rare = above.at(most)
+        share = log(limit / below.limit) / log(above.limit / below.limit)
+        # Where the hits of one limit lie in a cluster and those of the other beyond it, either
+        # may be harder to find.
+        rare = (1 - share) * below.at(least)[2] + share * rare
+        return Effort.of(max(least, most), limit, expected, candidates, rare)
 
     def strange(self, limit: int, effort: float) -> float:
         """Return below which score of the last hit a query is unlike the items, in the end.
@@ -272,6 +265,34 @@ class Calibration:
             for each in document["curves"]
         )  # fmt: skip
         return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]))
+
+
+def _scaled(curve: Curve, number: float, limit: int) -> Effort:
+    """Return the effort of one curve for another limit than its own, or for that."""
+    expected, candidates, rare = curve.at(number)
+    if limit <= curve.limit:
+        return Effort.of(number, limit, expected, candidates, rare)
+    # Hits that far down score less than any measured: no query is rare.
+    return Effort.of(number, limit, expected, candidates * limit / curve.limit)
+
+
+def _by_another_limit(
+    known: Sequence[tuple[Curve, float | None]], below: Curve, limit: int
+) -> Effort | None:
+    """Return an effort where none that was measured for the limit itself reaches the recall.
+
+    A lesser limit speaks for those near to it. A greater one is walked for as if so many hits were
+    wanted: such walks keep more rows.
+    """
+    for curve, number in known:
+        if number is None:
+            continue
+        if curve is below and limit <= _NEARBY * curve.limit:
+            return _scaled(curve, number, limit)
+        if curve.limit > max(limit, LEAST_BEAM):
+            expected, candidates, rare = curve.at(number)
+            return Effort.of(number, curve.limit, expected, candidates, rare)
+    return None
 
 
 Search = Callable[[VectorBatch, int, Effort, float], BatchHits]

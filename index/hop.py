@@ -175,7 +175,8 @@ class Hop:
         number = max(least.number, effort.number)
         number += caution * max(0.0, _FARTHER * max(1.0, number) - number)
         candidates = (1.0 + caution) * max(least.candidates, effort.candidates)
-        filtered = Effort.of(number, limit, effort.recall, candidates, effort.rare)
+        places = max(limit, least.places)
+        filtered = Effort.of(number, places, effort.recall, candidates, effort.rare)
         # As many lists as the best of all rows take among which the hits are.
         return replace(filtered, lists=filtered.lists * effort.places / filtered.places)
 

@@ -87,11 +87,21 @@ def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
     assert Calibration(5000, (curve, FAR), 1.0).effort(50, 0.95) is not None  # by the other curve
     far_off = Calibration(5000, (ONE, Curve(100, (1.0,), (0.5,), (1.0,), (0.1,), (0.0,))), 1.0)
     assert far_off.effort(50, 0.9) is None
+    assert far_off.effort(101, 0.9) is None
     near = far_off.effort(12, 0.9)  # as after a few deletions at a limit of 10
     assert near is not None
     assert near.reach > 1.0
     assert BOTH.effort(1001, 0.5) is None
     assert Calibration(5000, (), 1.0).effort(10, 0.5) is None
+
+
+@pytest.mark.parametrize("limit", [2, 10, 50])
+def test_where_no_effort_for_a_limit_is_enough_more_hits_are_walked_for(limit: int) -> None:
+    short = Curve(10, (0.5, 1.0), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3), (0.0, 0.0))
+    effort = aimed(Calibration(5000, (short, FAR), 1.0), limit, 0.95)
+    as_if = aimed(Calibration(5000, (FAR,), 1.0), 100, 0.95)
+    assert effort == as_if
+    assert effort.places == 100
 
 
 def test_more_recall_takes_no_less_effort_and_promises_no_less_than_asked() -> None:
