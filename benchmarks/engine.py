@@ -28,6 +28,8 @@ class Engine:
     ----------
     build_seconds : float
         For hashing and building, on as many threads as were asked for.
+    table_seconds : float
+        For hashing and tables alone.
     """
 
     space: VectorSpace
@@ -35,12 +37,19 @@ class Engine:
     state: Any
     view: RowView
     build_seconds: float
+    table_seconds: float
 
     @classmethod
-    def build(cls, vectors: Vectors, params: BackendParams, *, threads: int) -> "Engine":
-        """Return an index of ``vectors``; kernels are compiled beforehand, on a part of them."""
+    def build(
+        cls, vectors: Vectors, params: BackendParams, *, threads: int, compiled: bool = False
+    ) -> "Engine":
+        """Return an index of ``vectors``.
+
+        Unless they are ``compiled``, kernels are beforehand, on a part of the vectors.
+        """
         config = config_for(vectors, params)
-        _build(vectors[:COMPILING_ROWS], config, threads)
+        if not compiled:
+            _build(vectors[:COMPILING_ROWS], config, threads)
         return _build(vectors, config, threads)
 
     def prepare(self, vectors: Vectors) -> VectorBatch:
@@ -82,9 +91,10 @@ def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
     backend: Backend[Any] = make_backend(config, threads=threads)
     began = perf_counter()
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
+    table_seconds = perf_counter() - began
     alive = np.ones(len(rows), np.uint8)
     if backend.is_overdue(state, len(rows), len(rows)):
         state = backend.improved(state, rows, alive, threading.Event())
     build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
-    return Engine(space, backend, state, view, build_seconds)
+    return Engine(space, backend, state, view, build_seconds, table_seconds)

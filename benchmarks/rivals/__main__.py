@@ -35,7 +35,8 @@ COLUMNS: Final = (
     "data", "method",
     *(f"queries/s at {recall}, {threads} thread{'s' * (threads > 1)}"
       for threads in THREADS for recall in RECALLS),
-    "ratio to the best rival", "build, s", "build ratio", "compiling, s", "MB",
+    "ratio to the best rival", "build, s", "build ratio", "tables alone, s", "their ratio",
+    "compiling, s", "MB",
 )  # fmt: skip
 
 
@@ -127,7 +128,8 @@ def add_rows(table: Table, name: str, some: Sequence[Measured], *, by_cpu: bool)
     rivals = [each for each in some if each.method != Ours.NAME]
     rates = {each.method: each.rates(by_cpu=by_cpu) for each in some}
     for each in some:
-        ratio, build_ratio = "", ""
+        ratio, build_ratio, table_ratio = "", "", ""
+        tables = each.built.table_seconds
         if each.method == Ours.NAME and rivals:
             ratio = " · ".join(
                 against(mine, [rival for rival in theirs if rival is not None])
@@ -135,11 +137,13 @@ def add_rows(table: Table, name: str, some: Sequence[Measured], *, by_cpu: bool)
             )
             fastest = min(rival.built.seconds for rival in rivals)
             build_ratio = f"{fastest / each.built.seconds:.1f} ×"
+            if tables is not None:
+                table_ratio = f"{fastest / tables:.1f} ×"
         table.add(
             name, each.method,
             *("not reached" if rate is None else rate for rate in rates[each.method]),
-            ratio, each.built.seconds, build_ratio, each.built.compile_seconds,
-            each.built.bytes_ / 1e6,
+            ratio, each.built.seconds, build_ratio, "" if tables is None else tables, table_ratio,
+            each.built.compile_seconds, each.built.bytes_ / 1e6,
         )  # fmt: skip
 
 
@@ -165,8 +169,9 @@ def notes(names: Sequence[str]) -> list[str]:
         "1,000 held-out queries in one call; all methods on L1-normalised rows, where L1 ranks as "
         "GMM does; the ratios are in the order of the columns of queries/s; speeds between two "
         "measured settings by linear interpolation of their logarithm, none extrapolated; "
-        f"built on {BUILD_THREADS} threads; compiling is what every new process spends on it, "
-        "numba's cache being filled; memory is by how much the process grows, rows included. "
+        f"built on {BUILD_THREADS} threads, the ratios to the fastest graph's building; compiling "
+        "is what every new process spends on it, numba's cache being filled; memory is by how much "
+        "the process grows, rows included. "
         f"{', '.join(versions)}. " + " ".join([*refused, *missing])
     ]
 

@@ -29,6 +29,8 @@ class Built:
     compile_seconds : float
         For loading and compiling, before anything is built.
     seconds, cpu_seconds : float
+    table_seconds : float or None
+        Of ``seconds``, those that hash tables alone took.
     bytes_ : int
         By how much the process has grown, its own copy of the rows included.
     """
@@ -36,6 +38,7 @@ class Built:
     compile_seconds: float
     seconds: float
     cpu_seconds: float
+    table_seconds: float | None
     bytes_: int
 
 
@@ -117,7 +120,8 @@ def _serve(pipe: "Connection[Any, Any]", label: str, name: str, folder: Path, th
     began, cpu_began = time.perf_counter(), time.process_time()
     index = method(stored, threads=threads)
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
-    pipe.send(Built(compiled, seconds, cpu_seconds, _resident_bytes() - before))
+    grown = _resident_bytes() - before
+    pipe.send(Built(compiled, seconds, cpu_seconds, index.table_seconds, grown))
     while True:
         asked = pipe.recv()
         if asked.setting is None:
