@@ -120,6 +120,13 @@ class VectorBatch:
         )  # fmt: skip
 
     @property
+    def longest(self) -> int:
+        """How many slots the longest sparse vector has."""
+        if len(self.norms) == 1:  # numpy takes ten times as long
+            return int(self.indptr[1] - self.indptr[0])
+        return int(np.diff(self.indptr).max(initial=0))
+
+    @property
     def numbers(self) -> int:
         """How many numbers a scan of all vectors reads."""
         return self.dense.size if self.form == "dense" else len(self.values)

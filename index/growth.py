@@ -111,12 +111,12 @@ def _calibrated(
     hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
 
-    def search(queries: VectorBatch, limit: int, effort: Effort, usual: float) -> BatchHits:
+    def search(queries: VectorBatch, limit: int, effort: Effort, rare: float) -> BatchHits:
         if stop.is_set():
             raise _Stopped
         none = np.full(len(queries), -1, np.int64)
         params = SearchParams(limit=limit)
-        walk = replace(walks.walk(view, limit, effort), usual=usual)
+        walk = replace(walks.walk(view, limit, effort), rare=rare)
         return walks.search(view, queries, params, none, walk, hidden=hidden).hits
 
     def true(queries: VectorBatch, limit: int) -> BatchHits:
@@ -163,7 +163,7 @@ def extended(
     alive = np.ones(len(rows), np.uint8)
     walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
     view, queries, params = RowView(rows, alive, len(rows)), rows[chosen], SearchParams(limit=LIMIT)
-    walk = replace(walks.walk(view, LIMIT, effort), usual=effort.rare)
+    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare)
     found = walks.search(view, queries, params, chosen, walk).hits
     exact = replace(params, recall=1.0)
     true = scan(view, queries, exact, skip=chosen, inverted=inverted, workers=workers)

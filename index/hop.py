@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Int64s, UInt8s, UInt64s
+from index.arrays import Float64s, Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
 from index.checks import Checks
@@ -54,7 +54,7 @@ Asked = tuple[int, float, int, int, int, int]
 """Limit and recall; how many rows there are, are permitted and are alive; segments of tables."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Walk:
     """How queries are walked for: what depends on what is asked for, not on the queries.
 
@@ -67,7 +67,11 @@ class Walk:
         Rows scored exactly.
     sizes : Sizes
         Of sparse queries as long as the rows.
-    usual : float
+    efforts : (2, 3) float64
+        The effort, and that of the second walk, as `kernels.hop` takes them.
+    work : (6,) int64
+        What each query costs as far as it is known before; see `hits.BatchHits`.
+    rare : float
         A query whose last hit scores less, or that has too few, is walked for again; 0: none.
     strange : float
         Below this score of the last hit, in the end, a query is left to the tables.
@@ -77,7 +81,9 @@ class Walk:
     tables: int
     rescored: int
     sizes: Sizes
-    usual: float = 0.0
+    efforts: Float64s
+    work: Int64s
+    rare: float = 0.0
     strange: float = 0.0
 
 
@@ -145,7 +151,7 @@ class Hop:
         share = max(1, view.permitted_count) / len(view.vectors)
         strange = self.calibration.strange(ceil(params.limit / share), effort.number)
         walk = search.walk(view, params.limit, effort)
-        return replace(walk, usual=effort.rare, strange=strange)
+        return replace(walk, rare=effort.rare, strange=strange)
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
         """Return the effort of a walk, None where no effort that was measured is enough.
@@ -247,15 +253,18 @@ class HopSearch:
 
     def walk(self, view: RowView, limit: int, effort: Effort) -> Walk:
         """Return how to walk with this effort, once for each query; none is strange."""
-        lists, n = self.lists, len(view.vectors)
-        beam = effort.wider().beam + 1  # the skipped row may take a place
+        lists, n, wider = self.lists, len(view.vectors), effort.wider()
+        beam = wider.beam + 1  # the skipped row may take a place
         more = max(_SPARE_BYTES, limit // 2) if lists.coarse.rounding.kind == BYTES else _SPARE
         room = max(_LEAST_ROOM, SEEN_A_PLACE * beam)
         if view.permitted_count < n:
             room *= _MOST_FILTERED
+        tables = effort.tables(lists.tables)
+        efforts = [(each.beam + 1, each.lists, each.reach) for each in (effort, wider)]
         return Walk(
-            effort, effort.tables(lists.tables), min(effort.beam + 1, limit + more),
+            effort, tables, min(effort.beam + 1, limit + more),
             self.neighbours.sizes(self.tables, beam, min(room, n + beam)),
+            np.array(efforts), np.array([HOP, tables, 0, 0, 0, 0]),
         )  # fmt: skip
 
     def search(
@@ -276,41 +285,43 @@ class HopSearch:
         hidden : (n,) or (0,) uint8
             1 for rows that no list names, and that are treated as if they were not there.
         """
-        m, n, effort = len(queries), len(view.vectors), walk.effort
+        m, n, limit, effort = len(queries), len(view.vectors), params.limit, walk.effort
         vectors, lists, rounding = view.vectors, self.lists, self.lists.coarse.rounding
-        copies, norms = rounding.round(queries.dense, queries.norms)
+        codes, code_norms = rounding.round(queries.dense, queries.norms)
         unit = rounding.step if rounding.kind in (BYTES, SHORTS) else 0.0
-        keys = self.keys_of(queries, walk.tables)
-        sizes = walk.sizes
+        sizes, spaces = walk.sizes, self.neighbours.spaces
         if queries.form == "sparse":
-            sizes = sizes.for_queries(int(np.diff(queries.indptr).max(initial=0)))
-        scores = np.empty((m, params.limit), np.float64)
-        rows = np.empty((m, params.limit), np.int64)
-        found, outcomes = np.empty(m, np.int64), np.empty(m, np.uint8)
-        work, expected = np.empty((m, 6), np.int64), np.empty(m, np.float64)
-        work[:] = HOP, walk.tables, 0, 0, 0, 0
-        expected.fill(effort.recall)
-        efforts = np.array(
-            [(each.beam + 1, each.lists, each.reach) for each in (effort, effort.wider())]
-        )
+            sizes = sizes.for_queries(queries.longest)
+        hits = BatchHits(
+            np.empty((m, limit), np.int64), np.empty((m, limit), np.float64),
+            np.empty(m, np.int64), np.empty((m, len(walk.work)), np.int64), np.empty(m),
+        )  # fmt: skip
+        hits.work[:], hits.expected_recall[:] = walk.work, effort.recall
+        outcomes = np.empty(m, np.uint8)
+        whole: tuple[Any, ...] = (
+            self.keys_of(queries, walk.tables), codes, code_norms, skip, hits.scores, hits.rows,
+            hits.sizes, hits.work, outcomes,
+        )  # fmt: skip
 
         def run(first: int, last: int) -> None:
-            part = slice(first, last)
-            some = queries if last - first == m else queries[part]
-            with self.neighbours.spaces.taken(sizes) as space:
-                kernel.hop(
-                    lists.coarse.addresses, space, self.tables.addresses, BESIDE, lists.links, n,
-                    copies[part], norms[part], unit, some.norms, some.dense, some.indptr,
-                    some.slots, some.values, keys[part], vectors.dense, vectors.indptr,
-                    vectors.slots, vectors.values, view.permitted, view.permitted_count < n,
-                    view.permitted_count, skip[part], hidden, efforts,
-                    min(effort.beam, max(effort.places, params.limit)), walk.rescored,
-                    float(params.min_score), walk.usual, walk.strange, scores[part], rows[part],
-                    found[part], work[part], outcomes[part],
-                )  # fmt: skip
+            some, part = queries, whole
+            if last - first < m:
+                some, part = queries[first:last], tuple(each[first:last] for each in whole)
+            keys, codes, code_norms, skip, *out = part
+            space = spaces.take(sizes)
+            kernel.hop(
+                lists.coarse.addresses, space.addresses if m > 1 else space.first,
+                self.tables.addresses, BESIDE, lists.links, n, codes, code_norms, unit, some.norms,
+                some.dense, some.indptr, some.slots, some.values, keys, vectors.dense,
+                vectors.indptr, vectors.slots, vectors.values, view.permitted,
+                view.permitted_count < n, view.permitted_count, skip, hidden, walk.efforts,
+                min(effort.beam, max(effort.places, limit)), walk.rescored,
+                float(params.min_score), walk.rare, walk.strange, *out,
+            )  # fmt: skip
+            spaces.give(space)
 
         self.workers.split(m, run, least=8)
-        return Walked(BatchHits(rows, scores, found, work, expected), outcomes)
+        return Walked(hits, outcomes)
 
 
 def _caution(share: float) -> float:

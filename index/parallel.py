@@ -70,6 +70,10 @@ class Workers:
             self.threads - 1, thread_name_prefix=name, initializer=initializer
         )
 
+    def _pool_of_caller(self) -> ThreadPoolExecutor | None:
+        gives_way = getattr(_this_thread, "gives_way", False)
+        return self._helpers_behind if gives_way or self._helpers is None else self._helpers
+
     def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
 
@@ -81,10 +85,9 @@ class Workers:
         least : int
             A part is not made smaller than this.
         """
-        gives_way = getattr(_this_thread, "gives_way", False)
-        pool = self._helpers_behind if gives_way or self._helpers is None else self._helpers
-        parts = max(1, min(self.threads, count // max(least, 1)))
-        if pool is None or parts == 1:
+        parts = min(self.threads, count // max(least, 1))
+        pool = self._pool_of_caller() if parts > 1 else None
+        if pool is None:
             if count:
                 work(0, count)
             return

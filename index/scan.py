@@ -150,8 +150,7 @@ def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
     """Return how far a float32 score of a query and a row can be from the exact one."""
     if vectors.form == "dense":
         return float((vectors.dense.shape[1] / 32 + 16) * _EPSILON)
-    longest = int(np.diff(queries.indptr).max(initial=0))
-    return 2.0 * (longest + 8) * _EPSILON
+    return 2.0 * (queries.longest + 8) * _EPSILON
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,17 @@ class Sizes:
         return replace(self, rows=rows, keys=2 * self.keys)
 
 
-class _Space:
-    """Arrays of a few walks that take their steps in turn, and their addresses for the kernels."""
+class Space:
+    """Arrays of a few walks that take their steps in turn.
+
+    Attributes
+    ----------
+    sizes : Sizes
+    addresses : (walks, 11) int64
+        Of each walk's arrays, as `kernels.walk.space_at` takes them.
+    first : (1, 11) int64
+        Those of one walk, for a query that comes alone.
+    """
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -102,22 +111,30 @@ class _Space:
                 words, seen, sizes.room, pool, hits, fresh, scores, own, other.ctypes.data, found,
                 state,
             )  # fmt: skip
+        self.first = self.addresses[:1]
 
 
 class Spaces:
     """Spaces that are not in use; any thread takes one and gives it back."""
 
     def __init__(self) -> None:
-        self._free: deque[_Space] = deque(maxlen=_MOST_FREE)
+        self._free: deque[Space] = deque(maxlen=_MOST_FREE)
+
+    def take(self, sizes: Sizes) -> Space:
+        """Return room for a few walks, for this thread alone until it gives it back."""
+        try:
+            space = self._free.pop()
+        except IndexError:
+            return Space(sizes.with_room())
+        return space if space.sizes.covers(sizes) else Space(sizes.with_room())
+
+    def give(self, space: Space) -> None:
+        """Take room back; not after an error, for its marks may still be set."""
+        self._free.append(space)
 
     @contextmanager
     def taken(self, sizes: Sizes) -> Iterator[Int64s]:
         """Lend room for a few walks: a line of addresses each, as `kernels.walk.space_at` takes."""
-        try:
-            space = self._free.pop()
-        except IndexError:
-            space = _Space(sizes.with_room())
-        if not space.sizes.covers(sizes):
-            space = _Space(sizes.with_room())
+        space = self.take(sizes)
         yield space.addresses
-        self._free.append(space)  # not after an error, for its marks may still be set
+        self.give(space)

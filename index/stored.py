@@ -267,7 +267,8 @@ class StoredCollection:
             The transform leaves nothing of a query.
         """
         view = self._memory.view
-        self._memory.indexed(view, backend)
+        if backend is not None:  # a name is refused before a vector
+            self._memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
         return self._memory.search(view, prepared, params, where=where, backend=backend)
 

@@ -272,13 +272,16 @@ class VectorSpace:
         InvalidVector
             A vector becomes all zero, or too large for float32.
         """
-        values = self._transformed(raw)
+        as_sent = self.transform.is_identity
+        values = raw.dense if raw.form == "dense" else raw.values
+        if not as_sent:
+            values = self._transformed(raw)
         norms = np.empty(len(raw), np.float64)
         if raw.form == "dense":
             dense_norms(values, norms)
         else:
             sparse_norms(raw.indptr, values, norms)
-        if not self.transform.is_identity:
+        if not as_sent:
             for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
                 raise InvalidVector(
                     expected=f"an L1 norm above 0 and at most {MAX_NORM:g} after the transform",
@@ -289,7 +292,7 @@ class VectorSpace:
             return VectorBatch("dense", dense=_padded(values), norms=single)
         slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
         indptr, magnitudes = raw.indptr, np.abs(values)
-        if not self.transform.is_identity and not magnitudes.all():  # underflow of a power
+        if not as_sent and not magnitudes.all():  # underflow of a power
             keep = magnitudes > 0
             row_of = np.repeat(np.arange(len(raw)), np.diff(indptr))
             indptr = np.zeros(len(raw) + 1, np.int64)
@@ -300,8 +303,6 @@ class VectorSpace:
     def _transformed(self, raw: RawBatch) -> Float32s:
         values = raw.dense if raw.form == "dense" else raw.values
         transform = self.transform
-        if transform.is_identity:
-            return values
         centred = values.astype(np.float64)
         indptr = raw.indptr
         if raw.form == "dense":

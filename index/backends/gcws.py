@@ -33,6 +33,8 @@ from index.tables import Tables
 
 _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""
+_NONE: Final = np.full(1, -1, np.int64)
+"""Stands for the row that one query must not return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,10 @@ class GcwsBackend:
         skip: Int64s | None = None,
     ) -> BatchHits:
         """Return the hits of each query, at the recall asked for in the mean."""
-        skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
+        if skip is not None:
+            skipped = skip
+        else:
+            skipped = _NONE if len(queries) == 1 else np.full(len(queries), -1, np.int64)
         if params.rerank == "none":
             refuse_proof("an estimate", params)
             estimates = SampledSearch(
@@ -271,7 +276,7 @@ class GcwsBackend:
             return None
         walked = walks.search(view, queries, params, skip, walk)
         hits, outcomes = walked.hits, walked.outcomes
-        if not outcomes.any():
+        if not np.count_nonzero(outcomes):
             return hits
         done, left = np.flatnonzero(outcomes == ANSWERED), np.flatnonzero(outcomes)
         rest = self._probed(state, view, queries[left], params, skip[left])

@@ -19,7 +19,7 @@ from index.kernels.coarse import (
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.pool import row_of, score_of
-from index.kernels.probe import rank_again
+from index.kernels.probe import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
     FOUND,
@@ -143,7 +143,7 @@ def hop(
     wanted: int,
     rescored: int,
     least: float,
-    usual: float,
+    rare: float,
     strange: float,
     out_scores: Float64s,
     out_rows: Int64s,
@@ -194,7 +194,7 @@ def hop(
         The best rows that are scored exactly, at least the limit.
     least : float
         min_score.
-    usual : float
+    rare : float
         A query whose last hit scores less, or that found too few, is walked for again; 0: none is.
     strange : float
         Below this score of the last hit, in the end, a query is `UNANSWERED`.
@@ -271,8 +271,8 @@ def hop(
                 unmark(space.marks, marked)
                 before[s] += marked
                 enough = min(limit + own, permitted_count)
-                little = size < enough or _last_score(best, size, limit) < usual
-                if stages[s] == _FIRST and usual > 0 and little:
+                little = size < enough or _last_score(best, size, limit) < rare
+                if stages[s] == _FIRST and rare > 0 and little:
                     stages[s] = _SECOND
                     _begin_again(view, space)
                     continue
@@ -296,7 +296,7 @@ def hop(
                     offset(pointer(queries), m * queries.shape[1]), floats, queries.shape[1],
                     pointer(chosen), kept, pointer(exact),
                 )  # fmt: skip
-            found = min(rank_again(exact, chosen, kept, least, ranked), limit)
+            found = min(rank_nearly_sorted(exact, chosen, kept, least, ranked), limit)
             for i in range(found):
                 out_scores[m, i] = ranked[i]
                 out_rows[m, i] = chosen[i]

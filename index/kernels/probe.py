@@ -157,7 +157,9 @@ def rank(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) 
 
 
 @njit(cache=True, nogil=True)
-def rank_again(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) -> int:
+def rank_nearly_sorted(
+    exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s
+) -> int:
     """Do what `rank` does, quickest where hits are nearly in order already."""
     kept = _keep(exact, rows, size, least, out)
     _sort_by(1, kept, out, rows)

@@ -59,10 +59,10 @@ def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: fl
         scores = np.tile(1.0 - np.arange(limit) / 200, (m, 1))
         return BatchHits.found(HOP, rows, scores, sizes, expected_recall=1.0, candidates=limit)
 
-    def search(queries: VectorBatch, limit: int, effort: Effort, usual: float) -> BatchHits:
+    def search(queries: VectorBatch, limit: int, effort: Effort, rare: float) -> BatchHits:
         m = len(queries)
         sizes = np.full(m, limit)
-        if usual == inf:
+        if rare == inf:
             walked_twice.append(m / few)
         elif effort.number < 0.5:
             sizes[: round(few * m)] = limit - 1

@@ -77,7 +77,7 @@ class Graph:
 
     def search(
         self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
-        queries: slice = slice(None), hidden: UInt8s = _NOBODY, usual: float = 0.0,
+        queries: slice = slice(None), hidden: UInt8s = _NOBODY, rare: float = 0.0,
     ) -> list[tuple[list[int], int]]:  # fmt: skip
         """Return for each query the rows found, best first, and how many have been seen."""
         backend = self.index.backend
@@ -92,7 +92,7 @@ class Graph:
         view = RowView(self.rows, mask, int(mask.sum()))
         hits = search.search(
             view, batch, SearchParams(limit=limit), np.full(len(batch), -1, np.int64),
-            replace(search.walk(view, limit, effort), usual=usual), hidden=hidden,
+            replace(search.walk(view, limit, effort), rare=rare), hidden=hidden,
         ).hits  # fmt: skip
         return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
 
@@ -186,11 +186,11 @@ def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
         graph.score(query, rows[-1]) if len(rows) == limit else 0.0
         for query, (rows, _) in enumerate(once)
     ]
-    usual = float(np.quantile(lasts, 0.5)) + 1e-6
-    found = graph.search(effort, limit, usual=usual)
+    rare = float(np.quantile(lasts, 0.5)) + 1e-6
+    found = graph.search(effort, limit, rare=rare)
     again = 0
     for query, last in enumerate(lasts):
-        if last >= usual:
+        if last >= rare:
             assert found[query] == once[query]
             continue
         first = graph.walked(query, effort, limit)
