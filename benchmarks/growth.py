@@ -20,8 +20,9 @@ import numpy as np
 
 from benchmarks.datasets import DataSet, made
 from benchmarks.report import Table, arguments, markdown
-from index import calibration
+from index import measuring
 from index.backends import GcwsBackend, make_backend
+from index.calibration import Calibration
 from index.hits import BatchHits, LiveSample, RowView
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
@@ -149,10 +150,10 @@ def _built(
     tabled = time.perf_counter()
     calibrating = 0.0
 
-    def timed(*given: Any, **named: Any) -> calibration.Calibration:  # noqa: ANN401 (passed on)
+    def timed(*given: Any, **named: Any) -> Calibration:  # noqa: ANN401 (passed on)
         nonlocal calibrating
         before = time.perf_counter()
-        found = calibration.calibrate(*given, **named)
+        found = measuring.calibrate(*given, **named)
         calibrating = time.perf_counter() - before
         return found
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
-from index.calibration import QUERIES, Calibration, Effort, calibrate
+from index.calibration import Calibration, Effort
 from index.checks import LIMIT, RECALL, shares_found, to_check
 from index.coarse import Rounding
 from index.costs import scan_nanoseconds
@@ -19,6 +19,7 @@ from index.hits import BatchHits, RowView
 from index.hop import Hop, HopSearch
 from index.inverted import InvertedIndex
 from index.kernels.walk import NONE
+from index.measuring import QUERIES, calibrate
 from index.neighbours import LEAST_ROWS, WIDTH, Neighbours, begun, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
@@ -83,7 +84,7 @@ def made(
     view = RowView(rows, alive, len(order))
     walks = HopSearch(neighbours, lists, tables, keys_of, workers)
     try:
-        calibration = _calibrated(walks, view, held_out, inverted, workers, stop)
+        calibration = _calibrated(walks, view, held_out, keys[held_out], inverted, stop)
     except _Stopped:
         return None
     neighbours.link(
@@ -101,35 +102,39 @@ class _Stopped(Exception):
 
 
 def _calibrated(
-    walks: HopSearch, view: RowView, held_out: Int64s, inverted: InvertedIndex, workers: Workers,
+    walks: HopSearch, view: RowView, held_out: Int64s, keys: UInt64s, inverted: InvertedIndex,
     stop: threading.Event,
 ) -> Calibration:  # fmt: skip
-    """Measure walks by rows that are not linked yet."""
+    """Measure walks by rows that are not linked yet, of which the keys are known."""
     others = view.permitted.copy()
     others[held_out] = 0
     hidden = np.zeros(len(view.vectors), np.uint8)
     hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
+    none = np.full(len(held_out), -1, np.int64)
 
-    def search(queries: VectorBatch, limit: int, effort: Effort, rare: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
         if stop.is_set():
             raise _Stopped
-        none = np.full(len(queries), -1, np.int64)
-        params = SearchParams(limit=limit)
-        walk = replace(walks.walk(view, limit, effort), rare=rare)
-        return walks.search(view, queries, params, none, walk, hidden=hidden).hits
 
-    def true(queries: VectorBatch, limit: int) -> BatchHits:
-        none = np.full(len(queries), -1, np.int64)
+        def known(_: VectorBatch, tables: int) -> UInt64s:
+            return keys[chosen, :tables]
+
+        queries, params = view.vectors[held_out[chosen]], SearchParams(limit=limit)
+        walk = replace(walks.walk(view, limit, effort), rare=rare)
+        own = replace(walks, keys_of=known)
+        return own.search(view, queries, params, none[chosen], walk, hidden=hidden).hits
+
+    def true(chosen: Int64s, limit: int) -> BatchHits:
         params = SearchParams(limit=limit, recall=1.0)
         return scan(
-            linked, queries, params, skip=none, inverted=inverted, workers=workers,
-            with_ties=False,
+            linked, view.vectors[held_out[chosen]], params, skip=none[chosen], inverted=inverted,
+            workers=walks.workers, with_ties=False,
         )  # fmt: skip
 
-    queries = view.vectors[held_out]
-    a_row = float(scan_nanoseconds(linked, queries[:_COSTED]).mean()) / linked.permitted_count
-    return calibrate(queries, linked.permitted_count, search, true, scan_nanoseconds=a_row)
+    queries = view.vectors[held_out[:_COSTED]]
+    a_row = float(scan_nanoseconds(linked, queries).mean()) / linked.permitted_count
+    return calibrate(len(held_out), linked.permitted_count, search, true, scan_nanoseconds=a_row)
 
 
 def extended(

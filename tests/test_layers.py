@@ -78,13 +78,14 @@ ARROWS: dict[str, set[str]] = {
     "sampled": {"bands", "gathering", "hashing", "kernels", "parallel", "rerank", "tables"},
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
-        "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "neighbours",
-        "parallel", "saved", "scan", "tables",
+        "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "measuring",
+        "neighbours", "parallel", "saved", "scan", "tables",
     },
     "hop": {
         "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
         "tables",
     },
+    "measuring": {"calibration"},
     "calibration": set(),
     "checks": set(),
     "neighbours": {"coarse", "inverted", "kernels", "parallel", "scan", "spaces", "tables"},

@@ -6,18 +6,15 @@ from math import inf
 import numpy as np
 import pytest
 
-from index.arrays import Int64s
 from index.backends import GcwsBackend
-from index.batches import VectorBatch
-from index.calibration import Calibration, Curve, Effort, calibrate
-from index.hits import HOP, BatchHits, RowView
+from index.calibration import Calibration, Curve, Effort
+from index.hits import RowView
 from index.hop import HopSearch
 from index.parallel import Workers
-from index.params import CollectionConfig, SearchParams
+from index.params import SearchParams
 from tests import reference
 from tests.hopping import linked
 from tests.made_data import clustered
-from tests.searching import SmallIndex
 
 ONE = Curve(
     10, (0.5, 1.0, 1.2), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), (0.1, 0.1, 0.15)
@@ -48,34 +45,6 @@ def test_of_the_efforts_that_are_enough_the_cheapest_is_taken() -> None:
     assert curve.effort(0.5) == curve.effort(0.8) == 0.4
     assert curve.effort(0.85) == curve.effort(0.9) == 0.4
     assert curve.effort(0.95) == pytest.approx(0.7)
-
-
-@pytest.mark.parametrize(("few", "least"), [(0.5, 0.5), (0.05, 0.1)])
-def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: float) -> None:
-    walked_twice = []
-
-    def hits(m: int, limit: int, sizes: Int64s) -> BatchHits:
-        rows = np.tile(np.arange(limit), (m, 1))
-        scores = np.tile(1.0 - np.arange(limit) / 200, (m, 1))
-        return BatchHits.found(HOP, rows, scores, sizes, expected_recall=1.0, candidates=limit)
-
-    def search(queries: VectorBatch, limit: int, effort: Effort, rare: float) -> BatchHits:
-        m = len(queries)
-        sizes = np.full(m, limit)
-        if rare == inf:
-            walked_twice.append(m / few)
-        elif effort.number < 0.5:
-            sizes[: round(few * m)] = limit - 1
-        return hits(m, limit, sizes)
-
-    def scan(queries: VectorBatch, limit: int) -> BatchHits:
-        return hits(len(queries), limit, np.full(len(queries), limit))
-
-    queries = SmallIndex(CollectionConfig(dim=2)).prepare(np.ones((200, 2), np.float32))
-    made = calibrate(queries, 9000, search, scan, scan_nanoseconds=1.0)
-    assert {curve.efforts[0] for curve in made.curves} == {least}
-    assert all(curve.recalls[0] == 1.0 for curve in made.curves)
-    assert set(walked_twice) == (set() if few > 0.1 else {200.0, 160.0})
 
 
 def test_an_effort_that_was_not_measured_is_not_made_up() -> None:

@@ -1,0 +1,81 @@
+"""Recall by effort, as it is measured."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from index.arrays import Int64s
+from index.calibration import Effort
+from index.hits import HOP, BatchHits
+from index.measuring import QUERIES, calibrate
+
+ROWS = 9000
+
+
+def found(limit: int, sizes: Int64s, candidates: int = 1) -> BatchHits:
+    m = len(sizes)
+    rows = np.tile(np.arange(limit), (m, 1))
+    scores = np.tile(1.0 - np.arange(limit) / 200, (m, 1))
+    return BatchHits.found(HOP, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
+
+
+def true(queries: Int64s, limit: int) -> BatchHits:
+    return found(limit, np.full(len(queries), limit))
+
+
+@pytest.mark.parametrize(("few", "least"), [(0.5, 0.5), (0.05, 0.1)])
+def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: float) -> None:
+    walked_twice = []
+
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+        m = len(queries)
+        sizes = np.full(m, limit)
+        if rare == inf:
+            walked_twice.append(m / few)
+        elif effort.number < 0.5:
+            sizes[: round(few * m)] = limit - 1
+        return found(limit, sizes)
+
+    made = calibrate(200, ROWS, search, true, scan_nanoseconds=1.0)
+    assert {curve.efforts[0] for curve in made.curves} == {least}
+    assert all(curve.recalls[0] == 1.0 for curve in made.curves)
+    assert set(walked_twice) == (set() if few > 0.1 else {200.0, 160.0})
+
+
+@pytest.mark.parametrize("queries", [100, 160, 161, QUERIES])
+def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) -> None:
+    limits = np.zeros(queries, np.int64)
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        assert not limits[chosen].any()
+        limits[chosen] = limit
+        return true(chosen, limit)
+
+    def search(chosen: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+        del effort, rare
+        return true(chosen, limit)
+
+    made = calibrate(queries, ROWS, search, scan, scan_nanoseconds=1.0)
+    assert limits.tolist() == [100] * min(queries, 160) + [10] * (queries - 160)
+    assert [curve.limit for curve in made.curves] == [1, 10, 30, 100]
+    assert all(curve.recalls == (1.0,) for curve in made.curves)
+
+
+@pytest.mark.parametrize("settled", [1.06, 1.2])
+def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: float) -> None:
+    """Not before walks reach far: a pause of the rise below says nothing."""
+
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+        assert rare in {0.0, inf}
+        share = 0.0 if effort.number < 1 else min(effort.number, settled) / (settled + 0.1)
+        all_ = found(limit, np.full(len(queries), limit))
+        all_.scores[:, round(share * limit) :] = 0.0  # hits of no use, so that none are missing
+        return all_
+
+    made = calibrate(200, ROWS, search, true, scan_nanoseconds=1.0)
+    curve = next(curve for curve in made.curves if curve.limit == 100)
+    measured = [effort for effort in curve.efforts if effort > settled]
+    assert curve.efforts[0] == 0.1
+    assert curve.recalls[-1] == max(curve.recalls) < 0.95
+    assert 1 <= len(measured) <= 3
