@@ -16,15 +16,23 @@ from index.bands import BandPlan
 from index.batches import VectorBatch
 from index.hits import LiveSample, RowView
 from index.kernels.gmm_sparse import count_shared
+from index.kernels.tiles import MANY
 
 _SCAN_ROW: Final = 3.0
 _SCAN_FLOAT: Final = 0.04
 _SCAN_READ: Final = 0.1
 """Reading a float from memory: what the queries of one call share, and caches spare."""
 _CACHED_BYTES: Final = 16 << 20
+_TILE_ROW: Final = 1.0
+_TILE_FLOAT: Final = 0.03
+_TILE_TURNED: Final = 0.6
+"""Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
+float takes, which they share; see `kernels.tiles`."""
 _SCAN_ENTRY: Final = 1.5
 _SCAN_SUM: Final = 1.0
-_PROBE_ROW: Final = 70.0
+_PROBE_ROW: Final = 45.0
+_PROBE_CACHED_ROW: Final = 15.0
+_PROBE_SPARSE_ROW: Final = 70.0
 _PROBE_FLOAT: Final = 0.4
 _PROBE_ENTRY: Final = 5.0
 _PROBE_TABLE: Final = 150.0
@@ -49,20 +57,37 @@ def _mean_entries(view: RowView) -> float:
     return int(np.sum(indptr[rows + 1] - indptr[rows])) / max(1, len(rows))
 
 
-def scan_nanoseconds(view: RowView, queries: VectorBatch) -> Float64s:
-    """Return (m,): what scanning all rows takes for each query."""
+def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> Float64s:
+    """Return (m,): what scanning all rows takes for each query.
+
+    Parameters
+    ----------
+    view : RowView
+    queries : VectorBatch
+        Those of one call.
+    threads : int
+        Over which they are split.
+    """
     vectors = view.vectors
     if vectors.form == "dense":
-        n, width = vectors.dense.shape
-        reading = _SCAN_READ / max(1, len(queries)) if 4 * n * width > _CACHED_BYTES else 0.0
-        row = _SCAN_ROW + (_SCAN_FLOAT + reading) * width
-        return np.full(len(queries), view.permitted_count * row)
+        return np.full(len(queries), dense_scan_nanoseconds(view, len(queries) // threads))
     sample = _sample(view)
     shared = np.empty(len(queries), np.int64)
     count_shared(queries.indptr, queries.slots, vectors.indptr, vectors.slots, sample.rows, shared)
     a_row = shared / max(1, len(sample.rows))
     cost: Float64s = sample.live * (_SCAN_SUM + _SCAN_ENTRY * a_row)
     return cost
+
+
+def dense_scan_nanoseconds(view: RowView, together: int) -> float:
+    """Return what scanning all dense rows takes for a query, of so many together in a thread."""
+    n, width = view.vectors.dense.shape
+    if together >= MANY:
+        row = _TILE_ROW + (_TILE_FLOAT + _TILE_TURNED / together) * width
+    else:
+        reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
+        row = _SCAN_ROW + (_SCAN_FLOAT + reading) * width
+    return float(view.permitted_count * row)
 
 
 def most_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:
@@ -97,8 +122,10 @@ def row_nanoseconds(view: RowView) -> float:
     """Return what finding and scoring one row somewhere in memory takes."""
     vectors = view.vectors
     if vectors.form == "dense":
-        return float(_PROBE_ROW + _PROBE_FLOAT * vectors.dense.shape[1])
-    return _PROBE_ROW + _PROBE_ENTRY * _mean_entries(view)
+        n, width = vectors.dense.shape
+        cached = 4 * n * width <= _CACHED_BYTES
+        return (_PROBE_CACHED_ROW if cached else _PROBE_ROW) + float(_PROBE_FLOAT * width)
+    return _PROBE_SPARSE_ROW + _PROBE_ENTRY * _mean_entries(view)
 
 
 def all_pairs_nanoseconds(view: RowView, others: int) -> float:

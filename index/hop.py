@@ -14,10 +14,11 @@ from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
 from index.checks import Checks
 from index.coarse import NAMES
-from index.costs import scan_nanoseconds
+from index.costs import dense_scan_nanoseconds
 from index.hits import HOP, BatchHits, RowView
 from index.kernels import hop as kernel
 from index.kernels.coarse import BYTES, SHORTS
+from index.kernels.tiles import MANY
 from index.neighbours import BESIDE, SEEN_A_PLACE, Lists, Neighbours
 from index.parallel import Workers
 from index.params import SearchParams
@@ -46,12 +47,16 @@ _ALL: Final = 100
 _MOST_REMEMBERED: Final = 1024
 """Walks that are remembered."""
 
+_MOST_TOGETHER: Final = 512
+"""Of more queries together none is scanned in less time."""
+
 _NOBODY: Final = np.empty(0, np.uint8)
 """Hides no row."""
 
 
-Asked = tuple[int, float, int, int, int, int]
-"""Limit and recall; how many rows there are, are permitted and are alive; segments of tables."""
+Asked = tuple[int, float, int, int, int, int, int]
+"""Limit and recall; how many rows there are, are permitted and are alive; segments of tables; how
+many queries come together in a thread, see `_together`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,23 +135,29 @@ class Hop:
     checks: Checks = field(default_factory=Checks)
     walks: Walks = field(default_factory=Walks)
 
-    def walk(self, search: HopSearch, view: RowView, params: SearchParams) -> Walk | None:
+    def walk(
+        self, search: HopSearch, view: RowView, params: SearchParams, queries: int
+    ) -> Walk | None:
         """Return how to walk, None where no effort measured is enough, or a scan is quicker.
 
         Nor is there one while rows put since the calibration are found less well than it says.
+        Of many queries in one call each is scanned for in less time.
         """
         if self.checks.fail:
             return None
         live = view.permitted_count if view.sample is None else view.sample.live
+        together = 1 if queries == 1 else _together(queries // search.workers.threads)
         asked = (
             params.limit, params.recall, len(view.vectors), view.permitted_count, live,
-            len(search.tables.segments),
+            len(search.tables.segments), together,
         )  # fmt: skip
-        return self.walks.get(asked, lambda: self._planned(search, view, params))
+        return self.walks.get(asked, lambda: self._planned(search, view, params, together))
 
-    def _planned(self, search: HopSearch, view: RowView, params: SearchParams) -> Walk | None:
+    def _planned(
+        self, search: HopSearch, view: RowView, params: SearchParams, together: int
+    ) -> Walk | None:
         effort = self.effort(view, params)
-        if effort is None or search.foreseen(view, effort) > self.scan_nanoseconds(view):
+        if effort is None or search.foreseen(view, effort) > self.scan_nanoseconds(view, together):
             return None
         share = max(1, view.permitted_count) / len(view.vectors)
         strange = self.calibration.strange(ceil(params.limit / share), effort.number)
@@ -186,10 +197,10 @@ class Hop:
         # As many lists as the best of all rows take among which the hits are.
         return replace(filtered, lists=filtered.lists * effort.places / filtered.places)
 
-    def scan_nanoseconds(self, view: RowView) -> float:
-        """Return what the exact scan takes for one query."""
+    def scan_nanoseconds(self, view: RowView, together: int) -> float:
+        """Return what the exact scan takes for one query, of so many together in a thread."""
         if view.vectors.form == "dense":
-            return float(scan_nanoseconds(view, view.vectors[:1])[0])
+            return dense_scan_nanoseconds(view, together)
         live = view.sample.live if view.sample is not None else view.permitted_count
         return self.calibration.scan_nanoseconds * live
 
@@ -322,6 +333,13 @@ class HopSearch:
 
         self.workers.split(m, run, least=8)
         return Walked(hits, outcomes)
+
+
+def _together(queries: int) -> int:
+    """Return a power of two that stands for so many queries, 1 for few: plans are remembered."""
+    if queries < MANY:
+        return 1
+    return min(_MOST_TOGETHER, 1 << (queries.bit_length() - 1))
 
 
 def _caution(share: float) -> float:

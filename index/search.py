@@ -17,6 +17,7 @@ from index.costs import (
     row_nanoseconds,
     scan_nanoseconds,
 )
+from index.hits import CANDIDATES as FOUND
 from index.hits import PROBE, BatchHits, LiveSample, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
@@ -34,9 +35,11 @@ _BESIDE: Final = 15_000.0
 """Nanoseconds that a call takes for a search by tables beside hashing and probing."""
 _MANY: Final = 64
 _FIRST_TRIED: Final = 12
-_LEAST_ANSWERED: Final = 0.25
-"""Of the queries of a call of many, so many are tried first; where tables answer less than this
-share of them, the others are scanned without being hashed."""
+_SHARE_TRIED: Final = 16
+"""Of the queries of a call of many, one in so many is tried first, and no more than twelve; where
+tables have not paid for these, the others are scanned without being hashed."""
+_HASHING_OF_MANY: Final = 0.5
+"""Share of a scan's cost that hashing may take where queries are tried first."""
 
 
 @dataclass(slots=True)
@@ -115,14 +118,13 @@ class TableSearch:
         parts: list[tuple[Int64s, BatchHits]] = []
         for group in self._groups(chosen, params):
             whole = len(group) == m
-            found, answered = self.answers(
-                view, queries if whole else queries[group], params, skip[group], limits[group]
-            )
+            some = queries if whole else queries[group]
+            found, answered = self.answers(view, some, params, skip[group], limits[group])
             if len(answered) == m:
                 return found
             if len(answered):
                 parts.append((group[answered], found.some(answered)))
-            if len(answered) < _LEAST_ANSWERED * len(group):
+            if self._have_not_paid(view, some, found, scan_cost[group[answered]]):
                 break
         if not parts:
             return self._scan(view, queries, params, skip)
@@ -136,17 +138,26 @@ class TableSearch:
         always = not self.plan.prefix and params.guarantee == "measured"
         if always or len(chosen) < _MANY:
             return (chosen,)
-        return chosen[:_FIRST_TRIED], chosen[_FIRST_TRIED:]
+        first = min(_FIRST_TRIED, len(chosen) // _SHARE_TRIED)
+        return chosen[:first], chosen[first:]
+
+    def _have_not_paid(
+        self, view: RowView, tried: VectorBatch, found: BatchHits, spared: Float64s
+    ) -> bool:
+        """Return whether queries that were tried took longer than the scans that they spared."""
+        probing = int(found.work[:, FOUND].sum()) * row_nanoseconds(view)
+        return bool(hash_nanoseconds(tried, self.plan).sum() + probing > spared.sum())
 
     def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
         """Return the queries that are worth hashing, and what scans would take for each of all."""
         cost = hash_nanoseconds(queries, self.plan) + _BESIDE / len(queries)
+        share = _HASHING if len(queries) < _MANY else _HASHING_OF_MANY
         if queries.form == "sparse":
             most = most_scan_nanoseconds(view, queries)
-            if cost.min() > _HASHING * most:
+            if cost.min() > share * most:
                 return np.empty(0, np.int64), np.empty(0, np.float64)
-        scans = scan_nanoseconds(view, queries)
-        return np.flatnonzero(cost <= _HASHING * scans), scans
+        scans = scan_nanoseconds(view, queries, self.workers.threads)
+        return np.flatnonzero(cost <= share * scans), scans
 
     def _scan(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s

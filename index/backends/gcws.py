@@ -271,7 +271,7 @@ class GcwsBackend:
     ) -> BatchHits | None:
         """Return the hits found by walks, None where another way is foreseen to be quicker."""
         walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keys, self._workers)
-        walk = hop.walk(walks, view, params)
+        walk = hop.walk(walks, view, params, len(queries))
         if walk is None:
             return None
         walked = walks.search(view, queries, params, skip, walk)

@@ -60,7 +60,7 @@ def linked(linking: None, make: Make) -> StoredCollection:
 def dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let scans take as long in calls of any size, and so long that tables are tried first."""
 
-    def scan(view: RowView, queries: VectorBatch) -> Float64s:
+    def scan(view: RowView, queries: VectorBatch, threads: int) -> Float64s:
         return np.full(len(queries), 20.0 * view.permitted_count)
 
     def hashing(queries: VectorBatch, plan: BandPlan) -> Float64s:

@@ -101,6 +101,17 @@ def test_a_least_score_does_not_lower_the_recall(min_score: float, dense: Made) 
     assert recall(index, queries, 10, min_score=min_score).reaches(0.9)
 
 
+def test_many_queries_of_few_rows_are_scanned_for_where_one_is_walked_for() -> None:
+    rows, queries = clustered(np.random.default_rng(4), 3000, 1000, dim=16)
+    index = linked(rows)
+    asked = SearchParams(limit=10, recall=0.9)
+    [alone] = index.search(queries[:1], asked)
+    together = index.search(queries, asked)
+    assert alone.explanation.method == WALKED
+    assert {hits.explanation.method for hits in together} == {"scan"}
+    assert alone.scores == pytest.approx(together[0].scores[:10], abs=1e-12)
+
+
 def test_recall_1_is_exact(dense: Made) -> None:
     index, rows, queries = dense
     found = index.search(queries[:20], SearchParams(limit=10, recall=1.0))
