@@ -8,8 +8,10 @@ from typing import Final
 import numpy as np
 
 from index.arrays import UInt64s
-from index.hashing import Signatures
+from index.batches import VectorBatch
+from index.hashing import Gcws, Signatures, round_up
 from index.kernels.keys import B_BIT, FULL, ZERO_BIT, pack_prefix_keys, pack_whole_keys
+from index.kernels.table_keys import keys_from_table
 from index.params import KEY_BITS, GcwsParams
 
 PREFIX_BITS: Final = 4
@@ -90,6 +92,17 @@ class BandPlan:
         bits = self.bits if self.prefix else self.code_bits
         levels = signatures.levels.view(np.uint32)
         pack(signatures.slots, levels, self.band_width, bits, self.encoding, out)
+
+    def draw(self, family: Gcws, batch: VectorBatch, out: UInt64s) -> None:
+        """Write the (n, b) keys of vectors in the first b bands, by samples of a family."""
+        if family.keeps_table:
+            keys_from_table(
+                batch.dense, family.parameters(), family.slots, self.band_width,
+                self.bits if self.prefix else self.code_bits, self.encoding, self.prefix, out,
+            )  # fmt: skip
+        else:
+            count = round_up(out.shape[1] * self.band_width)
+            self.pack(family.sketch(batch, count=count), out)
 
     def keys(self, signatures: Signatures) -> UInt64s:
         """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""

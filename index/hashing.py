@@ -64,14 +64,21 @@ class Gcws:
         k; rounded up to a multiple of 16.
     dense_width : int or None
         Slots are below twice this when rows are dense; None when they are sparse.
+
+    Attributes
+    ----------
+    slots : int
+        Number of slots of dense rows, 0 for sparse ones.
+    keeps_table : bool
+        Whether samples are drawn with parameters out of a table.
     """
 
     def __init__(self, *, seed: int, samples: int, dense_width: int | None) -> None:
         self.seed = seed
         self.samples = round_up(samples)
-        self._slots = 2 * dense_width if dense_width is not None else 0
-        table_bytes = self._slots * self.samples * 4 * np.dtype(np.float32).itemsize
-        self._keeps_table = 0 < table_bytes <= _TABLE_BYTES
+        self.slots = 2 * dense_width if dense_width is not None else 0
+        table_bytes = self.slots * self.samples * 4 * np.dtype(np.float32).itemsize
+        self.keeps_table = 0 < table_bytes <= _TABLE_BYTES
         self._table: Float32s | None = None
         self._filling = threading.Lock()
 
@@ -92,9 +99,9 @@ class Gcws:
         wanted = self.samples - first if count is None else count
         out_slots = np.empty((len(batch), wanted), np.uint32)
         out_levels = np.empty((len(batch), wanted), np.uint32)
-        if self._keeps_table:
+        if self.keeps_table:
             sketch_from_table(
-                batch.dense, self._parameters(), self._slots, first // LANES, out_slots, out_levels
+                batch.dense, self.parameters(), self.slots, first // LANES, out_slots, out_levels
             )
         else:
             indptr, slots, values = compressed(batch)
@@ -103,12 +110,13 @@ class Gcws:
             )
         return Signatures(out_slots, out_levels.view(np.int32))
 
-    def _parameters(self) -> Float32s:
+    def parameters(self) -> Float32s:
+        """Return the table of parameters, made when it is first needed; see `fill_table`."""
         if self._table is None:
             with self._filling:
                 if self._table is None:
-                    table = large(self._slots * self.samples * 4, np.float32)
-                    fill_table(np.uint64(self.seed), self._slots, self.samples // LANES, table)
+                    table = large(self.slots * self.samples * 4, np.float32)
+                    fill_table(np.uint64(self.seed), self.slots, self.samples // LANES, table)
                     self._table = table
         return self._table
 

@@ -14,7 +14,7 @@ from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.errors import InvalidParameter
-from index.hashing import Gcws, Signatures, round_up
+from index.hashing import Gcws, Signatures
 from index.hits import BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
@@ -92,17 +92,15 @@ class GcwsBackend:
     def _keys(self, batch: VectorBatch, tables: int) -> UInt64s:
         """Return the (n, tables) keys of the vectors in the first tables."""
         keys = np.empty((len(batch), tables), np.uint64)
-        samples = round_up(tables * self.plan.band_width)
-
         if len(batch) == 1:
-            self.plan.pack(self.hash.sketch(batch, count=samples), keys)
+            self.plan.draw(self.hash, batch, keys)
             return keys
 
         def encode_rows(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
                 chunk = slice(start, min(start + _CHUNK_ROWS, last))
                 some = batch if chunk == slice(0, len(batch)) else batch[chunk]
-                self.plan.pack(self.hash.sketch(some, count=samples), keys[chunk])
+                self.plan.draw(self.hash, some, keys[chunk])
 
         self._workers.split(len(batch), encode_rows, least=16)
         return keys
