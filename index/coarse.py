@@ -37,6 +37,9 @@ _SIGNED_VALUES: Final = 127
 _LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
 """Smaller numbers have few digits, and one divided by them is more than a float32 holds."""
 
+_LEAST_DISTANCE: Final = 1e-3
+"""Copies of a row are taken to be so far from it."""
+
 _SIZES: Final = {BYTES: 1, SHORTS: 2, FLOATS: 4, SPARSE: 0}
 """Bytes of an entry."""
 
@@ -114,6 +117,23 @@ def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
     if kept[best] >= _LEAST_KEPT:
         return bytes_[best]
     return shorts if kept[-1] >= _LEAST_KEPT else Rounding(FLOATS)
+
+
+def dimension(groups: Float32s, centres: Float32s) -> float:
+    """Return d where rows within a distance r of a row are about as many as r^d, near to it.
+
+    Source: E. Levina and P. J. Bickel, "Maximum Likelihood Estimation of Intrinsic Dimension",
+    2004, equation 8; its inverse averaged over the centres.
+
+    Parameters
+    ----------
+    groups : (g, near, width) float32
+        Rows near to each centre.
+    centres : (g, width) float32
+    """
+    distances = np.maximum(_distances(groups, centres), _LEAST_DISTANCE)
+    inverse = float(np.mean(np.log(distances.max(axis=1, keepdims=True) / distances)))
+    return 1.0 / inverse if inverse > 0 else np.inf
 
 
 def _distances(groups: Float32s, centres: Float32s) -> Float64s:

@@ -43,7 +43,7 @@ _COSTED: Final = 64
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
-_NOTES_VERSION: Final = 6
+_NOTES_VERSION: Final = 7
 """Of what is kept: lists and notes of another version are made anew."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
@@ -72,7 +72,7 @@ def made(
     held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MOST_HELD_OUT)]
     neighbours = begun(rows, alive, tables, workers)
     lists = neighbours.cover(rows)
-    keys = keys_by_row(tables, lists.tables)
+    keys = keys_by_row(tables, neighbours.linked_through(tables))
     linked = order[len(held_out) :]
     shown = alive.copy()
     shown[held_out] = 0
@@ -189,7 +189,7 @@ def adopted(
         return hop
     if len(rows) > _GROWTH * known:
         return None
-    keys = keys_by_row(tables, hop.lists.tables, known)
+    keys = keys_by_row(tables, hop.neighbours.linked_through(tables), known)
     return extended(hop, rows, keys, tables, inverted, keys_of, workers=workers)
 
 
@@ -211,6 +211,7 @@ def saved(hop: Hop) -> Saved:
         "version": _NOTES_VERSION,
         "rounding": [rounding.kind, rounding.step, rounding.origin],
         "tables": hop.lists.tables,
+        "narrow": hop.neighbours.narrow,
         "built": hop.built,
         "calibration": hop.calibration.to_dict(),
     }
@@ -231,18 +232,19 @@ def restored(
         rounding = Rounding(int(kind), float(step), int(origin))
         used = min(int(kept.notes["tables"]), tables.bands)
         calibration = Calibration.from_dict(kept.notes["calibration"])
-        built = int(kept.notes["built"])
+        built, narrow = int(kept.notes["built"]), bool(kept.notes["narrow"])
     except (KeyError, TypeError, ValueError):  # damaged
         return None
-    neighbours = Neighbours(rounding, rows, used)
+    neighbours = Neighbours(rounding, rows, used, narrow=narrow)
     lists = neighbours.cover(rows)
     width = min(WIDTH, kept.links.shape[1])
     lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
     alive = np.ones(len(rows), np.uint8)
     if len(unknown):
         known = len(rows) - len(unknown)
+        through = neighbours.linked_through(tables)
         neighbours.link(
-            unknown, keys[unknown, :used], tables, lists, alive, linked=known, workers=workers
+            unknown, keys[unknown, :through], tables, lists, alive, linked=known, workers=workers
         )
     neighbours.all_linked()
     # Rows that were dead when the lists were made, or died since, are not there any more.

@@ -5,7 +5,7 @@ import pytest
 from numba import njit
 
 from index.batches import VectorBatch
-from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding
+from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding, dimension
 from index.kernels.coarse import (
     BYTES,
     FLOATS,
@@ -166,6 +166,25 @@ def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_s
     rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 16))).astype(np.float32)
     chosen = choose_rounding(near_groups(rows, rows[::50]), rows[::50])
     assert chosen.kind == FLOATS
+
+
+@pytest.mark.parametrize("dimensions", [2.0, 5.0, 20.0])
+def test_the_dimension_is_how_fast_rows_become_more(
+    dimensions: float, rng: np.random.Generator
+) -> None:
+    centres = np.full((64, 4), 1000.0, np.float32)
+    groups = np.repeat(centres[:, None], 64, axis=1)
+    groups[:, :, 0] += 100 * rng.random((64, 64)) ** (1 / dimensions)
+    # log(r_max / r) is exponential: its mean over 64² is 1/64 off by so much, 4σ; and the farthest
+    # is counted, and distances are not quite in proportion.
+    assert dimension(groups, centres) == pytest.approx(dimensions, rel=4 / 64 + 1 / 64 + 0.03)
+
+
+def test_copies_lie_along_no_dimensions_or_any_number_of_them() -> None:
+    rows = np.ones((3, 5, 4), np.float32)
+    assert dimension(rows, rows[:, 0]) == np.inf
+    rows[:, 0] = 2.0  # of five rows near to each four are copies of it
+    assert dimension(rows, np.ones((3, 4), np.float32)) < 1
 
 
 def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:

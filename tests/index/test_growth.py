@@ -235,6 +235,19 @@ def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
         assert recall(again, queries, limit) == recall(index, queries, limit)
 
 
+@pytest.mark.parametrize(("dimensions", "narrow"), [(2, True), (24, False)])
+def test_how_rows_are_linked_is_taken_back(
+    dimensions: int, narrow: bool, rng: np.random.Generator
+) -> None:
+    rows = rng.normal(size=(600, dimensions)) @ rng.normal(size=(dimensions, 24))
+    index = linked(rows.astype(np.float32))
+    assert index.state.hop.neighbours.narrow == narrow
+    assert restored(index, kept(index)).state.hop.neighbours.narrow == narrow
+    gone = np.where(np.arange(600) < 20, -1, np.arange(600) - 20)
+    left = index.state.hop.neighbours.renumber(gone, index.rows.view()[20:])
+    assert left.narrow == narrow
+
+
 def test_rows_whose_lists_are_unknown_are_linked(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 500)
     index = linked(rows)

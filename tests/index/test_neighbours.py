@@ -6,6 +6,7 @@ import pytest
 from index.neighbours import WIDTH, begun, entered, keys_by_row
 from index.parallel import Workers
 from index.params import CollectionConfig
+from index.tables import Tables
 from tests.made_data import clustered
 from tests.searching import SmallIndex
 
@@ -23,13 +24,26 @@ def test_the_more_rows_the_more_tables_as_far_as_there_are(
     assert entered(rows, bands) == tables
 
 
+@pytest.mark.parametrize(("dimensions", "times"), [(3, 2), (24, 1)])
+def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_there_are(
+    dimensions: int, times: int, rng: np.random.Generator
+) -> None:
+    data = rng.normal(size=(3000, dimensions)) @ rng.normal(size=(dimensions, 24))
+    index = SmallIndex(CollectionConfig(dim=24)).add(data.astype(np.float32))
+    rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
+    neighbours = begun(rows, alive, tables, Workers(1))
+    assert neighbours.narrow == (times > 1)
+    assert neighbours.linked_through(tables) == times * neighbours.cover(rows).tables
+    assert neighbours.linked_through(Tables.of(3, ())) == 3
+
+
 def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Generator) -> None:
     data, _ = clustered(rng, 3000, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
     neighbours = begun(rows, alive, tables, Workers(1))
     lists = neighbours.cover(rows)
-    keys = keys_by_row(tables, lists.tables)
+    keys = keys_by_row(tables, neighbours.linked_through(tables))
     first, rest = np.split(rng.permutation(3000), [2000])
     neighbours.link(first, keys[first], tables, lists, alive, linked=0, workers=Workers(1))
     joined = 0
