@@ -73,9 +73,10 @@ class Collection:
     def _view(
         self, state: object, count: int, version: int, attached: Attached = _NONE_ATTACHED
     ) -> View:
-        n = len(self._rows)
+        vectors = self._rows.view()
+        n = len(vectors)
         return View(
-            vectors=self._rows.view(), alive=self._alive[:n], count=count, keys=self._keys[:n],
+            vectors=vectors, alive=self._alive[:n], count=count, keys=self._keys[:n],
             ids=self._ids, payloads=self._payloads, columns=self._columns, state=state,
             version=version, attached=attached,
         )  # fmt: skip

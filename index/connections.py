@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from index.errors import DamagedFile, DirectoryLocked, DiskFull
+from index.errors import DamagedFile, DirectoryLocked, DiskFull, StoreError
 
 Durability = Literal["full", "normal"]
 
@@ -47,18 +47,23 @@ def sql_errors(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-        if code in _FULL:
-            raise DiskFull(name) from error
-        if code & 0xFF == sqlite3.SQLITE_BUSY:
-            raise DirectoryLocked(path.parent, "a program that has the file open") from error
-        raise DamagedFile(name, str(error)) from error
+        raise _named(error, name, path) from error
+
+
+def _named(error: sqlite3.Error, name: str, path: Path) -> StoreError:
+    """Return the package's own error for one of SQLite's."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code in _FULL:
+        return DiskFull(name)
+    if code & 0xFF == sqlite3.SQLITE_BUSY:
+        return DirectoryLocked(path.parent, "a program that has the file open")
+    return DamagedFile(name, str(error))
 
 
 @contextmanager
 def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
     """Make all changes of the block in one transaction, or none; errors are as of `sql_errors`."""
-    with sql_errors(name, path):
+    try:
         writer.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -67,3 +72,5 @@ def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[N
             if writer.in_transaction:
                 writer.execute("ROLLBACK")
             raise
+    except sqlite3.Error as error:
+        raise _named(error, name, path) from error

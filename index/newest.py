@@ -31,18 +31,21 @@ class Newest:
 
     Attributes
     ----------
-    parts : tuple of (n, bands) uint64
-        In the order in which they came.
+    last : (n, bands) uint64 or None
+        Of the rows that came last; None when there are none.
     count : int
         Rows in all.
+    before : Newest or None
+        Those that came earlier: a row more copies nothing of them.
     """
 
-    parts: tuple[UInt64s, ...] = ()
+    last: UInt64s | None = None
     count: int = 0
+    before: Newest | None = None
 
     def with_more(self, codes: UInt64s) -> Newest:
         """Return these rows and further ones."""
-        return Newest((*self.parts, codes), self.count + len(codes)) if len(codes) else self
+        return Newest(codes, self.count + len(codes), self) if len(codes) else self
 
     def may_wait(self, rows: VectorBatch) -> bool:
         """Return whether scanning them costs little; they are the last of ``rows``."""
@@ -55,17 +58,22 @@ class Newest:
     @property
     def codes(self) -> UInt64s:
         """The (count, bands) codes; there is at least one row."""
-        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
+        parts: list[UInt64s] = []
+        newest: Newest | None = self
+        while newest is not None and newest.last is not None:
+            parts.append(newest.last)
+            newest = newest.before
+        return parts[0] if len(parts) == 1 else np.concatenate(parts[::-1])
 
     def after(self, count: int) -> Newest:
         """Return those after the first ``count``."""
         if count == self.count:
             return NONE
-        return Newest((self.codes[count:],), self.count - count) if count else self
+        return Newest(self.codes[count:], self.count - count) if count else self
 
     def some(self, kept: Int64s) -> Newest:
         """Return those with some numbers, (m,) and rising, counted from the first that waits."""
-        return Newest((self.codes[kept],), len(kept)) if len(kept) else NONE
+        return Newest(self.codes[kept], len(kept)) if len(kept) else NONE
 
 
 NONE: Final = Newest()

@@ -116,7 +116,8 @@ class GcwsBackend:
 
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
-        extended = replace(state, newest=state.newest.with_more(codes))
+        newest = state.newest.with_more(codes)
+        extended = GcwsState(state.tables, state.inverted, state.hop, newest)
         if state.hop is not None and extended.newest.may_wait(rows):
             return extended
         return self._complete(extended, rows, self._workers)

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int64s, UInt32s
+from index.kernels.addresses import prefetch
 from index.kernels.logarithm import log_positive
 from index.kernels.randomness import arrival_of, hash_parameters, level_of, slot_words
 from index.kernels.simd import (
@@ -19,6 +20,7 @@ from index.kernels.simd import (
     lane_numbers,
     less,
     load,
+    offset,
     pointer,
     select,
     splat,
@@ -30,6 +32,8 @@ _INFINITY = np.float32(np.inf)
 _ZERO = np.float32(0.0)
 _PARAMETERS = 4
 _STRIDE = _PARAMETERS * LANES
+_SLOTS_AHEAD = 16
+"""A lone row asks for parameters so many slots ahead: 43 µs, not 68, when no cache has them."""
 _SLOTS_TOGETHER = 96
 """Slots whose parameters of sixteen samples, 24 KiB, stay in the first cache for all rows."""
 
@@ -141,6 +145,7 @@ def sketch_from_table(
     level_so_far = np.empty(n * LANES, np.float32)
     slot_so_far = np.empty(n * LANES, np.int32)
     to_slots, to_levels = pointer(out_slots), pointer(out_levels)
+    parameters = pointer(table)
     for b in range(m // LANES):
         block = (first_block + b) * slot_count
         for part in range(parts):
@@ -155,6 +160,15 @@ def sketch_from_table(
                 for position in range(borders[part, row], borders[part + 1, row]):
                     slot = slots[position]
                     at = (block + np.int64(slot)) * _STRIDE
+                    if n == 1:
+                        ahead = position + _SLOTS_AHEAD
+                        further = block
+                        if ahead >= indptr[n]:  # in the next block
+                            further += slot_count
+                            ahead = min(ahead - indptr[n], indptr[n] - 1)
+                        line = (further + np.int64(slots[ahead])) * _STRIDE
+                        for parameter in range(_PARAMETERS):
+                            prefetch(offset(parameters, line + parameter * LANES))
                     t = level_of(
                         splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
                     )
