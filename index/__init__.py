@@ -47,7 +47,7 @@ from index.filters import Filter, parse_filter
 from index.hashing import Signatures
 from index.hits import Explanation
 from index.ids import MAX_ID_LENGTH
-from index.items import Hit, ItemBatch, QueryResult, QueryResults, Total
+from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults, Total
 from index.pages import Page, StoredItem
 from index.parallel import give_way
 from index.params import (
@@ -104,6 +104,7 @@ __all__ = [
     "Description",
     "DirectoryLocked",
     "DiskFull",
+    "Encoded",
     "ExactParams",
     "Explanation",
     "Filter",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from index.arrays import UInt64s
+from index.batches import RawBatch, concatenate
 from index.collection import Collection
 from index.errors import ItemExists
 from index.filters import Filter
@@ -75,8 +76,10 @@ class Put:
         return False
 
     @classmethod
-    def of(cls, items: ItemBatch, mode: Mode, collection: Collection) -> Put:
-        """Prepare items; any thread, no lock.
+    def of(
+        cls, items: ItemBatch, mode: Mode, collection: Collection, encoded: Encoded | None = None
+    ) -> Put:
+        """Prepare items, their vectors encoded already or not; any thread, no lock.
 
         Raises
         ------
@@ -85,7 +88,8 @@ class Put:
             An id comes twice, and the mode is "insert".
         """
         check_ids(items.ids)
-        encoded = collection.encode(items.vectors)
+        if encoded is None:
+            encoded = collection.encode(items.vectors)
         ids, payloads, vectors = items.ids, [*map(compact, items.payloads)], items.vectors
         places: Sequence[int] = range(len(ids))
         if len(set(ids)) < len(ids):
@@ -216,6 +220,21 @@ def steps(writes: Iterable[Write], first_key: int) -> list[Arrivals | Delete]:
         arriving.update(write.ids)
         first_key += write.rows
     return found
+
+
+def encoded_together(sent: Sequence[RawBatch], collection: Collection) -> list[Encoded]:
+    """Encode the vectors of several puts in one call.
+
+    Raises
+    ------
+    InvalidVector
+        The transform leaves nothing of a vector of one of them.
+    """
+    if len(sent) == 1:
+        return [collection.encode(sent[0])]
+    encoded = collection.encode(concatenate(sent))
+    ends = [*accumulate(map(len, sent), initial=0)]
+    return [encoded.chosen(slice(*some)) for some in pairwise(ends)]
 
 
 def codes_to_blobs(codes: UInt64s) -> list[bytes]:

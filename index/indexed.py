@@ -43,7 +43,7 @@ class Ahead:
     codes: UInt64s
     seconds: float
 
-    def chosen(self, places: Int64s) -> Ahead:
+    def chosen(self, places: slice | Int64s) -> Ahead:
         """Return those of some of the rows."""
         return replace(self, codes=self.codes[places])
 

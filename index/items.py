@@ -323,10 +323,12 @@ class Encoded:
     seconds: float = 0.0
     attached: Mapping[str, Ahead] = field(default_factory=dict)
 
-    def chosen(self, places: Int64s) -> Encoded:
-        """Return some of the vectors."""
+    def chosen(self, places: slice | Int64s) -> Encoded:
+        """Return some of the vectors, and their share of the time."""
         attached = {name: ahead.chosen(places) for name, ahead in self.attached.items()}
-        return Encoded(self.vectors[places], self.codes[places], self.seconds, attached)
+        codes = self.codes[places]
+        seconds = self.seconds * len(codes) / len(self.codes)
+        return Encoded(self.vectors[places], codes, seconds, attached)
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:

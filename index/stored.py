@@ -14,26 +14,18 @@ from index.arrays import UInt16s
 from index.as_sent import AsSent
 from index.attachments import Attachments
 from index.backends import GcwsBackend
-from index.changes import Delete, Mode, Put, WriteResult
+from index.changes import Delete, Mode, Put, WriteResult, encoded_together
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.comparison import SAMPLE, Comparison, Queries, compare
 from index.description import BackendDescription, Description, described, described_early
-from index.errors import (
-    InvalidParameter,
-    ItemNotFound,
-)
+from index.errors import InvalidParameter, ItemNotFound
 from index.hashing import ALGORITHM_VERSION, Signatures
 from index.improver import Improver
-from index.items import Hit, ItemBatch, QueryResult, QueryResults
+from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
 from index.loading import loaded
 from index.pages import JsonVector, Page, StoredItem
-from index.params import (
-    BackendParams,
-    CollectionConfig,
-    Encoding,
-    SearchParams,
-)
+from index.params import BackendParams, CollectionConfig, Encoding, SearchParams
 from index.schema import FORMAT_VERSION
 from index.store import Store
 from index.tidying import Tidier
@@ -119,8 +111,14 @@ class StoredCollection:
         """
         return self.commit(self.prepared(items, mode))
 
-    def prepared(self, items: ItemBatch, mode: Mode = "upsert") -> Put:
-        """Hash items and turn them into bytes: all of `put` that others need not wait for.
+    def encoded(self, sent: Sequence[RawBatch]) -> list[Encoded]:
+        """Hash the vectors of several puts in one call; InvalidVector where one is refused."""
+        return encoded_together(sent, self._memory)
+
+    def prepared(
+        self, items: ItemBatch, mode: Mode = "upsert", encoded: Encoded | None = None
+    ) -> Put:
+        """Turn items, hashed if `encoded` has not done that, into bytes: `put` without waiting.
 
         Raises
         ------
@@ -128,7 +126,7 @@ class StoredCollection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        return Put.of(items, mode, self._memory)
+        return Put.of(items, mode, self._memory, encoded)
 
     def commit(self, write: Put) -> WriteResult:
         """Put prepared items; once, and as `put` does.

@@ -175,8 +175,8 @@ class RequestTimeout(ServiceError):
 
 
 class NotReady(ServiceError):
-    """The service is still starting."""
+    """The service is still starting, or stops."""
 
     def __init__(self, phase: str) -> None:
         self.phase = phase
-        super().__init__(f"the service is starting (phase {phase!r}); try again")
+        super().__init__(f"the service is not ready (phase {phase!r}); try again")

@@ -94,9 +94,21 @@ class Pool:
         """Count a call that has ended; on the event loop."""
         self._waiting -= 1
 
-    def submit(self, function: Callable[..., None], *args: Any) -> None:  # noqa: ANN401
-        """Call a function in a thread for calls that are counted already; any thread."""
-        self._executor.submit(function, *args)
+    def submit(self, function: Callable[[], object], dropped: Callable[[], object]) -> None:
+        """Call a function in a thread for calls that are counted already; any thread.
+
+        Parameters
+        ----------
+        function : callable
+        dropped : callable
+            Is called instead once the pool is closed, by that thread or this one.
+        """
+        try:
+            future = self._executor.submit(function)
+        except RuntimeError:  # closed
+            dropped()
+        else:
+            future.add_done_callback(lambda ended: dropped() if ended.cancelled() else None)
 
     def _left(self, future: asyncio.Future[Any]) -> None:
         self.leave()

@@ -51,10 +51,12 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     collection = service.collection(name)
     _require_few(body.items, service, "items")
 
-    def prepare() -> ix.Put:
-        batch = parsing.items(body.items, collection.space, Limits.of(service.settings))
+    def read() -> ix.ItemBatch:
+        return parsing.items(body.items, collection.space, Limits.of(service.settings))
+
+    def prepare(batch: ix.ItemBatch, encoded: ix.Encoded | None = None) -> ix.Put:
         try:
-            return collection.prepared(batch, body.mode)
+            return collection.prepared(batch, body.mode, encoded)
         except ix.InvalidVector as error:
             raise parsing.within(error, "items", "vector") from None
 
@@ -62,9 +64,9 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
         return json_response({"inserted": 0, "updated": 0})
     service.room.require()
     if len(body.items) <= _FEW:
-        result = await service.together.put(collection, prepare)
+        result = await service.together.put(collection, read, prepare)
     else:
-        result = await service.workers.writes.run(lambda: collection.commit(prepare()))
+        result = await service.workers.writes.run(lambda: collection.commit(prepare(read())))
     return json_response({"inserted": result.inserted, "updated": result.updated})
 
 

@@ -7,6 +7,10 @@ from typing import Final
 import pytest
 
 from index import StoredCollection
+from service import together
+from service.errors import NotReady
+from service.together import Together
+from service.workers import Pool
 from tests.served import Client, Json, Serve, count, fill
 
 _ITEMS: Final = "/v1/collections/plants/items"
@@ -86,6 +90,99 @@ def test_each_of_them_ends_by_itself(client: Client, monkeypatch: pytest.MonkeyP
     assert answers[3].json() == {"inserted": 0, "updated": 1}
     assert client.get(f"{_ITEMS}/new").json()["vector"] == [4, 3, 2, 1]
     assert client.get(f"{_ITEMS}/short").status_code == 404
+
+
+def test_the_vectors_of_one_commit_are_hashed_in_one_call(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, hashed = Gate(monkeypatch), list[int]()
+    encoded = StoredCollection.encoded
+
+    def counting(collection: StoredCollection, sent: Json) -> Json:
+        hashed.append(len(sent))
+        return encoded(collection, sent)
+
+    monkeypatch.setattr(StoredCollection, "encoded", counting)
+    vectors = [[-n, 0, n + 2, 1] for n in range(4)]
+    bodies = [put(f"new-{n}", vector) for n, vector in enumerate(vectors)]
+    bodies[1]["items"] += put("new-1b", [5, 6, -7, 8])["items"]
+    answers = answers_during_a_commit(client, gate, bodies)
+    assert [answer.json()["inserted"] for answer in answers] == [1, 2, 1, 1]
+    assert hashed == [4]
+    for item_id, vector in [*((f"new-{n}", v) for n, v in enumerate(vectors)),
+                            ("new-1b", [5, 6, -7, 8])]:  # fmt: skip
+        body = {"vector": vector, "limit": 1, "with_vector": True}
+        [hit] = client.post("/v1/collections/plants/query", json=body).json()["hits"]
+        assert (hit["id"], hit["vector"], hit["score"]) == (item_id, vector, 1)
+
+
+def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform = {"center": [1, 1, 1, 1]}
+    client.put("/v1/collections/others", json={"dim": 4, "transform": transform})
+    monkeypatch.setitem(globals(), "_ITEMS", "/v1/collections/others/items")
+    gate = Gate(monkeypatch)
+    bodies = [put("a"), put("nothing", [1, 1, 1, 1]), put("b")]
+    answers = answers_during_a_commit(client, gate, bodies)
+    assert [answer.status_code for answer in answers] == [200, 422, 200]
+    assert answers[1].json()["errors"][0]["loc"] == ["items", 0, "vector"]
+
+
+def test_those_who_wait_for_another_turn_are_told_that_the_pool_is_closed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_MOST_TURNS", 1)
+    client = serve()
+    fill(client)
+    gate, pool = Gate(monkeypatch), client.app.state.service.workers.writes
+
+    async def scenario() -> None:
+        first = asyncio.create_task(client.http.put(_ITEMS, json=put("first")))
+        assert await asyncio.to_thread(gate.began.wait, SECONDS)
+        others = [
+            asyncio.create_task(client.http.put(_ITEMS, json=put(f"new-{n}"))) for n in range(3)
+        ]
+        await waiting(client, 4)
+        closing = asyncio.create_task(asyncio.to_thread(pool.close))
+        await closed(pool)
+        gate.may_go_on.set()
+        assert (await first).status_code == 200
+        assert {answer.status_code for answer in await asyncio.gather(*others)} == {503}
+        await closing
+
+    client.run(scenario())
+    assert pool.waiting == 0
+    assert client.get(f"{_ITEMS}/new-0").status_code == 404
+
+
+async def closed(pool: Pool) -> None:
+    """Return once a pool takes no more calls; nobody announces it."""
+    refused = threading.Event()
+    async with asyncio.timeout(SECONDS):
+        while not refused.is_set():
+            pool.submit(lambda: None, refused.set)
+            await asyncio.sleep(0)
+
+
+def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
+    pool, may_end = Pool("few", threads=1, limit=2), threading.Event()
+    collection = client.app.state.service.collection("plants")
+    unused: Json = None
+
+    async def scenario() -> None:
+        pool.submit(may_end.wait, lambda: None)
+        put = asyncio.create_task(Together(pool).put(collection, unused, unused))
+        while not pool.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(asyncio.to_thread(pool.close))
+        with pytest.raises(NotReady):
+            await asyncio.wait_for(put, SECONDS)
+        may_end.set()
+        await closing
+
+    client.run(scenario())
+    assert pool.waiting == 0
 
 
 def test_a_commit_that_fails_as_a_whole_is_told_to_each(
