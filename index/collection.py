@@ -71,9 +71,14 @@ class Collection:
         self._keys = np.empty(len(ids), np.int64)
 
     def _view(
-        self, state: object, count: int, version: int, attached: Attached = _NONE_ATTACHED
+        self,
+        state: object,
+        count: int,
+        version: int,
+        attached: Attached = _NONE_ATTACHED,
+        rows: VectorBatch | None = None,
     ) -> View:
-        vectors = self._rows.view()
+        vectors = self._rows.view() if rows is None else rows
         n = len(vectors)
         return View(
             vectors=vectors, alive=self._alive[:n], count=count, keys=self._keys[:n],
@@ -169,15 +174,15 @@ class Collection:
             self._alive = self._alive.copy()  # readers hold the old one
             self._alive[list(replaced)] = 0
         self._append(ids, payloads, encoded.vectors, keys)
-        start = time.perf_counter()
-        state = self.backend.extend(self.view.state, self._rows.view(), encoded.codes)
+        rows, start = self._rows.view(), time.perf_counter()
+        state = self.backend.extend(self.view.state, rows, encoded.codes)
         self._build_seconds += encoded.seconds + time.perf_counter() - start
         count = self.view.count + len(ids) - len(replaced)
         attached = {
-            name: indexed.extended(self._rows.view(), encoded.vectors, encoded.attached.get(name))
+            name: indexed.extended(rows, encoded.vectors, encoded.attached.get(name))
             for name, indexed in self.view.attached.items()
         }
-        view = self._view(state, count, self.view.version + 1, attached)
+        view = self._view(state, count, self.view.version + 1, attached, rows)
         with self._names:
             self._row_of.put(ids, before)
             self.view = view

@@ -49,10 +49,9 @@ class Improver:
 
     def start_if_due(self) -> None:
         """Begin when there is something to do; any thread."""
-        if not self._is_due:
-            return
         with self._starting:
-            if not self._busy and not self._stopping.is_set():
+            # Looking is what an insert waits for: while the thread runs it looks by itself.
+            if not self._busy and not self._stopping.is_set() and self._is_due:
                 self._busy = True
                 self._thread = threading.Thread(target=self._run, name="improver", daemon=True)
                 self._thread.start()
