@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.datasets import Vectors
-from index.backends import make_backend
+from index.backends import GcwsBackend, make_backend
 from index.backends.protocol import Backend, RowView
 from index.batches import VectorBatch
 from index.hits import BatchHits, LiveSample
@@ -49,7 +49,10 @@ class Engine:
         """
         config = config_for(vectors, params)
         if not compiled:
-            _build(vectors[:COMPILING_ROWS], config, threads)
+            few = _build(vectors[:COMPILING_ROWS], config, threads)
+            if isinstance(few.backend, GcwsBackend):  # so few rows may need no lists
+                alive = few.view.permitted
+                few.backend.linked(few.state, few.view.vectors, alive, threading.Event())
         return _build(vectors, config, threads)
 
     def prepare(self, vectors: Vectors) -> VectorBatch:

@@ -28,8 +28,10 @@ _TILE_FLOAT: Final = 0.03
 _TILE_TURNED: Final = 0.6
 """Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
 float takes, which they share; see `kernels.tiles`."""
-_SCAN_ENTRY: Final = 1.5
-_SCAN_SUM: Final = 1.0
+_SCAN_ENTRY: Final = 0.5
+_SCAN_SUM: Final = 0.5
+_POSTING: Final = 1.5
+"""Adding a posting, where scans have been counted: most of them leave out most of the entries."""
 _PROBE_ROW: Final = 45.0
 _PROBE_CACHED_ROW: Final = 15.0
 _PROBE_SPARSE_ROW: Final = 70.0
@@ -88,6 +90,11 @@ def dense_scan_nanoseconds(view: RowView, together: int) -> float:
         reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
         row = _SCAN_ROW + (_SCAN_FLOAT + reading) * width
     return float(view.permitted_count * row)
+
+
+def counted_scan_nanoseconds(work: Float64s) -> float:
+    """Return what scans take on average that do so much work; see `scan.scan_work`."""
+    return _POSTING * float(work.mean())
 
 
 def most_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:

@@ -14,9 +14,9 @@ from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
 from index.checks import LIMIT, RECALL, shares_found, to_check
 from index.coarse import Rounding
-from index.costs import scan_nanoseconds
+from index.costs import counted_scan_nanoseconds, scan_nanoseconds
 from index.hits import BatchHits, RowView
-from index.hop import Hop, HopSearch
+from index.hop import Hop, HopSearch, least_walk_nanoseconds
 from index.inverted import InvertedIndex
 from index.kernels.walk import NONE
 from index.measuring import QUERIES, calibrate
@@ -24,10 +24,10 @@ from index.neighbours import LEAST_ROWS, WIDTH, Neighbours, begun, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
 from index.saved import UNKNOWN, Saved
-from index.scan import scan
+from index.scan import scan, scan_work
 from index.tables import Tables
 
-_GROWTH: Final = 1.5
+GROWTH: Final = 1.5
 """Lists are made anew when the collection has grown by this factor since."""
 _LEAST_LIVE: Final = 0.75
 """They are made anew, too, when fewer of the rows linked than this are still alive."""
@@ -40,6 +40,8 @@ _WIDE: Final = 128
 """Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
 _COSTED: Final = 64
 """Queries by which the cost of a scan is judged."""
+_WORTH: Final = 2.0
+"""Lists are worth their making where scans take more than so many times what a walk does."""
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
@@ -53,13 +55,28 @@ def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
     """Return whether lists should be made, or made anew."""
     if live < LEAST_ROWS:
         return False
-    if hop is None or rows > _GROWTH * hop.built:
+    if hop is None or rows > GROWTH * hop.built:
         return True
     if hop.checks.fail and rows - hop.built > _LEAST_NEW * rows:
         return True
     # Rows that were dead when the lists were made are in none: they do not count.
     linked = hop.calibration.rows + max(0, rows - hop.built)
     return live < _LEAST_LIVE * linked
+
+
+def scans_are_enough(rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) -> bool:
+    """Return whether scans of sparse rows are about as quick as any walk could be.
+
+    Judged by the counted work of scans for some of the rows, so equal rows give equal answers.
+    """
+    if rows.form == "dense":
+        return False
+    live = np.flatnonzero(alive)
+    chosen = live[:: max(1, len(live) // _COSTED)][:_COSTED]
+    view = RowView(rows, alive, len(live))
+    work = scan_work(view, rows[chosen], LIMIT, skip=chosen, inverted=inverted)
+    entries = float(rows.indptr[-1]) / max(1, len(rows))
+    return counted_scan_nanoseconds(work) <= _WORTH * least_walk_nanoseconds(entries)
 
 
 def made(
@@ -133,7 +150,12 @@ def _calibrated(
         )  # fmt: skip
 
     queries = view.vectors[held_out[:_COSTED]]
-    a_row = float(scan_nanoseconds(linked, queries).mean()) / linked.permitted_count
+    if queries.form == "dense":
+        cost = float(scan_nanoseconds(linked, queries).mean())
+    else:
+        work = scan_work(linked, queries, LIMIT, skip=none[:_COSTED], inverted=inverted)
+        cost = counted_scan_nanoseconds(work)
+    a_row = cost / linked.permitted_count
     return calibrate(len(held_out), linked.permitted_count, search, true, scan_nanoseconds=a_row)
 
 
@@ -187,7 +209,7 @@ def adopted(
     known = len(hop.lists)
     if len(rows) == known:
         return hop
-    if len(rows) > _GROWTH * known:
+    if len(rows) > GROWTH * known:
         return None
     keys = keys_by_row(tables, hop.neighbours.linked_through(tables), known)
     return extended(hop, rows, keys, tables, inverted, keys_of, workers=workers)

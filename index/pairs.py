@@ -192,7 +192,7 @@ def pairs_by_scan(
     sink = PairSink(view, min_score, limit, stop)
     inverted = InvertedIndex()
     if view.vectors.form == "sparse":
-        inverted = inverted.cover(view.vectors)
+        inverted = inverted.cover(view.vectors, workers)
     scanned_pairs(view, inverted, sink, workers=workers)
     return sink.result()
 

@@ -25,8 +25,9 @@ from index.kernels.gmm_sparse import (
     spread,
     spread_size,
 )
-from index.kernels.postings import scan_postings, shared_postings
+from index.kernels.pruned import collect_segment, scan_segment
 from index.kernels.settle import settle
+from index.kernels.terms import Rows, Scratch, scratch
 from index.kernels.tiles import MANY, RUN, scan_tiles, tile_rows
 from index.parallel import Workers
 from index.params import SearchParams
@@ -121,6 +122,24 @@ def scan(
     )  # fmt: skip
 
 
+def scan_work(
+    view: RowView, queries: VectorBatch, limit: int, *, skip: Int64s, inverted: InvertedIndex
+) -> Float64s:
+    """Return (m,): what scanning sparse rows takes for each query, in postings added: a count.
+
+    Parameters
+    ----------
+    view, queries, skip, inverted : see `scan`
+    limit : int
+        How many hits are wanted.
+    """
+    kept = max(1, min(view.permitted_count, limit + _SPARE_HITS))
+    heaps = _Heaps.empty(len(queries), kept)
+    Scanner(view, inverted, 0.0).offer(queries, skip, 0, inverted.covered, heaps)
+    indptr = view.vectors.indptr
+    return heaps.work + float(indptr[-1] - indptr[inverted.covered])
+
+
 def rescored(
     vectors: VectorBatch, query: VectorBatch, rows: Int64s, params: SearchParams
 ) -> tuple[Int64s, Float64s]:
@@ -161,18 +180,22 @@ class _Heaps:
     ----------
     scores, rows : (m, k) float32 and int64
     sizes : (m,) int64
+    work : (m,) float64
+        Postings that it took, of sparse rows.
     """
 
     scores: Float32s
     rows: Int64s
     sizes: Int64s
+    work: Float64s
 
     @classmethod
     def empty(cls, m: int, kept: int) -> _Heaps:
         """Return room for ``kept`` rows of each query."""
         return cls(
-            np.empty((m, kept), np.float32), np.empty((m, kept), np.int64), np.zeros(m, np.int64)
-        )
+            np.empty((m, kept), np.float32), np.empty((m, kept), np.int64), np.zeros(m, np.int64),
+            np.zeros(m, np.float64),
+        )  # fmt: skip
 
     @classmethod
     def beside(cls, parts: Sequence[_Heaps]) -> _Heaps:
@@ -181,6 +204,7 @@ class _Heaps:
             np.concatenate([part.scores for part in parts], axis=1),
             np.concatenate([part.rows for part in parts], axis=1),
             np.stack([part.sizes for part in parts], axis=1),
+            np.sum([part.work for part in parts], axis=0),
         )
 
 
@@ -204,6 +228,8 @@ class Scanner:
         self._inverted = inverted
         self._min_score = min_score
         self._in_tiles = in_tiles
+        vectors = view.vectors
+        self._rows = Rows(vectors.indptr, vectors.slots, vectors.values, vectors.norms)
 
     def tolerance(self, queries: VectorBatch) -> float:
         """Return how far a float32 score can be from the exact one."""
@@ -239,13 +265,15 @@ class Scanner:
             return
         start = queries.indptr[0]
         entries = slice(start, queries.indptr[-1])
-        for segment in self._inverted.segments:
-            scan_postings(
+        slack, room = (
+            np.float32(2 * self.tolerance(queries)),
+            self._scratch(queries, heaps.scores.shape[1]),
+        )
+        for postings in self._inverted.segments:
+            scan_segment(
                 queries.indptr - start, queries.slots[entries], queries.values[entries],
-                queries.norms, segment.slots, segment.starts, segment.rows, segment.values,
-                vectors.norms, self._permitted, skip, least, segment.first,
-                np.empty(segment.last - segment.first, np.float32),
-                heaps.scores, heaps.rows, heaps.sizes,
+                queries.norms, postings.segment, self._rows, self._permitted, skip, least, slack,
+                room, heaps.scores, heaps.rows, heaps.sizes, heaps.work,
             )  # fmt: skip
         if self._inverted.covered < last:
             for m in range(len(queries)):
@@ -254,6 +282,11 @@ class Scanner:
                     shared, queries.norms[m], vectors.norms, self._permitted, skip[m], least,
                     self._inverted.covered, heaps.scores[m], heaps.rows[m], heaps.sizes[m],
                 )  # fmt: skip
+
+    def _scratch(self, queries: VectorBatch, kept: int) -> Scratch:
+        """Return room for the scan of any segment for one query of these."""
+        most = max((each.last - each.first for each in self._inverted.segments), default=0)
+        return scratch(most, int(np.diff(queries.indptr).max(initial=0)), kept)
 
     def _tail(self, query: VectorBatch) -> Float32s:
         """Return Σ min of one query and the rows that have no postings yet."""
@@ -291,18 +324,13 @@ class Scanner:
             )  # fmt: skip
             return rows[:found]
         found = 0
+        slack, room = np.float32(2 * self.tolerance(query)), self._scratch(query, 1)
         for segment in self._inverted.segments:
             if segment.last <= after + 1:
                 continue
-            shared = np.empty(segment.last - segment.first, np.float32)
-            shared_postings(
-                query.slots, query.values, segment.slots, segment.starts, segment.rows,
-                segment.values, shared,
-            )  # fmt: skip
-            later = max(after + 1, segment.first)
-            found = collect_shared(
-                shared[later - segment.first :], query.norms[0], vectors.norms, self._permitted,
-                skip, least, later, rows, found,
+            found = collect_segment(
+                query.slots, query.values, query.norms[0], segment.segment, self._rows,
+                self._permitted, skip, least, slack, after, room, rows, found,
             )  # fmt: skip
         if self._inverted.covered < len(vectors):
             later = max(after + 1, self._inverted.covered)

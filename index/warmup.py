@@ -15,12 +15,14 @@ from index.batches import VectorBatch
 from index.coarse import Rounding
 from index.hashing import compressed
 from index.hits import RowView
+from index.inverted import InvertedIndex
 from index.kernels import CACHE_FOLDER
 from index.kernels.coarse import BYTES, SHORTS
 from index.kernels.partners import meet
 from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
 from index.rows import GrowingRows
+from index.scan import Scanner, scan
 from index.search import TableSearch
 from index.similarity import gmm, gmm_matrix
 from index.vectors import SparseVector, VectorSpace
@@ -109,8 +111,15 @@ class _Exercise:
         for count in (1, 2):
             queries = self._rows.view()[:count]
             self._backend.search(self._state, self._view(), queries, params)
+            self._scan_latest(queries, params)
             if recall < 1:  # so few rows would be scanned
                 self._probe(queries, params)
+
+    def _scan_latest(self, queries: VectorBatch, params: SearchParams) -> None:
+        """Scan as rows are scanned that were put last."""
+        nobody, none = np.full(len(queries), -1), InvertedIndex()
+        scan(self._view(), queries, params, skip=nobody, inverted=none, workers=Workers(1))
+        Scanner(self._view(), none, 0.0).collect(queries[:1], -1, 0.5)
 
     def _probe(self, queries: VectorBatch, params: SearchParams) -> None:
         backend, state, count = self._backend, self._state, len(queries)
@@ -124,7 +133,8 @@ class _Exercise:
             for rounding in _ROUNDINGS:
                 rounding.round(rows.dense, rows.norms)
         alive = np.ones(_ROWS, np.uint8)
-        self._linked = self._backend.improved(self._state, rows, alive, threading.Event())
+        self._backend.improved(self._state, rows, alive, threading.Event())
+        self._linked = self._backend.linked(self._state, rows, alive, threading.Event())
 
     def _pairs(self) -> None:
         for recall in (0.5, 1.0):

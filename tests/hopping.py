@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from index.backends import GcwsBackend
 from index.hits import RowHits
 from index.params import CollectionConfig, SearchParams
 from tests import reference
@@ -27,7 +28,9 @@ def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:
     """Make the neighbour lists of an index anew."""
     rows = index.rows.view()
     mask = np.ones(len(rows), np.uint8) if alive is None else alive
-    improved = index.backend.improved(index.state, rows, mask, threading.Event())
+    assert isinstance(index.backend, GcwsBackend)
+    improved = index.backend.linked(index.state, rows, mask, threading.Event())
+    assert improved is not None
     index.state = index.backend.adopted(index.state, rows, improved)
     assert index.state.hop is not None
     return index

@@ -66,8 +66,8 @@ ARROWS: dict[str, set[str]] = {
     "ids": set(),
     "payloads": set(),
     "warmup": {
-        "backends", "coarse", "hashing", "kernels", "parallel", "rows", "search", "similarity",
-        "vectors",
+        "backends", "coarse", "hashing", "inverted", "kernels", "parallel", "rows", "scan",
+        "search", "similarity", "vectors",
     },
     "backends": {
         "bands", "binning", "features", "gathering", "growth", "hashing", "hop", "inverted",
@@ -99,7 +99,7 @@ ARROWS: dict[str, set[str]] = {
         "bands", "costs", "inverted", "kernels", "pairs", "parallel", "scan", "tables",
     },
     "scan": {"inverted", "kernels", "parallel"},
-    "inverted": {"kernels"},
+    "inverted": {"kernels", "parallel"},
     "tables": {"kernels", "parallel"},
     "bands": {"hashing", "kernels"},
     "hashing": {"kernels"},

@@ -53,7 +53,7 @@ class ExactBackend:
     def extend(self, state: InvertedIndex, rows: VectorBatch, codes: UInt64s) -> InvertedIndex:
         """Return the index with the last len(codes) of ``rows`` added."""
         del codes
-        return state.cover(rows) if self._form == "sparse" else state
+        return state.cover(rows, self._workers) if self._form == "sparse" else state
 
     def renumber(self, state: InvertedIndex, rows: VectorBatch, new_rows: Int64s) -> InvertedIndex:
         """Return the index after a compaction."""

@@ -49,13 +49,21 @@ class GcwsState:
     hop : Hop or None
         Neighbour lists of the same rows, once they have been made.
     newest : Newest
-        Later rows, which are in none of these; none where there are no lists.
+        Later rows, which are in none of these; none where lists have yet to be judged or made.
+    scanned : int
+        For so many rows scans were found to be as quick as walks, and no lists are made; or 0.
     """
 
     tables: Tables
     inverted: InvertedIndex
     hop: Hop | None = None
     newest: Newest = NONE
+    scanned: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether lists have been made, or found to be of no use."""
+        return self.hop is not None or self.scanned > 0
 
 
 class GcwsBackend:
@@ -117,8 +125,8 @@ class GcwsBackend:
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
         newest = state.newest.with_more(codes)
-        extended = GcwsState(state.tables, state.inverted, state.hop, newest)
-        if state.hop is not None and extended.newest.may_wait(rows):
+        extended = GcwsState(state.tables, state.inverted, state.hop, newest, state.scanned)
+        if state.is_settled and extended.newest.may_wait(rows):
             return extended
         return self._complete(extended, rows, self._workers)
 
@@ -129,11 +137,11 @@ class GcwsBackend:
             return state
         codes = newest.codes
         tables = state.tables.extend(codes, len(rows) - newest.count, workers)
-        inverted = self._covered(state.inverted, rows)
+        inverted = self._covered(state.inverted, rows, workers)
         hop = state.hop
         if hop is not None:
             hop = growth.extended(hop, rows, codes, tables, inverted, self._keys, workers=workers)
-        return GcwsState(tables, inverted, hop)
+        return replace(state, tables=tables, inverted=inverted, hop=hop, newest=NONE)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
         """Return the index after a compaction."""
@@ -142,15 +150,21 @@ class GcwsBackend:
         left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
         hop = None if state.hop is None else growth.renumbered(state.hop, left, new_rows)
         tables = state.tables.renumber(new_rows)
-        renumbered = GcwsState(tables, self._covered(InvertedIndex(), left), hop, newest)
-        return renumbered if hop is not None else self._complete(renumbered, rows, self._workers)
+        inverted = self._covered(InvertedIndex(), left, self._workers)
+        scanned = min(state.scanned, len(rows))
+        renumbered = GcwsState(tables, inverted, hop, newest, scanned)
+        if renumbered.is_settled:
+            return renumbered
+        return self._complete(renumbered, rows, self._workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         """Return whether neighbour lists should be made, or made anew."""
         return bool(state.newest.count) or self._lists_are_overdue(state, rows, live)
 
     def _lists_are_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        return self.plan.prefix and growth.is_overdue(state.hop, rows, live)
+        if not self.plan.prefix or (state.hop is None and state.scanned * growth.GROWTH >= rows):
+            return False
+        return growth.is_overdue(state.hop, rows, live)
 
     def improved(
         self,
@@ -162,13 +176,26 @@ class GcwsBackend:
     ) -> GcwsState | None:
         """Return ``state`` with all rows in tables and lists.
 
-        Lists that are overdue are made anew, in random order, and calibrated.
+        Lists that are overdue are made anew, in random order, and calibrated; none are made where
+        scans are quick enough.
         """
         del report  # lists are linked in one go
         live = int(np.count_nonzero(alive))
         if state.newest.count and not self._lists_are_overdue(state, len(rows), live):
             return self._complete(state, rows, self._behind)
-        state = self._complete(replace(state, hop=None), rows, self._behind)
+        state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
+        if growth.scans_are_enough(rows, alive, state.inverted):
+            return replace(state, scanned=len(rows))
+        return self.linked(state, rows, alive, stop)
+
+    def linked(
+        self, state: GcwsState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
+    ) -> GcwsState | None:
+        """Return ``state`` with lists of all rows, in random order; None when stopped.
+
+        `improved` makes them where they are of use.
+        """
+        state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
         hop = growth.made(
             rows, alive, state.tables, state.inverted, self._keys, workers=self._behind, stop=stop
         )
@@ -181,11 +208,13 @@ class GcwsBackend:
         only lists are taken, if they were made anew.
         """
         made = improved.hop
-        if made is None:
+        if not improved.is_settled:
             return None
         further = len(improved.tables) - len(state.tables)
         if further >= 0:
             state = replace(improved, newest=state.newest.after(further))
+        elif made is None:
+            state = replace(state, hop=None, scanned=improved.scanned)
         elif state.hop is None or state.hop.neighbours is not made.neighbours:
             known = rows.first(len(state.tables))
             hop = growth.adopted(
@@ -193,11 +222,13 @@ class GcwsBackend:
             )
             if hop is None:
                 return None
-            state = replace(state, hop=hop)
+            state = replace(state, hop=hop, scanned=0)
         return state
 
-    def _covered(self, inverted: InvertedIndex, rows: VectorBatch) -> InvertedIndex:
-        return inverted.cover(rows) if self._form == "sparse" else inverted
+    def _covered(
+        self, inverted: InvertedIndex, rows: VectorBatch, workers: Workers
+    ) -> InvertedIndex:
+        return inverted.cover(rows, workers) if self._form == "sparse" else inverted
 
     def saved(self, state: GcwsState) -> Saved | None:
         """Return the neighbour lists; all else is made from the codes."""

@@ -1,14 +1,9 @@
-"""An inverted index over sparse rows, and the exact scan that accumulates minima over it.
-
-For every slot it lists the rows that have it and their magnitudes; a query adds min(q, v) to each
-listed row, so rows that share no slot with it are never touched.
-"""
+"""Making an inverted index of sparse rows: for every slot the rows that have it, and how much."""
 
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt32s
-from index.kernels.gmm_sparse import offer_sparse
+from index.arrays import Float32s, Int32s, Int64s, UInt16s, UInt32s
 from index.kernels.radix import sort_keys
 
 
@@ -72,92 +67,44 @@ def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -
 
 
 @njit(cache=True, nogil=True)
-def _find_slot(slots: UInt32s, slot: np.uint32) -> int:
-    """Return the place of a slot in a rising list, or -1."""
-    low = 0
-    high = slots.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if slots[middle] < slot:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < slots.shape[0] and slots[low] == slot else -1
-
-
-@njit(cache=True, nogil=True)
-def shared_postings(
-    query_slots: UInt32s,
-    query_values: Float32s,
-    slots: UInt32s,
-    starts: Int64s,
+def part_postings(
+    entry_starts: Int64s,
     entry_rows: Int32s,
     entry_values: Float32s,
-    out: Float32s,
+    column_of: Int32s,
+    out_greatest: Float32s,
+    out_starts: Int64s,
+    out_rows: UInt16s,
+    out_values: Float32s,
+    out_columns: Float32s,
 ) -> None:
-    """Write Σ min of one query and every row of a segment.
+    """Part sorted entries into columns and postings.
 
     Parameters
     ----------
-    query_slots, query_values : (nnz,)
-    slots, starts, entry_rows, entry_values : the segment's postings
-    out : (rows of the segment,) float32, written in place
+    entry_starts : (distinct + 1,) int64
+        Where each slot's entries start.
+    entry_rows, entry_values : (nnz,)
+    column_of : (distinct,) int32
+        Number of a slot's column, or -1.
+    out_greatest : (distinct,) float32, written in place
+    out_starts : (distinct + 1,) int64, written in place
+    out_rows, out_values : (postings,), written in place
+    out_columns : (c, n) float32, written in place
+        All 0 before.
     """
-    out[:] = np.float32(0.0)
-    for i in range(query_slots.shape[0]):
-        place = _find_slot(slots, query_slots[i])
-        if place < 0:
-            continue
-        value = query_values[i]
-        for entry in range(starts[place], starts[place + 1]):
-            out[entry_rows[entry]] += min(value, entry_values[entry])
-
-
-@njit(cache=True, nogil=True)
-def scan_postings(
-    query_indptr: Int64s,
-    query_slots: UInt32s,
-    query_values: Float32s,
-    query_norms: Float32s,
-    slots: UInt32s,
-    starts: Int64s,
-    entry_rows: Int32s,
-    entry_values: Float32s,
-    norms: Float32s,
-    permitted: UInt8s,
-    skip: Int64s,
-    least: np.float32,
-    first: int,
-    shared: Float32s,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
-) -> None:
-    """Offer every permitted row of a segment to each query's heap.
-
-    Parameters
-    ----------
-    query_indptr, query_slots, query_values : compressed queries
-    query_norms : (m,) float32
-    slots, starts, entry_rows, entry_values : the segment's postings
-    norms : (n,) float32
-        Of all rows.
-    permitted : (n,) uint8
-    skip : (m,) int64
-    least : float32
-    first : int
-        Row number of the segment's first row.
-    shared : (rows of the segment,) float32, scratch
-    out_scores, out_rows : (m, k), written in place
-    out_sizes : (m,) int64, written in place
-    """
-    for m in range(query_indptr.shape[0] - 1):
-        entries = slice(query_indptr[m], query_indptr[m + 1])
-        shared_postings(
-            query_slots[entries], query_values[entries],
-            slots, starts, entry_rows, entry_values, shared,
-        )  # fmt: skip
-        out_sizes[m] = offer_sparse(
-            shared, query_norms[m], norms, permitted, skip[m], least, first,
-            out_scores[m], out_rows[m], out_sizes[m],
-        )  # fmt: skip
+    place = 0
+    for slot in range(column_of.shape[0]):
+        greatest = np.float32(0.0)
+        column = column_of[slot]
+        out_starts[slot] = place
+        for i in range(entry_starts[slot], entry_starts[slot + 1]):
+            greatest = max(greatest, entry_values[i])
+            if column >= 0:
+                out_columns[column, entry_rows[i]] = entry_values[i]
+            else:
+                out_rows[place] = np.uint16(entry_rows[i])
+                out_values[place] = entry_values[i]
+                place += 1
+        out_greatest[slot] = greatest
+    out_starts[column_of.shape[0]] = place

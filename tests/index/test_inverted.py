@@ -7,9 +7,12 @@ import pytest
 
 from index import inverted as inverted_module
 from index.batches import VectorBatch
-from index.inverted import LEAST_ROWS, InvertedIndex
+from index.inverted import LEAST_ROWS, InvertedIndex, Postings
+from index.parallel import Workers
 from index.params import CollectionConfig
 from index.vectors import VectorSpace
+
+ONE = Workers(1)
 
 
 @pytest.fixture
@@ -24,11 +27,24 @@ def rows(rng: np.random.Generator) -> VectorBatch:
 def _postings(index: InvertedIndex) -> list[tuple[int, int, float]]:
     """Return (row, slot, value) of every posting, sorted."""
     found: list[tuple[int, int, float]] = []
-    for segment in index.segments:
-        slots = np.repeat(segment.slots, np.diff(segment.starts)).tolist()
-        numbers = (segment.rows.astype(np.int64) + segment.first).tolist()
-        found += zip(numbers, slots, segment.values.tolist(), strict=True)
+    for postings in index.segments:
+        first, slots, starts, _, column_of, rows, values, columns, _ = postings.segment
+        of_entry = np.repeat(slots, np.diff(starts)).tolist()
+        found += zip(
+            (rows.astype(np.int64) + first).tolist(), of_entry, values.tolist(), strict=True
+        )
+        for slot, column in zip(slots.tolist(), column_of.tolist(), strict=True):
+            if column >= 0:
+                having = np.flatnonzero(columns[column])
+                magnitudes = columns[column, having].tolist()
+                found += [
+                    (first + i, slot, v) for i, v in zip(having.tolist(), magnitudes, strict=True)
+                ]
     return sorted(found)
+
+
+def _entries_of(postings: Postings) -> int:
+    return len(postings.segment.rows) + int(np.count_nonzero(postings.segment.columns))
 
 
 def _entries(rows: VectorBatch) -> list[tuple[int, int, float]]:
@@ -42,14 +58,14 @@ def test_no_segment_has_more_entries_than_can_be_numbered(
 ) -> None:
     most = 2000
     monkeypatch.setattr(inverted_module, "MAX_ENTRIES", most)
-    index = InvertedIndex().cover(rows[:LEAST_ROWS]).cover(rows)
+    index = InvertedIndex().cover(rows[:LEAST_ROWS], ONE).cover(rows, ONE)
     assert index.covered == len(rows)
-    assert max(len(segment.rows) for segment in index.segments) <= most
+    assert max(_entries_of(segment) for segment in index.segments) <= most
     borders = [(segment.first, segment.last) for segment in index.segments]
     assert all(a[1] == b[0] for a, b in pairwise(borders))
     assert _postings(index) == _entries(rows)
 
 
 def test_postings_are_the_entries_of_the_rows(rows: VectorBatch) -> None:
-    index = InvertedIndex().cover(rows[:LEAST_ROWS]).cover(rows)
+    index = InvertedIndex().cover(rows[:LEAST_ROWS], ONE).cover(rows, ONE)
     assert _postings(index) == _entries(rows)

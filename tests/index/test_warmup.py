@@ -146,7 +146,8 @@ def _exercise(stored: StoredCollection, raw: RawBatch, turn: int) -> None:
         stored.sketch(raw[:2], "full")
         stored.sketch(raw[:2], "b_bit")
         lists = stored.describe().backends[0].stats["neighbour_lists"]
-        assert (lists is not None) == (stored.config.backend.band_width is None)
+        dense = stored.config.form == "dense"  # scans of so few sparse rows are quick enough
+        assert (lists is not None) == (dense and stored.config.backend.band_width is None)
     stored.page(limit=3, cursor=None, with_vector=True)
 
 
