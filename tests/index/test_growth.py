@@ -141,6 +141,33 @@ def test_a_compaction_keeps_lists_under_new_row_numbers(
     assert recall(index, queries, 10).reaches(0.9)
 
 
+def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = sparse_of(np.maximum(clustered(rng, 1700, 0)[0], 0))
+    index = SmallIndex(CollectionConfig(dim=None)).add(rows[:1000])
+    assert overdue(index)
+
+    def improve() -> None:
+        view = index.rows.view()
+        alive = np.ones(len(view), np.uint8)
+        improved = index.backend.improved(index.state, view, alive, threading.Event())
+        index.state = index.backend.adopted(index.state, view, improved)
+
+    improve()
+    assert index.state.hop is None
+    assert not overdue(index)
+    assert index.add(rows[1000:1300]).state.newest.count == 300
+    index.compact(np.arange(1300) % 10 > 0)
+    assert index.state.newest.count == 270
+    assert not overdue(index)
+    index.add(rows[1300:], settled=True)
+    assert overdue(index)  # 1,570 rows, and 1,000 were judged
+    monkeypatch.setattr(growth, "_WORTH", 0.0)
+    improve()
+    assert index.state.hop is not None
+
+
 def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 3 * LEAST, 0)
     for share, kept in ((0.6, False), (0.9, True), (0.2, False)):
