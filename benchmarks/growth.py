@@ -24,6 +24,7 @@ from index import measuring
 from index.backends import GcwsBackend, make_backend
 from index.calibration import Calibration
 from index.hits import BatchHits, LiveSample, RowView
+from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
 from index.rows import GrowingRows
 from index.scan import scan
@@ -113,9 +114,7 @@ def measure(folder: Path, items: int) -> Measured:
     def exactly() -> BatchHits:
         params = SearchParams(limit=LIMIT, recall=1.0)
         nobody = np.full(len(queries), -1, np.int64)
-        return scan(
-            view, queries, params, skip=nobody, inverted=state.inverted, workers=one._workers
-        )
+        return scan(view, queries, params, skip=nobody, inverted=state.inverted, workers=Workers(1))
 
     truth, scan_seconds = _timed(exactly, 1)
     asked = []

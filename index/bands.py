@@ -93,16 +93,16 @@ class BandPlan:
         levels = signatures.levels.view(np.uint32)
         pack(signatures.slots, levels, self.band_width, bits, self.encoding, out)
 
-    def draw(self, family: Gcws, batch: VectorBatch, out: UInt64s) -> None:
-        """Write the (n, b) keys of vectors in the first b bands, by samples of a family."""
-        if family.keeps_table:
+    def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s) -> None:
+        """Write the (n, b) keys of vectors in the first b bands, as `pack` does of samples."""
+        if hash_.keeps_table:
             keys_from_table(
-                batch.dense, family.parameters(), family.slots, self.band_width,
+                batch.dense, hash_.parameters(), hash_.slots, self.band_width,
                 self.bits if self.prefix else self.code_bits, self.encoding, self.prefix, out,
             )  # fmt: skip
         else:
             count = round_up(out.shape[1] * self.band_width)
-            self.pack(family.sketch(batch, count=count), out)
+            self.pack(hash_.sketch(batch, count=count), out)
 
     def keys(self, signatures: Signatures) -> UInt64s:
         """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""

@@ -122,8 +122,7 @@ def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
 def dimension(groups: Float32s, centres: Float32s) -> float:
     """Return d where rows within a distance r of a row are about as many as r^d, near to it.
 
-    Source: E. Levina and P. J. Bickel, "Maximum Likelihood Estimation of Intrinsic Dimension",
-    2004, equation 8; its inverse averaged over the centres.
+    Source: [DIMENSION] equation 8; its inverse averaged over the centres.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from index.arrays import Float64s, Int64s
 from index.batches import VectorBatch
 from index.collection import Collection
 from index.errors import InvalidParameter
-from index.hits import CANDIDATES, RowView
+from index.hits import RowView
 from index.indexed import Indexed
 from index.items import View
 from index.params import SearchParams
@@ -214,7 +214,7 @@ class _Trial:
             hits = indexed.backend.search(indexed.state, self._rows, query, params, skip)
             seconds.append(time.perf_counter() - start)
             rows.append(hits.hits(0)[0][: params.limit])
-            candidates += int(hits.work[0, CANDIDATES]) if len(rows) > 1 else 0
+            candidates += int(hits.candidates[0]) if len(rows) > 1 else 0
         return rows[1:], seconds[1:], candidates / len(self._queries)
 
     def _truth(self, kernel: Kernel) -> _Truth:

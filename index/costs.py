@@ -23,6 +23,7 @@ _SCAN_FLOAT: Final = 0.04
 _SCAN_READ: Final = 0.1
 """Reading a float from memory: what the queries of one call share, and caches spare."""
 _CACHED_BYTES: Final = 16 << 20
+"""Dense rows of no more bytes are taken to lie in caches."""
 _TILE_ROW: Final = 1.0
 _TILE_FLOAT: Final = 0.03
 _TILE_TURNED: Final = 0.6

@@ -134,12 +134,12 @@ def _calibrated(
         if stop.is_set():
             raise _Stopped
 
-        def known(_: VectorBatch, tables: int) -> UInt64s:
+        def keys_of(_: VectorBatch, tables: int) -> UInt64s:
             return keys[chosen, :tables]
 
         queries, params = view.vectors[held_out[chosen]], SearchParams(limit=limit)
         walk = replace(walks.walk(view, limit, effort), rare=rare)
-        own = replace(walks, keys_of=known)
+        own = replace(walks, keys_of=keys_of)
         return own.search(view, queries, params, none[chosen], walk, hidden=hidden).hits
 
     def true(chosen: Int64s, limit: int) -> BatchHits:

@@ -179,6 +179,12 @@ class BatchHits(Sequence[RowHits]):
             wider.update((int(places[i]), both) for i, both in hits.wider.items())
         return whole
 
+    @property
+    def candidates(self) -> Int64s:
+        """The (m,) numbers of rows found and scored in some way."""
+        counts: Int64s = self.work[:, CANDIDATES]
+        return counts
+
     def some(self, chosen: AnyArray) -> BatchHits:
         """Return the hits of some queries, by their numbers."""
         wider = (

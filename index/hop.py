@@ -143,7 +143,14 @@ class Hop:
         """Return how to walk, None where no effort measured is enough, or a scan is quicker.
 
         Nor is there one while rows put since the calibration are found less well than it says.
-        Of many queries in one call each is scanned for in less time.
+
+        Parameters
+        ----------
+        search : HopSearch
+        view : RowView
+        params : SearchParams
+        queries : int
+            How many come in one call: of many, each is scanned for in less time.
         """
         if self.checks.fail:
             return None

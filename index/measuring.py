@@ -14,7 +14,7 @@ import numpy as np
 
 from index.arrays import Float64s, Int64s
 from index.calibration import FAR, Calibration, Curve, Effort
-from index.hits import CANDIDATES, BatchHits
+from index.hits import BatchHits
 
 QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (30, (30,), 160), (100, (100,), 160))
@@ -146,10 +146,10 @@ def _curves(
         wider = search(queries[again], searched, effort, inf) if len(again) else found[:0]
         for limit, scores in least.items():
             good = _good(found, scores, min(limit, rows))
-            work = found.work[:, CANDIDATES].copy()
+            work = found.candidates.copy()
             rest, twice = rests[limit], rests[limit][again]
             good[rest] = _good(wider, scores[again], min(limit, rows))[twice]
-            work[rest] = wider.work[twice, CANDIDATES]
+            work[rest] = wider.candidates[twice]
             lasts[limit][rest] = _last_scores(wider, min(limit, rows))[twice]
             strange[limit].append(min(_strange(scores), float(lasts[limit].min())))
             error = float(good.std()) / len(good) ** 0.5
@@ -170,7 +170,7 @@ def _curves(
 
 
 def _has_settled(efforts: list[float], recalls: list[float]) -> bool:
-    """Return whether the last two efforts have added next to nothing; see `_LEFT`."""
+    """Return whether the last `_SETTLED` efforts have added next to nothing; see `_LEFT`."""
     if len(efforts) <= _SETTLED or efforts[-1 - _SETTLED] < FAR:
         return False
     return 1 - recalls[-1] > _LEFT * (1 - recalls[-1 - _SETTLED])
@@ -178,8 +178,8 @@ def _has_settled(efforts: list[float], recalls: list[float]) -> bool:
 
 def _rare(scores: Float64s, found: Float64s) -> float:
     """Return the score below which a last hit is rare, by true ones and by those found."""
-    usual = float(np.quantile(scores, _RARE))
-    return min(usual, float(np.quantile(found, _RARE_FOUND))) if len(found) else usual
+    by_true = float(np.quantile(scores, _RARE))
+    return min(by_true, float(np.quantile(found, _RARE_FOUND))) if len(found) else by_true
 
 
 def _good(found: BatchHits, least: Float64s, wanted: int) -> Float64s:
@@ -192,5 +192,5 @@ def _good(found: BatchHits, least: Float64s, wanted: int) -> Float64s:
 
 def _strange(scores: Float64s) -> float:
     """Return a score beyond the last true ones of all queries."""
-    least, usual = np.quantile(scores, [0.0, 0.5]).tolist()
-    return float(least - _BEYOND * (usual - least))
+    least, median = np.quantile(scores, [0.0, 0.5]).tolist()
+    return float(least - _BEYOND * (median - least))

@@ -17,7 +17,6 @@ from index.costs import (
     row_nanoseconds,
     scan_nanoseconds,
 )
-from index.hits import CANDIDATES as FOUND
 from index.hits import PROBE, BatchHits, LiveSample, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
@@ -34,9 +33,10 @@ where a scan touches only the rows that share a slot."""
 _BESIDE: Final = 15_000.0
 """Nanoseconds that a call takes for a search by tables beside hashing and probing."""
 _MANY: Final = 64
+"""Queries from which a call is one of many."""
 _FIRST_TRIED: Final = 12
 _SHARE_TRIED: Final = 16
-"""Of the queries of a call of many, one in so many is tried first, and no more than twelve; where
+"""Of the queries of a call of many, one in so many is tried first, at most `_FIRST_TRIED`; where
 tables have not paid for these, the others are scanned without being hashed."""
 _HASHING_OF_MANY: Final = 0.5
 """Share of a scan's cost that hashing may take where queries are tried first."""
@@ -145,7 +145,7 @@ class TableSearch:
         self, view: RowView, tried: VectorBatch, found: BatchHits, spared: Float64s
     ) -> bool:
         """Return whether queries that were tried took longer than the scans that they spared."""
-        probing = int(found.work[:, FOUND].sum()) * row_nanoseconds(view)
+        probing = int(found.candidates.sum()) * row_nanoseconds(view)
         return bool(hash_nanoseconds(tried, self.plan).sum() + probing > spared.sum())
 
     def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:

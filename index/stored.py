@@ -112,13 +112,21 @@ class StoredCollection:
         return self.commit(self.prepared(items, mode))
 
     def encoded(self, sent: Sequence[RawBatch]) -> list[Encoded]:
-        """Hash the vectors of several puts in one call; InvalidVector where one is refused."""
+        """Hash the vectors of several puts in one call, for `prepared`.
+
+        Raises
+        ------
+        InvalidVector
+            The transform leaves nothing of a vector of one of them.
+        """
         return encoded_together(sent, self._memory)
 
     def prepared(
         self, items: ItemBatch, mode: Mode = "upsert", encoded: Encoded | None = None
     ) -> Put:
-        """Turn items, hashed if `encoded` has not done that, into bytes: `put` without waiting.
+        """Hash items, unless they are ``encoded``, and turn them into bytes.
+
+        That is all of `put` that others need not wait for.
 
         Raises
         ------

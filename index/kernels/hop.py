@@ -19,7 +19,7 @@ from index.kernels.coarse import (
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.pool import row_of, score_of
-from index.kernels.probe import rank_nearly_sorted
+from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
     FOUND,

@@ -11,7 +11,7 @@ from index.arrays import Float32s, Float64s, Int64s, UInt32s
 from index.kernels.gmm_dense import exact_dense
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.heap import push
-from index.kernels.probe import rank
+from index.kernels.ranking import rank
 
 
 @njit(cache=True, nogil=True)

@@ -39,14 +39,16 @@ class Gate:
         patch.setattr(StoredCollection, "commit_all", gated)
 
 
-def answers_during_a_commit(client: Client, gate: Gate, bodies: list[Json]) -> list[Json]:
+def answers_during_a_commit(
+    client: Client, gate: Gate, bodies: list[Json], url: str = _ITEMS
+) -> list[Json]:
     """Send a first write, then others while it is being committed; return their answers."""
     answers: list[Json] = []
 
     async def scenario() -> None:
-        first = asyncio.create_task(client.http.put(_ITEMS, json=put("first")))
+        first = asyncio.create_task(client.http.put(url, json=put("first")))
         assert await asyncio.to_thread(gate.began.wait, SECONDS)
-        others = [asyncio.create_task(client.http.put(_ITEMS, json=body)) for body in bodies]
+        others = [asyncio.create_task(client.http.put(url, json=body)) for body in bodies]
         await waiting(client, 1 + len(bodies))
         gate.may_go_on.set()
         assert (await first).status_code == 200
@@ -121,10 +123,9 @@ def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
 ) -> None:
     transform = {"center": [1, 1, 1, 1]}
     client.put("/v1/collections/others", json={"dim": 4, "transform": transform})
-    monkeypatch.setitem(globals(), "_ITEMS", "/v1/collections/others/items")
     gate = Gate(monkeypatch)
     bodies = [put("a"), put("nothing", [1, 1, 1, 1]), put("b")]
-    answers = answers_during_a_commit(client, gate, bodies)
+    answers = answers_during_a_commit(client, gate, bodies, "/v1/collections/others/items")
     assert [answer.status_code for answer in answers] == [200, 422, 200]
     assert answers[1].json()["errors"][0]["loc"] == ["items", 0, "vector"]
 
