@@ -26,8 +26,6 @@ _FARTHER: Final = 1.15
 _FEW_TABLES: Final = 4
 FAR: Final = 1.04
 """Walks that reach less far enter through half of the tables, `_FEW_TABLES` at least."""
-_NEARBY: Final = 3
-"""So many times a limit that was measured is near enough to judge by it alone."""
 _LISTS_A_PLACE: Final = 4
 _MORE_LISTS: Final = 64
 """No walk reads more lists than so many for each place of its beam, and so many more."""
@@ -186,7 +184,7 @@ class Calibration:
         above, most = known[min(after, len(known) - 1)]
         below, least = known[after - 1] if after > 0 and above.limit != limit else (above, most)
         if most is None or least is None:
-            return _by_another_limit(known, below, limit)
+            return _by_another_limit(known, below, above, limit, aim)
         if below is above:
             return _scaled(above, most, limit)
         expected, candidates, rare = above.at(most)
@@ -242,19 +240,40 @@ def _scaled(curve: Curve, number: float, limit: int) -> Effort:
 
 
 def _by_another_limit(
-    known: Sequence[tuple[Curve, float | None]], below: Curve, limit: int
+    known: Sequence[tuple[Curve, float | None]], below: Curve, above: Curve, limit: int, aim: float
 ) -> Effort | None:
-    """Return an effort where none that was measured for the limit itself reaches the recall.
+    """Return an effort where one of the curves beside a limit does not reach the recall.
 
-    A lesser limit speaks for those near to it. A greater one is walked for as if so many hits were
-    wanted: such walks keep more rows.
+    Where the lesser one does, limits near to it may, too. A greater limit is walked for as if so
+    many hits were wanted: such walks keep more rows.
     """
+    if below.limit < limit < above.limit and below.effort(aim) is not None:
+        between = _between(below, above, limit)
+        number = between.effort(aim)
+        if number is not None:
+            return _scaled(between, number, limit)
     for curve, number in known:
-        if number is None:
-            continue
-        if curve is below and limit <= _NEARBY * curve.limit:
-            return _scaled(curve, number, limit)
-        if curve.limit > max(limit, LEAST_BEAM):
+        if number is not None and curve.limit > max(limit, LEAST_BEAM):
             expected, candidates, rare = curve.at(number)
             return Effort.of(number, curve.limit, expected, candidates, rare)
     return None
+
+
+def _between(below: Curve, above: Curve, limit: int) -> Curve:
+    """Return what is to be expected for a limit between two that were measured.
+
+    The farther a hit is down, the less the lesser one says of it.
+    """
+    share = log(limit / below.limit) / log(above.limit / below.limit)
+    efforts = sorted({*below.efforts, *above.efforts})
+
+    def mixed(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[float, ...]:
+        lesser = np.interp(efforts, below.efforts, low)
+        greater = np.interp(efforts, above.efforts, high)
+        return tuple(((1 - share) * lesser + share * greater).tolist())
+
+    return Curve(
+        limit, tuple(efforts), mixed(below.recalls, above.recalls),
+        mixed(below.candidates, above.candidates), mixed(below.rare, above.rare),
+        mixed(below.strange, above.strange),
+    )  # fmt: skip

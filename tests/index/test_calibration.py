@@ -73,6 +73,19 @@ def test_where_no_effort_for_a_limit_is_enough_more_hits_are_walked_for(limit: i
     assert effort.places == 100
 
 
+def test_limits_beside_one_that_is_not_reached_are_judged_by_both_curves() -> None:
+    # Each row has one near it: the first hit is found at once, and the second hardly ever.
+    first = Curve(1, (0.5, 1.0), (0.99, 1.0), (50.0, 100.0), (0.5, 0.5), (0.4, 0.4))
+    ten = Curve(10, (0.5, 1.0), (0.1, 0.3), (50.0, 100.0), (0.3, 0.3), (0.2, 0.2))
+    twins = Calibration(5000, (first, ten), 1.0)
+    assert aimed(twins, 1, 0.9).number == 0.5
+    for limit in range(2, 10):
+        assert twins.effort(limit, 0.9) is None
+    halfway = aimed(twins, 3, 0.5)
+    assert 0.5 < halfway.recall < 0.8
+    assert 0.3 < halfway.rare < 0.5
+
+
 def test_more_recall_takes_no_less_effort_and_promises_no_less_than_asked() -> None:
     for limit in (1, 3, 10, 30, 100, 300):
         efforts = [aimed(BOTH, limit, recall) for recall in (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)]
