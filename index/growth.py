@@ -68,6 +68,13 @@ def scans_are_enough(rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) 
     """Return whether scans of sparse rows are about as quick as any walk could be.
 
     Judged by the counted work of scans for some of the rows, so equal rows give equal answers.
+
+    Parameters
+    ----------
+    rows : VectorBatch
+    alive : (n,) uint8
+    inverted : InvertedIndex
+        Of all rows, but for a few.
     """
     if rows.form == "dense":
         return False

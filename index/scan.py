@@ -265,10 +265,8 @@ class Scanner:
             return
         start = queries.indptr[0]
         entries = slice(start, queries.indptr[-1])
-        slack, room = (
-            np.float32(2 * self.tolerance(queries)),
-            self._scratch(queries, heaps.scores.shape[1]),
-        )
+        slack = np.float32(2 * self.tolerance(queries))
+        room = self._scratch(queries, heaps.scores.shape[1])
         for postings in self._inverted.segments:
             scan_segment(
                 queries.indptr - start, queries.slots[entries], queries.values[entries],
@@ -286,7 +284,7 @@ class Scanner:
     def _scratch(self, queries: VectorBatch, kept: int) -> Scratch:
         """Return room for the scan of any segment for one query of these."""
         most = max((each.last - each.first for each in self._inverted.segments), default=0)
-        return scratch(most, int(np.diff(queries.indptr).max(initial=0)), kept)
+        return scratch(most, queries.longest, kept)
 
     def _tail(self, query: VectorBatch) -> Float32s:
         """Return Σ min of one query and the rows that have no postings yet."""
@@ -325,11 +323,11 @@ class Scanner:
             return rows[:found]
         found = 0
         slack, room = np.float32(2 * self.tolerance(query)), self._scratch(query, 1)
-        for segment in self._inverted.segments:
-            if segment.last <= after + 1:
+        for postings in self._inverted.segments:
+            if postings.last <= after + 1:
                 continue
             found = collect_segment(
-                query.slots, query.values, query.norms[0], segment.segment, self._rows,
+                query.slots, query.values, query.norms[0], postings.segment, self._rows,
                 self._permitted, skip, least, slack, after, room, rows, found,
             )  # fmt: skip
         if self._inverted.covered < len(vectors):

@@ -133,6 +133,7 @@ class _Exercise:
             for rounding in _ROUNDINGS:
                 rounding.round(rows.dense, rows.norms)
         alive = np.ones(_ROWS, np.uint8)
+        # So few sparse rows are judged, and need no lists.
         self._backend.improved(self._state, rows, alive, threading.Event())
         self._linked = self._backend.linked(self._state, rows, alive, threading.Event())
 

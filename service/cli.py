@@ -25,7 +25,6 @@ from service.settings import Settings
 from service.snapshot_commands import snapshots
 
 _KEEP_ALIVE_SECONDS = 75
-_EXIT_USAGE = 2
 
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread that computes in Python, as a load does, keeps the interpreter from others. By

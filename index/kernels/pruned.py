@@ -3,7 +3,7 @@
 With Σ min known for some terms of a query, and what the others can add at most, a row that cannot
 score as well as the hits there are is done with; the few that can are looked at one by one.
 
-Source: Turtle & Flood, Query evaluation: strategies and optimizations (1995), MaxScore.
+Source: [MAXSCORE].
 """
 
 from typing import Any
@@ -145,13 +145,13 @@ def _line(bound: float, rest: float, norm: np.float32) -> tuple[np.float32, np.f
 
 @njit(cache=True, nogil=True)
 def _enough(
-    done: int, last: int, query: Query, segment: Segment, bound: float, out: Scratch
+    done: int, last: int, query: Query, segment: Segment, bound: float, scratch: Scratch
 ) -> int:
     """Return how many terms leave `_REST_SHARE` of what a hit needs at most to those after them."""
     # A row's Σ min is at most its norm: one that scores t has t times the query's at least.
     norm = max(bound * query.norm, segment.least_norm)
     need = bound / (1.0 + bound) * (query.norm + norm)
-    while done < last and out.rest[done] > _REST_SHARE * need:
+    while done < last and scratch.rest[done] > _REST_SHARE * need:
         done += 1
     return done
 

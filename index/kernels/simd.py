@@ -148,7 +148,6 @@ pointer_to_int64 = _pointer_from_integer(types.int64, "Return an int64 as addres
 pointer_to_uint32 = _pointer_from_integer(types.uint32, "Return an int64 as address of uint32s.")
 pointer_to_uint8 = _pointer_from_integer(types.uint8, "Return an int64 as address of uint8s.")
 pointer_to_float32 = _pointer_from_integer(types.float32, "Return an int64 as address of float32s.")
-pointer_to_float64 = _pointer_from_integer(types.float64, "Return an int64 as address of float64s.")
 
 
 @intrinsic

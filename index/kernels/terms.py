@@ -80,7 +80,7 @@ class Scratch(NamedTuple):
     Attributes
     ----------
     sums : (n,) float32
-        Σ min of the terms added so far; `_DONE` for rows whose whole sum was looked at.
+        Σ min of the terms added so far; -∞ for rows whose whole sum was looked at.
     listed : (n + 1,) int32
         Rows that may be hits.
     best_scores, best_rows : (k,) float32 and int64
