@@ -28,7 +28,7 @@ def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]
     payloads = [encode_payload({"id": item_id}) for item_id in ids]
     encoded = collection.encode(collection.space.from_dense(rows))
     collection.put(ids, payloads, encoded, keys=range(1, ITEMS + 1))
-    tied = rows[:1] + 30 * np.eye(DIM, dtype=np.float32)[3:5]
+    tied = rows[:1] + 100 * np.eye(DIM, dtype=np.float32)[3:5]
     sent = np.concatenate([rows[100:110], tied, np.eye(DIM, dtype=np.float32)[:5], rows[200:210]])
     queries = collection.space.prepare(collection.space.from_dense(sent))
     params = SearchParams(limit=3)

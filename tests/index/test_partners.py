@@ -45,7 +45,7 @@ def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
     assert isinstance(backend, GcwsBackend)
     vectors, alive = held.view(), np.ones(len(rows), np.uint8)
     unlinked = backend.extend(backend.empty(), vectors, backend.encode(vectors))
-    state = backend.improved(unlinked, vectors, alive, threading.Event())
+    state = backend.linked(unlinked, vectors, alive, threading.Event())
     assert state is not None
     assert state.hop is not None
     return backend, state, RowView(vectors, alive, len(rows))
