@@ -14,7 +14,15 @@ from numba import njit
 
 from index.arrays import Int32s, Int64s, UInt8s, UInt64s
 from index.kernels.addresses import put
-from index.kernels.coarse import fetch_ahead, held_before, hold, release, rows_at, score_rows
+from index.kernels.coarse import (
+    SPARSE,
+    fetch_ahead,
+    held_before,
+    hold,
+    release,
+    rows_at,
+    score_rows,
+)
 from index.kernels.pool import entry, insert, row_of, score_of
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -78,25 +86,49 @@ def prune(
         put(pool, left, at(pool, i))
         put(candidates, left, candidate)
         left += np.int64(candidate != row)
+    # So many candidates are looked at together as are wanted yet: those behind them are compared
+    # with none unless too few of them stay. A sparse row is dear to hold, so all are.
+    following = 0
     count = 0
-    while count < left and count < most:
-        chosen = np.int64(at(candidates, count))
-        put(out, count, chosen)
-        count += 1
-        held = hold(rows, chosen, space.other_table)
-        score_rows(rows, held, candidates, count, left, space.scores)
-        release(rows, chosen, held)
-        stay = count
-        for i in range(count, left):
-            candidate = at(pool, i)
-            apart = (_ONE - at(space.scores, i - count)) * diversity
-            put(pool, stay, candidate)
-            put(candidates, stay, row_of(candidate))
-            stay += np.int64(apart >= _ONE - score_of(candidate))
-        left = stay
+    while count < most and following < left:
+        some = left if rows.kind == SPARSE else most - count
+        last = count
+        for i in range(following, min(following + some, left)):
+            put(pool, last, at(pool, i))
+            put(candidates, last, at(candidates, i))
+            last += 1
+        following = min(following + some, left)
+        for i in range(count):
+            last = _left_by(rows, np.int64(at(candidates, i)), space, count, last, diversity)
+        while count < last and count < most:
+            chosen = np.int64(at(candidates, count))
+            put(out, count, chosen)
+            count += 1
+            if count < most:
+                last = _left_by(rows, chosen, space, count, last, diversity)
     for i in range(count, width):
         put(out, i, NONE)
     return count
+
+
+@njit(cache=True, nogil=True)
+def _left_by(rows: Any, chosen: Any, space: Any, first: Any, last: Any, diversity: Any) -> Any:
+    """Keep the candidates first … last - 1 that a neighbour chosen leaves; return their end."""
+    pool = space.pool
+    candidates = space.marks.seen
+    if first == last:
+        return last
+    held = hold(rows, chosen, space.other_table)
+    score_rows(rows, held, candidates, first, last, space.scores)
+    release(rows, chosen, held)
+    stay = first
+    for i in range(first, last):
+        candidate = at(pool, i)
+        apart = (_ONE - at(space.scores, i - first)) * diversity
+        put(pool, stay, candidate)
+        put(candidates, stay, row_of(candidate))
+        stay += np.int64(apart >= _ONE - score_of(candidate))
+    return stay
 
 
 @njit(cache=True, nogil=True)
