@@ -152,7 +152,7 @@ def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float6
     rounded = _distances(
         np.clip(np.rint(groups / step), low, high), np.clip(np.rint(centres / step), low, high)
     )
-    order = np.argsort(rounded, axis=1, kind="stable")
+    order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
     return min(_share_kept(exact, order, nearest) for nearest in _NEAREST)
 
 

@@ -16,6 +16,7 @@ from index.kernels.coarse import (
     rows_at,
     spread_over,
 )
+from index.kernels.doubt import rounding_hides_hits
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.pool import row_of, score_of
@@ -41,7 +42,8 @@ quickly, rows scored exactly, and the best rows that were kept."""
 
 ANSWERED, UNANSWERED = range(2)
 """What became of a query: found as others are; or its last hit, whatever min_score is, scores less
-than those of any like it, a second walk found too few permitted rows, or rounding spoils it."""
+than those of any like it, a second walk found too few permitted rows, rounding spoils it, or does
+not tell its hits from rows left out."""
 _FREE, _FIRST, _SECOND, _ENDED = range(4)
 """What a space is used for: nothing; a query's first walk or its second; to keep what was found."""
 _SEEDS = 64
@@ -296,7 +298,14 @@ def hop(
                     offset(pointer(queries), m * queries.shape[1]), floats, queries.shape[1],
                     pointer(chosen), kept, pointer(exact),
                 )  # fmt: skip
-            found = min(rank_nearly_sorted(exact, chosen, kept, least, ranked), limit)
+            found = rank_nearly_sorted(exact, chosen, kept, least, ranked)
+            last = ranked[limit - 1] if found >= limit else least
+            hidden_hits = (
+                unit > 0
+                and kept > 0
+                and rounding_hides_hits(best, size, skipped, pointer(exact), kept, last, limit)
+            )
+            found = min(found, limit)
             for i in range(found):
                 out_scores[m, i] = ranked[i]
                 out_rows[m, i] = chosen[i]
@@ -307,7 +316,7 @@ def hop(
             lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             spoilt = lost > _MOST_LOST * norms[m]
             few = size < min(limit + own, permitted_count)
-            odd = spoilt or few or _last_score(best, size, limit) < strange
+            odd = hidden_hits or spoilt or few or _last_score(best, size, limit) < strange
             out_outcomes[m] = UNANSWERED if odd else ANSWERED
             stages[s] = _FREE
             queries_left -= 1

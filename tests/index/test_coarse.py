@@ -168,6 +168,18 @@ def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_s
     assert chosen.kind == FLOATS
 
 
+def test_rows_that_bytes_make_one_are_not_told_apart_by_the_order_they_come_in(
+    rng: np.random.Generator,
+) -> None:
+    centres = np.full((40, 16), 3.0, np.float32)
+    groups = centres[:, None] + 1e-3 * rng.standard_normal((40, 64, 16)).astype(np.float32)
+    groups[4:] = 2 * rng.standard_normal((36, 64, 16))  # one near group in ten is tight
+    far = np.abs(groups - centres[:, None]).sum(2)
+    nearest_first = np.take_along_axis(groups, np.argsort(far, axis=1)[..., None], 1)
+    for rows in (nearest_first, groups):
+        assert choose_rounding(rows, centres).kind != BYTES
+
+
 @pytest.mark.parametrize("dimensions", [2.0, 5.0, 20.0])
 def test_the_dimension_is_how_fast_rows_become_more(
     dimensions: float, rng: np.random.Generator

@@ -6,6 +6,7 @@ import pytest
 from index import growth
 from index.hits import HOP, METHODS
 from index.hop import Hop
+from index.kernels.coarse import BYTES
 from index.params import SearchParams
 from tests.hopping import far_apart, link, linked, recall
 from tests.made_data import Csr, Floats, clustered, counts
@@ -253,7 +254,7 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(
     monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     rows, _ = clustered(rng, 4000, 0, dim=32)
     rows /= np.abs(rows).sum(axis=1, keepdims=True)
-    rows[:100] *= 1e-5  # in units these are nothing
+    rows[:30] *= 1e-5  # in units these are nothing, and too few to have finer ones
     index = linked(rows)
     params = SearchParams(limit=10)
     for queries in (rows[:20] * np.float32(1.1), rows[200:220] * np.float32(50)):
@@ -261,6 +262,23 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(
         assert {hits.explanation.method for hits in found} == {"scan"}
         assert recall(index, queries, 10).mean == 1.0
     assert recall(index, rows[100:200] * np.float32(1.1), 10).methods[WALKED]
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1e-3])
+def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
+    spread: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    crowd = (3.0 + spread * rng.standard_normal((160, 16))).astype(np.float32)
+    rows = rng.standard_normal((6060, 16)).astype(np.float32)
+    rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
+    index = linked(rows)
+    assert index.state.hop.neighbours.rounding.kind == BYTES
+    for limit in (1, 10):
+        assert recall(index, crowd[60:], limit, 0.8).reaches(0.8)
+        assert recall(index, crowd[60:], limit, 0.95).reaches(0.95)
+        others = rng.standard_normal((200, 16)).astype(np.float32)
+        assert recall(index, others, limit, 0.8).methods[WALKED] > 190
 
 
 @pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])
