@@ -15,10 +15,10 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from index.kernels.simd import BOOLS, LANES, intrinsic
+from index.kernels.simd import FLOATS, INTS, LANES, intrinsic
 
 SPARE: Final = LANES
-"""Places behind the end of the list that `append_lanes` may overwrite."""
+"""Places behind the end of the list that `append_less` may overwrite."""
 
 _HALF = LANES // 2
 _BYTES = ir.VectorType(ir.IntType(8), _HALF)
@@ -37,28 +37,27 @@ _ORDERS = ir.Constant(
 
 
 @intrinsic
-def append_lanes(typingctx, numbers, place, condition, first):
-    """Write first + l for every lane l whose condition holds; return the place behind the last.
+def append_less(typingctx, numbers, place, a, b, first):
+    """Write first + l for every lane l where a < b; return the place behind the last.
 
-    ``numbers`` is an address of int32. Up to SPARE places behind the one returned are overwritten.
+    ``first`` is int32 lanes, all the same. ``numbers`` is an address of int32. Up to SPARE places
+    behind the one returned are overwritten.
     """
-    if numbers != types.CPointer(types.int32) or condition != BOOLS:
+    if numbers != types.CPointer(types.int32) or (a, b) != (FLOATS, FLOATS):
         return None
 
     def codegen(context, builder, sig, args):
-        target, place, lanes, first = args
+        target, place, a, b, first = args
         orders = cgutils.global_constant(builder.module, "lane_orders", _ORDERS)
         for start in (0, _HALF):
             order = ir.Constant(_WORDS, list(range(start, start + _HALF)))
-            mask = builder.bitcast(builder.shuffle_vector(lanes, lanes, order), ir.IntType(8))
+            halves = [builder.shuffle_vector(lanes, lanes, order) for lanes in (a, b)]
+            mask = builder.bitcast(builder.fcmp_ordered("<", *halves), ir.IntType(8))
             bits = builder.zext(mask, ir.IntType(64))
             chosen = builder.load(builder.gep(orders, [ir.Constant(ir.IntType(64), 0), bits]))
             chosen = builder.zext(builder.bitcast(chosen, _BYTES), _WORDS)
-            base = builder.add(first, ir.Constant(ir.IntType(32), start))
-            vector = builder.insert_element(
-                ir.Constant(_WORDS, ir.Undefined), base, ir.Constant(ir.IntType(32), 0)
-            )
-            vector = builder.shuffle_vector(vector, vector, ir.Constant(_WORDS, [0] * _HALF))
+            vector = builder.shuffle_vector(first, first, order)
+            vector = builder.add(vector, ir.Constant(_WORDS, [start] * _HALF))
             to = builder.bitcast(builder.gep(target, [place]), _WORDS.as_pointer())
             builder.store(builder.add(chosen, vector), to, align=4)
             count = cgutils.get_or_insert_function(
@@ -67,7 +66,7 @@ def append_lanes(typingctx, numbers, place, condition, first):
             place = builder.add(place, builder.call(count, [bits]))
         return place
 
-    return types.int64(numbers, types.int64, condition, types.int32), codegen
+    return types.int64(numbers, types.int64, FLOATS, FLOATS, INTS), codegen
 
 
 @intrinsic

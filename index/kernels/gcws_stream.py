@@ -2,7 +2,8 @@
 
 Letters as in `gcws`. As L/r + β − 1 < t ≤ L/r + β, a lies in [log(c·e^(−r)/ũ), log(c/ũ)]. So a slot
 cannot win a sample where c·e^(−r)/ũ is not below e^a of a slot seen before, and a lower bound of
-c·e^(−r) takes no logarithm (`least_rate`): about one (slot, sample) in ten is left to be drawn.
+c·e^(−r) takes no logarithm (`least_rate`): about one (slot, sample) in twelve is left
+to be drawn, as slots of great values come first.
 
 The least of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above it:
 samples start with this limit, as if a slot had been seen that reached it, and those that no slot
@@ -19,14 +20,20 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int32s, Int64s, UInt32s
-from index.kernels.compaction import SPARE, append_lanes, lower
+from index.kernels.bits import signed_shift
+from index.kernels.compaction import SPARE, append_less, lower
 from index.kernels.logarithm import log_positive
 from index.kernels.randomness import (
     RATE_SCALE,
     arrival_of,
+    base_of,
+    clock,
     hash_parameters,
-    least_rate,
+    least_chance,
+    least_clock,
     level_of,
+    mixed,
+    rate_and_offset,
     slot_words,
 )
 from index.kernels.simd import (
@@ -52,7 +59,10 @@ _NONE = np.int64(2**63 - 1)
 _POSITION = np.int64(0xFFFFFFFF)
 _INFINITY = np.float32(np.inf)
 _ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
 _NO_BITS = np.int32(0)
+_A_BLOCK = np.int32(LANES)
+_EXPONENT = np.int32(23)
 _SIGN = np.int32(31)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _LOWEST = np.float32(-80.0)
@@ -92,10 +102,11 @@ def sketch_from_stream(
     for row in range(n):
         longest = max(longest, indptr[row + 1] - indptr[row])
     logs = np.empty(longest + LANES, np.float32)
-    words = np.empty((2, longest), np.int32)
+    words = np.empty((3, longest), np.int32)
+    drawn = np.empty(2 * m, np.int32)
     best = np.empty(m, np.int64)
     limits = np.empty(m, np.int32)
-    queue = np.empty((5, _BATCH + m + SPARE), np.int32)
+    queue = np.empty((7, _BATCH + m + SPARE), np.int32)
     first = first_block * LANES
     for row in range(n):
         here = slice(indptr[row], indptr[row + 1])
@@ -106,7 +117,9 @@ def sketch_from_stream(
         if count <= _FEW:
             _sketch_few(slots[here], logs, seed, first, out_slots[row], out_levels[row])
         else:
-            _choose_slots(slots[here], values[here], logs, seed, first, words, best, limits, queue)
+            _choose_slots(
+                slots[here], values[here], logs, seed, first, words, drawn, best, limits, queue
+            )
             _write_samples(slots[here], logs, words, best, first, out_slots[row], out_levels[row])
 
 
@@ -146,6 +159,7 @@ def _choose_slots(
     seed: np.uint64,
     first: int,
     words: Int32s,
+    drawn: Int32s,
     best: Int64s,
     limits: Int32s,
     queue: Int32s,
@@ -154,15 +168,18 @@ def _choose_slots(
 
     Parameters
     ----------
-    words : (2, longest) int32, written in place
-        `slot_words` of the row's slots.
+    words : (3, longest) int32, written in place
+        `slot_words` of the row's slots, and the order in which they are visited.
+    drawn : (2m,) int32, overwritten
+        See `_find_rates`.
     best : (m,) int64, written in place
         The upper half orders as a does, the lower is the slot's position in the row: the least of
         these is the least a, of equal ones the first.
     limits : (m,) int32, written in place
         Bits of the limits of e^a.
-    queue : (5, ·) int32, overwritten
-        (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position.
+    queue : (7, ·) int32, overwritten
+        (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position; and
+        room for two numbers made on the way.
     """
     count = slots.shape[0]
     most = values.max()
@@ -176,23 +193,28 @@ def _choose_slots(
     log_most = log_positive(splat(most))
     size = queue.shape[1]
     to_queue, to_best, to_limits = pointer(queue), pointer(best), pointer(limits)
+    to_drawn = pointer(drawn)
+    order = words[2, :count]
+    _by_falling_power(values, order)
     filled = 0
-    for position in range(count):
+    for visited in range(count):
+        position = order[visited]
         low, high = slot_words(seed, slots[position])
         words[0, position], words[1, position] = low, high
         scale = splat(np.float32(values[position] / most * RATE_SCALE))
         begin = filled
+        _find_rates(low, high, first, limits.shape[0], to_drawn)
+        block = splat(_NO_BITS)
         for b in range(0, limits.shape[0], LANES):
-            samples = lane_numbers() + splat(np.int32(first + b))
-            rate = least_rate(splat(low), splat(high), samples)
-            may_win = less(rate, as_floats(load(limits, b)) * scale)
-            filled = append_lanes(to_queue, filled, may_win, np.int32(b))
+            rate, limit = as_floats(load(to_drawn, b)), as_floats(load(to_limits, b)) * scale
+            filled = append_less(to_queue, filled, rate, limit, block)
+            block = block + splat(_A_BLOCK)
         for i in range(begin, filled, LANES):
             store(to_queue, size + i, splat(low))
             store(to_queue, 2 * size + i, splat(high))
             store(to_queue, 3 * size + i, as_ints(splat(logs[position])))
             store(to_queue, 4 * size + i, splat(np.int32(position)))
-        if filled >= _BATCH or position == count - 1:
+        if filled >= _BATCH or visited == count - 1:
             _draw(to_queue, size, filled, first, log_most, to_best, to_limits)
             filled = 0
     log_bits = logs.view(np.int32)
@@ -211,21 +233,74 @@ def _choose_slots(
 
 
 @njit(cache=True, nogil=True)
+def _by_falling_power(values: Float32s, out: Int32s) -> None:
+    """List where the values are, those of the greatest power of two first: they win most often."""
+    powers = values.view(np.int32)
+    ends = np.zeros(256, np.int32)
+    for i in range(values.shape[0]):
+        ends[powers[i] >> _EXPONENT] += 1
+    end = 0
+    for power in range(255, -1, -1):
+        end += ends[power]
+        ends[power] = end
+    for i in range(values.shape[0] - 1, -1, -1):
+        power = powers[i] >> _EXPONENT
+        ends[power] -= 1
+        out[ends[power]] = i
+
+
+@njit(cache=True, nogil=True)
+def _find_rates(low, high, first, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
+    """Write `least_rate` of one slot and m samples.
+
+    Parameters
+    ----------
+    low, high : int32
+        `slot_words` of the slot.
+    first : int
+        First sample.
+    m : int
+        A multiple of LANES.
+    drawn : address of 2m int32, written in place
+        Bits of the rates; the second half is overwritten.
+
+    In three loops of few steps each: while a processor waits for one step it looks for others only
+    a few dozens ahead, and a long chain of steps leaves it none.
+    """
+    for b in range(0, m, LANES):
+        samples = lane_numbers() + splat(np.int32(first + b))
+        store(drawn, b, mixed(splat(low), splat(high), samples))
+    for b in range(0, m, LANES):
+        store(drawn, m + b, as_ints(least_chance(load(drawn, b), splat(low))))
+    for b in range(0, m, LANES):
+        chance = as_floats(load(drawn, m + b))
+        store(drawn, b, as_ints(least_clock(load(drawn, b), splat(low)) * chance))
+
+
+@njit(cache=True, nogil=True)
 def _draw(queue, size, filled, first, log_most, best, limits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses, lanes)
     """Draw what is queued; lower ``best`` and ``limits``.
 
-    Three loops, each over all of the queue: numbers that were written one by one are slow to be
-    read sixteen at a time before they have left the processor's store queue.
+    Several loops, each over all of the queue: their chains of steps are short (see `_find_rates`),
+    and numbers that were written one by one are slow to be read sixteen at a time before they have
+    left the processor's store queue.
     """
     for i in range(0, filled, LANES):
         samples = load(queue, i) + splat(np.int32(first))
-        r, inverse_r, beta, base = hash_parameters(
-            load(queue, size + i), load(queue, 2 * size + i), samples
-        )
-        t = level_of(as_floats(load(queue, 3 * size + i)), inverse_r, beta)
+        store(queue, 2 * size + i, mixed(load(queue, size + i), load(queue, 2 * size + i), samples))
+    for i in range(0, filled, LANES):
+        r, beta = rate_and_offset(load(queue, 2 * size + i), load(queue, size + i))
+        store(queue, 5 * size + i, as_ints(r))
+        store(queue, 6 * size + i, as_ints(beta))
+    for i in range(0, filled, LANES):
+        store(queue, size + i, as_ints(clock(load(queue, 2 * size + i), load(queue, size + i))))
+    for i in range(0, filled, LANES):
+        r, beta = as_floats(load(queue, 5 * size + i)), as_floats(load(queue, 6 * size + i))
+        base = base_of(r, beta, as_floats(load(queue, size + i)))
+        t = level_of(as_floats(load(queue, 3 * size + i)), splat(_ONE) / r, beta)
         a = arrival_of(t, r, base) + splat(_ZERO)  # of the two zeros, the positive one
         bits = as_ints(a)
-        flip = (splat(_NO_BITS) - (bits >> splat(_SIGN))) & splat(_MAGNITUDE)
+        flip = signed_shift(bits, splat(_SIGN)) & splat(_MAGNITUDE)
         store(queue, size + i, bits ^ flip)
         power = a + log_most
         power = select(less(power, splat(_LOWEST)), splat(_LOWEST), power)

@@ -11,6 +11,7 @@ log(1 + m)/m): enough to draw random numbers with.
 import numpy as np
 from numba import njit
 
+from index.kernels.bits import signed_shift
 from index.kernels.simd import (
     as_floats,
     as_ints,
@@ -21,7 +22,7 @@ from index.kernels.simd import (
     to_floats,
 )
 
-_SQRT_HALF = np.float32(0.70710678118654752440)
+_BITS_OF_SQRT_HALF = np.float32(0.70710678118654752440).view(np.int32)
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(-2.12194440e-4)
 _ZERO = np.float32(0.0)
@@ -44,9 +45,7 @@ _Q3 = np.float32(-0.2543335556983948)
 _Q4 = np.float32(0.2196570783853531)
 _Q5 = np.float32(-0.14021623134613037)
 _EXPONENT_SHIFT = np.int32(23)
-_EXPONENT_BIAS = np.int32(126)
-_MANTISSA_BITS = np.int32(0x7FFFFF)
-_BITS_OF_HALF = np.int32(0x3F000000)
+_NOT_MANTISSA = np.int32(-(2**23))
 _SMALLEST_NORMAL = np.float32(1.1754943508222875e-38)
 _TWO_24 = np.float32(16777216.0)
 _LN_2_24 = np.float32(16.635532333438687)
@@ -56,11 +55,9 @@ _LN_2_24 = np.float32(16.635532333438687)
 def _split(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes have no Python type)
     """Return (e, m) with x = 2^e·(1 + m) and 1 + m in [√½, √2)."""
     bits = as_ints(x)
-    exponent = to_floats((bits >> splat(_EXPONENT_SHIFT)) - splat(_EXPONENT_BIAS))
-    mantissa = as_floats((bits & splat(_MANTISSA_BITS)) | splat(_BITS_OF_HALF))
-    low = less(mantissa, splat(_SQRT_HALF))
-    exponent = exponent - select(low, splat(_ONE), splat(_ZERO))
-    return exponent, (mantissa + select(low, mantissa, splat(_ZERO))) - splat(_ONE)
+    above = bits - splat(_BITS_OF_SQRT_HALF)  # its upper nine bits, with a sign, are e
+    mantissa = as_floats(bits - (above & splat(_NOT_MANTISSA)))
+    return to_floats(signed_shift(above, splat(_EXPONENT_SHIFT))), mantissa - splat(_ONE)
 
 
 @njit(cache=True, nogil=True)

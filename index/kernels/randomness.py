@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from index.kernels.bits import product_of_halves
 from index.kernels.logarithm import log_quick
 from index.kernels.simd import floor, fused, root, splat, to_floats
 from index.kernels.turns import cosine, sine
@@ -60,8 +61,8 @@ _MINUS_TWO = np.float32(-2.0)
 _MOST_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
 _QUARTER = np.float32(2.0**-18)
 
-RATE_SCALE: Final = 2.0**48
-"""What `least_rate` is scaled by: three numbers of 16 bits."""
+RATE_SCALE: Final = 2.0**32
+"""What `least_rate` is scaled by."""
 
 
 @njit(cache=True, nogil=True)
@@ -113,18 +114,8 @@ def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lan
 
 
 @njit(cache=True, nogil=True)
-def _mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
-    """Return what the three words of a (slot, sample) have in common."""
-    x = samples * splat(_GOLDEN_32) + low
-    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
-    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
-    x = (x ^ (x >> splat(_16))) + high
-    return x ^ (x >> splat(_16))
-
-
-@njit(cache=True, nogil=True)
-def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples.
+def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what the words of sixteen slots and samples have in common, as int32 lanes.
 
     Parameters
     ----------
@@ -133,27 +124,67 @@ def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa
     samples : int32 lanes
         Sample numbers.
     """
-    x = _mixed(low, high, samples)
+    x = samples * splat(_GOLDEN_32) + low
+    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
+    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    x = (x ^ (x >> splat(_16))) + high
+    return x ^ (x >> splat(_16))
+
+
+@njit(cache=True, nogil=True)
+def rate_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return (r, β) of what `mixed` returns."""
     third = _draw(x, low, _DRAW_BETA)
-    r = _fine_gamma(_draw(x, low, _DRAW_R), third)
-    c = _gamma(_draw(x, low, _DRAW_C))
-    beta = _uniform(third)
-    return r, splat(_ONE) / r, beta, fused(r, beta - splat(_ONE), log_quick(c))
+    return _fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
+
+
+@njit(cache=True, nogil=True)
+def clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return c of what `mixed` returns."""
+    return _gamma(_draw(x, low, _DRAW_C))
+
+
+@njit(cache=True, nogil=True)
+def base_of(r, beta, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return log c − r(1 − β)."""
+    return fused(r, beta - splat(_ONE), log_quick(c))
+
+
+@njit(cache=True, nogil=True)
+def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples; see `mixed`."""
+    x = mixed(low, high, samples)
+    r, beta = rate_and_offset(x, low)
+    return r, splat(_ONE) / r, beta, base_of(r, beta, clock(x, low))
+
+
+@njit(cache=True, nogil=True)
+def least_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a number not above 2^16·e^(−r) of what `mixed` returns, made without a logarithm.
+
+    e^(−r) = U₁U₂. The uniforms are cut to their first 16 bits, and so is their product: that of one
+    (slot, sample) in 5,000 becomes 0.
+    """
+    u = _draw(x, low, _DRAW_R)
+    return to_floats(product_of_halves(u >> splat(_16), u))
+
+
+@njit(cache=True, nogil=True)
+def least_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a number not above 2^16·c of what `mixed` returns, made without a logarithm.
+
+    c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
+    """
+    v = _draw(x, low, _DRAW_C)
+    s = to_floats(splat(_MOST_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
+    return s * fused(s, splat(_QUARTER), splat(_ONE))
 
 
 @njit(cache=True, nogil=True)
 def least_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return a number not above RATE_SCALE · c·e^(−r), made without a logarithm.
-
-    e^(−r) = U₁U₂, and c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
-    The uniforms U are cut to their first 16 bits. Parameters are those of `hash_parameters`.
-    """
-    x = _mixed(low, high, samples)
-    u = _draw(x, low, _DRAW_R)
-    v = _draw(x, low, _DRAW_C)
-    s = to_floats(splat(_MOST_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
-    product = to_floats(u >> splat(_16)) * to_floats(u & splat(_MASK_16))
-    return product * (s * fused(s, splat(_QUARTER), splat(_ONE)))
+    """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mixed`."""
+    x = mixed(low, high, samples)
+    return least_chance(x, low) * least_clock(x, low)
 
 
 @njit(cache=True, nogil=True)
@@ -181,7 +212,7 @@ def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN0
     pairs : int32 lanes
         Numbers of pairs.
     """
-    x = _mixed(low, high, pairs)
+    x = mixed(low, high, pairs)
     radius = root(splat(_MINUS_TWO) * log_quick(_uniform(_draw(x, low, _DRAW_RADIUS))))
     angle = _uniform(_draw(x, low, _DRAW_ANGLE))
     return radius * cosine(angle), radius * sine(angle)
@@ -189,8 +220,8 @@ def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN0
 
 @njit(cache=True, nogil=True)
 def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return sixteen U(0, 1) numbers; parameters are those of `hash_parameters`."""
-    return _uniform(_draw(_mixed(low, high, samples), low, _DRAW_BETA))
+    """Return sixteen U(0, 1) numbers; parameters are those of `mixed`."""
+    return _uniform(_draw(mixed(low, high, samples), low, _DRAW_BETA))
 
 
 @njit(cache=True, nogil=True)
@@ -209,7 +240,7 @@ def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN0
     (int32 lanes, float32 lanes, int32 lanes)
         32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
     """
-    x = _mixed(low, high, samples)
+    x = mixed(low, high, samples)
     offset = _uniform(_draw(x, low, _DRAW_OFFSET))
     return _draw(x, low, _DRAW_PITCH), offset, x | splat(_1)
 

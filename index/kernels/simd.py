@@ -305,32 +305,24 @@ def fused(typingctx, a, b, c):
     return FLOATS(FLOATS, FLOATS, FLOATS), codegen
 
 
-@intrinsic
-def floor(typingctx, a):
-    """Return the greatest whole number not above each lane."""
+def _of_each_lane(name, doc):
+    @intrinsic
+    def of_each(typingctx, a):
+        def codegen(context, builder, sig, args):
+            vector = _LLVM["float32"]
+            function = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(vector, [vector]), f"llvm.{name}.v{LANES}f32"
+            )
+            return builder.call(function, args)
 
-    def codegen(context, builder, sig, args):
-        vector = _LLVM["float32"]
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector]), f"llvm.floor.v{LANES}f32"
-        )
-        return builder.call(function, args)
+        return FLOATS(FLOATS), codegen
 
-    return FLOATS(FLOATS), codegen
+    of_each.__doc__ = doc
+    return of_each
 
 
-@intrinsic
-def root(typingctx, a):
-    """Return the square root of each lane, rounded as IEEE 754 defines it."""
-
-    def codegen(context, builder, sig, args):
-        vector = _LLVM["float32"]
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector]), f"llvm.sqrt.v{LANES}f32"
-        )
-        return builder.call(function, args)
-
-    return FLOATS(FLOATS), codegen
+floor = _of_each_lane("floor", "Return the greatest whole number not above each lane.")
+root = _of_each_lane("sqrt", "Return each lane's square root, rounded as IEEE 754 defines it.")
 
 
 @intrinsic

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from index.kernels.compaction import SPARE, append_lanes, lower
-from index.kernels.simd import LANES, less, load, pointer, splat
+from index.kernels.compaction import SPARE, append_less, lower
+from index.kernels.simd import LANES, load, pointer, splat
 
 
 @njit(nogil=True)
@@ -13,8 +13,8 @@ def _listed(values: npt.NDArray[np.float32], limit: np.float32, out: npt.NDArray
     to_out = pointer(out)
     filled = 0
     for start in range(0, len(values), LANES):
-        below = less(load(values, start), splat(limit))
-        filled = append_lanes(to_out, filled, below, np.int32(start))
+        number = splat(np.int32(start))
+        filled = append_less(to_out, filled, load(values, start), splat(limit), number)
     return filled
 
 
