@@ -19,10 +19,9 @@ from index.kernels.coarse import (
     MOST_SHORT,
     SHORTS,
     SPARSE,
-    round_to_bytes,
-    round_to_shorts,
 )
 from index.kernels.differences import REGISTER_BYTES
+from index.kernels.rounding import distances_of_groups, round_to_bytes, round_to_shorts
 
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
@@ -137,21 +136,25 @@ def dimension(groups: Float32s, centres: Float32s) -> float:
 
 def _distances(groups: Float32s, centres: Float32s) -> Float64s:
     """Return (g, near): 1 − GMM of each centre and the rows near to it."""
-    apart = np.abs(groups - centres[:, None]).sum(2, dtype=np.float64)
-    both = np.abs(groups).sum(2, dtype=np.float64) + np.abs(centres).sum(1)[:, None]
-    distances: Float64s = 1.0 - (both - apart) / np.maximum(both + apart, 1e-300)
-    return distances
+    return _rounded_distances(groups, centres, 0.0, (-np.inf, np.inf))
+
+
+def _rounded_distances(
+    groups: Float32s, centres: Float32s, step: float, within: tuple[float, float]
+) -> Float64s:
+    """Return what `_distances` does of whole numbers of steps that are cut off at two ends."""
+    out = np.empty(groups.shape[:2], np.float64)
+    low, high = within
+    distances_of_groups(groups, centres, step, np.float32(low), np.float32(high), out)
+    return out
 
 
 def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
     """Return the share of the nearest rows that rounding leaves among twice as many."""
-    low, high = -float(MOST_SHORT), float(MOST_SHORT)
+    within = -float(MOST_SHORT), float(MOST_SHORT)
     if rounding.kind == BYTES:
-        low, high = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
-    step = np.float32(rounding.step)
-    rounded = _distances(
-        np.clip(np.rint(groups / step), low, high), np.clip(np.rint(centres / step), low, high)
-    )
+        within = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
+    rounded = _rounded_distances(groups, centres, rounding.step, within)
     order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
     return min(_share_kept(exact, order, nearest) for nearest in _NEAREST)
 
@@ -194,10 +197,13 @@ class CoarseRows:
             copies, norms = self.rounding.round(
                 rows.dense[self._count :], rows.norms[self._count :]
             )
-            self._copies = with_room(self._copies, self._count, n)
-            self._norms = with_room(self._norms, self._count, n)
-            self._copies[self._count : n] = copies
-            self._norms[self._count : n] = norms
+            if self._count == 0:  # nothing to copy to or from
+                self._copies, self._norms = copies, norms
+            else:
+                self._copies = with_room(self._copies, self._count, n)
+                self._norms = with_room(self._norms, self._count, n)
+                self._copies[self._count : n] = copies
+                self._norms[self._count : n] = norms
             self._count = n
         if self._is_copied:
             return CoarseView.of(self.rounding, rows, self._copies[:n], self._norms[:n])

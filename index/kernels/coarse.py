@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from index.arrays import AnyArray, Float32s, Int64s, UInt8s
+from index.arrays import Int64s
 from index.kernels.addresses import as_float_address, prefetch, put
 from index.kernels.differences import (
     REGISTER_BYTES,
@@ -324,56 +324,3 @@ def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
         prefetch(address)
         for byte in range(REGISTER_BYTES, fetched, REGISTER_BYTES):
             prefetch(offset(address, byte))
-
-
-@njit(cache=True, nogil=True)
-def round_to_bytes(
-    rows: Float32s, step: float, origin: int, out: UInt8s, out_norms: Float32s
-) -> None:
-    """Write rows as unsigned bytes, values out of range cut off.
-
-    Parameters
-    ----------
-    rows : (n, width) float32
-    step : float
-        What one unit stands for.
-    origin : int
-        The byte of 0.
-    out : (n, stride) uint8, written in place
-    out_norms : (n,) float32, written in place
-    """
-    inverse = np.float32(1.0 / step)
-    for row in range(rows.shape[0]):
-        norm = np.int64(0)
-        for i in range(rows.shape[1]):
-            unit = np.rint(rows[row, i] * inverse) + np.float32(origin)
-            byte = np.int32(min(max(unit, _ZERO), np.float32(255.0)))
-            out[row, i] = np.uint8(byte)
-            norm += abs(byte - origin)
-        for i in range(rows.shape[1], out.shape[1]):
-            out[row, i] = np.uint8(origin)
-        out_norms[row] = np.float32(norm)
-
-
-@njit(cache=True, nogil=True)
-def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
-    """Write rows as int16 between ± MOST_SHORT, values out of range cut off.
-
-    Parameters
-    ----------
-    rows : (n, width) float32
-    step : float
-    out : (n, stride / 2) int16, written in place
-    out_norms : (n,) float32, written in place
-    """
-    inverse = np.float32(1.0 / step)
-    most = np.float32(MOST_SHORT)
-    for row in range(rows.shape[0]):
-        norm = np.int64(0)
-        for i in range(rows.shape[1]):
-            unit = np.int32(min(max(np.rint(rows[row, i] * inverse), -most), most))
-            out[row, i] = np.int16(unit)
-            norm += abs(unit)
-        for i in range(rows.shape[1], out.shape[1]):
-            out[row, i] = np.int16(0)
-        out_norms[row] = np.float32(norm)
