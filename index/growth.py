@@ -23,6 +23,7 @@ from index.measuring import QUERIES, calibrate
 from index.neighbours import LEAST_ROWS, WIDTH, Neighbours, begun, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
+from index.rounded import RoundedRows
 from index.saved import UNKNOWN, Saved
 from index.scan import scan, scan_work
 from index.tables import Tables
@@ -135,6 +136,7 @@ def _calibrated(
     hidden = np.zeros(len(view.vectors), np.uint8)
     hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
+    coarse = RoundedRows.of(walks.lists.coarse, walks.workers)
     none = np.full(len(held_out), -1, np.int64)
 
     def search(chosen: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
@@ -153,7 +155,7 @@ def _calibrated(
         params = SearchParams(limit=limit, recall=1.0)
         return scan(
             linked, view.vectors[held_out[chosen]], params, skip=none[chosen], inverted=inverted,
-            workers=walks.workers, with_ties=False,
+            workers=walks.workers, with_ties=False, coarse=coarse,
         )  # fmt: skip
 
     queries = view.vectors[held_out[:_COSTED]]

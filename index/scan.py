@@ -26,11 +26,13 @@ from index.kernels.gmm_sparse import (
     spread_size,
 )
 from index.kernels.pruned import collect_segment, scan_segment
+from index.kernels.rounded import scan_rounded
 from index.kernels.settle import settle
 from index.kernels.terms import Rows, Scratch, scratch
 from index.kernels.tiles import MANY, RUN, scan_tiles, tile_rows
 from index.parallel import Workers
 from index.params import SearchParams
+from index.rounded import RoundedRows
 
 _EPSILON: Final = 2.0**-24
 """Relative error of one float32 rounding."""
@@ -38,7 +40,7 @@ _SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 
 
-def scan(
+def scan(  # noqa: PLR0913 (what it reads, and how)
     view: RowView,
     queries: VectorBatch,
     params: SearchParams,
@@ -47,6 +49,7 @@ def scan(
     inverted: InvertedIndex,
     workers: Workers,
     with_ties: bool = True,
+    coarse: RoundedRows | None = None,
 ) -> BatchHits:
     """Return the exact hits of every query.
 
@@ -63,10 +66,16 @@ def scan(
     workers : Workers
     with_ties : bool
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
+    coarse : RoundedRows or None
+        Copies of all dense rows, which many queries look at first.
     """
     vectors, m = view.vectors, len(queries)
     in_tiles = vectors.form == "dense" and m >= MANY * workers.threads
-    scanner = Scanner(view, inverted, params.min_score, in_tiles=in_tiles)
+    if not in_tiles:
+        coarse = None
+    scanner = Scanner(
+        view, inverted, params.min_score, in_tiles=in_tiles and coarse is None, coarse=coarse
+    )
     kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
     slack = np.float32(2 * scanner.tolerance(queries))
     rows, scores = np.empty((m, kept), np.int64), np.empty((m, kept), np.float64)
@@ -218,16 +227,20 @@ class Scanner:
     min_score : float
     in_tiles : bool
         Whether `offer` is called with many queries at a time, of dense rows.
+    coarse : RoundedRows or None
+        Copies of all dense rows, where they are to be looked at first.
     """
 
     def __init__(
-        self, view: RowView, inverted: InvertedIndex, min_score: float, *, in_tiles: bool = False
-    ) -> None:
+        self, view: RowView, inverted: InvertedIndex, min_score: float, *,
+        in_tiles: bool = False, coarse: RoundedRows | None = None,
+    ) -> None:  # fmt: skip
         self.vectors = view.vectors
         self._permitted = view.permitted
         self._inverted = inverted
         self._min_score = min_score
         self._in_tiles = in_tiles
+        self._coarse = coarse
         vectors = view.vectors
         self._rows = Rows(vectors.indptr, vectors.slots, vectors.values, vectors.norms)
 
@@ -249,6 +262,14 @@ class Scanner:
     ) -> None:
         """Offer the rows first … last - 1 to the heaps of the queries."""
         vectors, least = self.vectors, self._least(queries)
+        if self._coarse is not None:
+            rows, sought = self._coarse, self._coarse.of_queries(queries)
+            scan_rounded(
+                queries.dense, queries.norms, sought.copies, sought.errors, vectors.dense,
+                vectors.norms, rows.copies, rows.errors, rows.rounding.step, self._permitted, skip,
+                least, first, last, heaps.scores, heaps.rows, heaps.sizes,
+            )  # fmt: skip
+            return
         if self._in_tiles:
             width = vectors.dense.shape[1]
             scan_tiles(

@@ -12,15 +12,17 @@ import numpy as np
 
 from index.backends import GcwsBackend, make_backend
 from index.batches import VectorBatch
-from index.coarse import Rounding
+from index.coarse import CoarseRows, Rounding
 from index.hashing import compressed
 from index.hits import RowView
 from index.inverted import InvertedIndex
 from index.kernels import CACHE_FOLDER
 from index.kernels.coarse import BYTES, SHORTS
 from index.kernels.partners import meet
+from index.kernels.tiles import MANY
 from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
+from index.rounded import RoundedRows
 from index.rows import GrowingRows
 from index.scan import Scanner, scan
 from index.search import TableSearch
@@ -132,10 +134,20 @@ class _Exercise:
         if rows.form == "dense":  # which of them a collection takes depends on its rows
             for rounding in _ROUNDINGS:
                 rounding.round(rows.dense, rows.norms)
+            self._scan_rounded(rows)
         alive = np.ones(_ROWS, np.uint8)
         # So few sparse rows are judged, and need no lists.
         self._backend.improved(self._state, rows, alive, threading.Event())
         self._linked = self._backend.linked(self._state, rows, alive, threading.Event())
+
+    def _scan_rounded(self, rows: VectorBatch) -> None:
+        """Scan as lists of wide rows are measured."""
+        view = CoarseRows(_ROUNDINGS[0], rows.dense.shape[1]).cover(rows)
+        scan(
+            self._view(), rows[:MANY], SearchParams(limit=3, recall=1.0), skip=np.full(MANY, -1),
+            inverted=InvertedIndex(), workers=Workers(1),
+            coarse=RoundedRows.measured(view, Workers(1)),
+        )  # fmt: skip
 
     def _pairs(self) -> None:
         for recall in (0.5, 1.0):

@@ -66,8 +66,8 @@ ARROWS: dict[str, set[str]] = {
     "ids": set(),
     "payloads": set(),
     "warmup": {
-        "backends", "coarse", "hashing", "inverted", "kernels", "parallel", "rows", "scan",
-        "search", "similarity", "vectors",
+        "backends", "coarse", "hashing", "inverted", "kernels", "parallel", "rounded", "rows",
+        "scan", "search", "similarity", "vectors",
     },
     "backends": {
         "bands", "binning", "features", "gathering", "growth", "hashing", "hop", "inverted",
@@ -79,7 +79,7 @@ ARROWS: dict[str, set[str]] = {
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
         "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "measuring",
-        "neighbours", "parallel", "saved", "scan", "tables",
+        "neighbours", "parallel", "rounded", "saved", "scan", "tables",
     },
     "hop": {
         "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
@@ -98,7 +98,8 @@ ARROWS: dict[str, set[str]] = {
     "partners": {
         "bands", "costs", "inverted", "kernels", "pairs", "parallel", "scan", "tables",
     },
-    "scan": {"inverted", "kernels", "parallel"},
+    "scan": {"inverted", "kernels", "parallel", "rounded"},
+    "rounded": {"coarse", "kernels", "parallel"},
     "inverted": {"kernels", "parallel"},
     "tables": {"kernels", "parallel"},
     "bands": {"hashing", "kernels"},

@@ -1,0 +1,86 @@
+"""Scans that look at rounded rows first against those that look at all rows."""
+
+import numpy as np
+import pytest
+
+from index.batches import VectorBatch
+from index.coarse import CoarseRows, Rounding
+from index.hits import BatchHits, RowView
+from index.inverted import InvertedIndex
+from index.kernels.coarse import BYTES, SHORTS
+from index.kernels.tiles import MANY
+from index.parallel import Workers
+from index.params import CollectionConfig, SearchParams
+from index.rounded import RoundedRows
+from index.scan import scan
+from index.vectors import VectorSpace
+from tests import made_data
+
+WIDTH = 130
+"""More than two registers of bytes, and the last of them not full."""
+FINE, ROUGH, CUT = Rounding(BYTES, 0.02, 128), Rounding(BYTES, 1.0, 128), Rounding(BYTES, 1e-4, 128)
+
+
+def dense(rows: made_data.Floats) -> VectorBatch:
+    space = VectorSpace.of(CollectionConfig(dim=rows.shape[1]))
+    return space.prepare(space.from_dense(rows))
+
+
+def wide(rng: np.random.Generator, count: int, *, alike: bool) -> VectorBatch:
+    """Return rows in clusters, many of them twice."""
+    centres = rng.standard_normal((8, WIDTH))
+    spread = 1e-3 if alike else 0.3
+    rows = centres[rng.integers(0, 8, count)] + spread * rng.standard_normal((count, WIDTH))
+    rows[::5] = rows[0]
+    return dense(rows.astype(np.float32))
+
+
+def parts(hits: BatchHits) -> list[tuple[list[int], list[float]]]:
+    return [
+        (hits.rows[m, :size].tolist(), hits.scores[m, :size].tolist())
+        for m, size in enumerate(hits.sizes)
+    ]
+
+
+@pytest.mark.parametrize("rounding", [FINE, ROUGH, CUT], ids=["fine", "rough", "cut off"])
+@pytest.mark.parametrize("alike", [False, True])
+def test_rounded_rows_change_no_answer(
+    rounding: Rounding, alike: bool, rng: np.random.Generator
+) -> None:
+    rows, queries = wide(rng, 1003, alike=alike), wide(rng, 2 * MANY + 1, alike=alike)
+    permitted = (rng.random(1003) < 0.8).astype(np.uint8)
+    view, workers = RowView(rows, permitted, int(permitted.sum())), Workers(2)
+    coarse = RoundedRows.measured(CoarseRows(rounding, WIDTH).cover(rows), workers)
+    skip = rng.integers(-1, 1003, len(queries))
+    for limit, min_score in ((1, 0.0), (10, 0.0), (10, 0.7), (2000, 0.0)):
+        params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
+        with_copies, without = (
+            scan(
+                view, queries, params, skip=skip, inverted=InvertedIndex(), workers=workers,
+                with_ties=False, coarse=each,
+            )
+            for each in (coarse, None)
+        )  # fmt: skip
+        assert parts(with_copies) == parts(without)
+
+
+def test_an_error_is_how_far_a_row_is_from_its_copy(rng: np.random.Generator) -> None:
+    rows = wide(rng, 50, alike=False)
+    view = CoarseRows(FINE, WIDTH).cover(rows)
+    copies = view.copies[:, : rows.dense.shape[1]].astype(float) - FINE.origin
+    expected = np.abs(rows.dense - FINE.step * copies).sum(1)
+    errors = RoundedRows.measured(view, Workers(2)).errors
+    assert (errors >= expected * (1 - 1e-7)).all()
+    np.testing.assert_allclose(errors, expected, rtol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "width", "taken"),
+    [(FINE, 130, True), (FINE, 24, False), (Rounding(SHORTS, 1e-4), 130, False)],
+)
+def test_only_bytes_of_wide_rows_are_scanned_first(
+    rounding: Rounding, width: int, taken: bool, rng: np.random.Generator
+) -> None:
+    rows = dense(rng.standard_normal((40, width)).astype(np.float32))
+    view = CoarseRows(rounding, width).cover(rows)
+    assert (RoundedRows.of(view, Workers(1)) is not None) == taken
