@@ -49,7 +49,7 @@ from index.hits import Explanation
 from index.ids import MAX_ID_LENGTH
 from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults, Total
 from index.pages import Page, StoredItem
-from index.parallel import give_way
+from index.parallel import give_way, searches
 from index.params import (
     SHAPES,
     BackendParams,
@@ -170,6 +170,7 @@ __all__ = [
     "polya",
     "rbf",
     "score",
+    "searches",
     "similarity",
     "vacuum_directory",
 ]

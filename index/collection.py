@@ -23,6 +23,7 @@ from index.errors import BackendNotFound
 from index.hits import LiveSample, Pairs, RowView
 from index.indexed import Attached, Indexed
 from index.items import Encoded, Loaded, QueryResults, View, text_bytes
+from index.parallel import searches
 from index.params import CollectionConfig, GcwsParams, SearchParams
 from index.parts import search_in_parts
 from index.rows import GrowingRows
@@ -351,6 +352,7 @@ class Collection:
         ------
         BackendNotFound
         """
+        searches.announce()
         indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))

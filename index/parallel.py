@@ -1,5 +1,9 @@
 """Work split over threads: kernels release the interpreter lock, so threads run side by side.
 
+Those who search wait for an answer, those who load or build wait for the end: while somebody
+searches, work that gives way leaves a processor free, for a search that has to wait for one waits
+many times as long as it works.
+
 numba's own parallel loops are not used: two callers inside them at once may abort the process.
 """
 
@@ -8,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -19,7 +24,29 @@ _NICE: Final = 5
 _NICEST: Final = 19
 
 
+_LATELY_SECONDS: Final = 1.0
+"""For so long after a search others are expected."""
+
 _this_thread: Final = threading.local()
+
+
+class Searches:
+    """When somebody searched last, in all collections: they share the processors."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    def announce(self) -> None:
+        """Say that somebody searches now; any thread."""
+        self._last = time.monotonic()
+
+    @property
+    def are_expected(self) -> bool:
+        """Whether there was a search lately."""
+        return time.monotonic() - self._last < _LATELY_SECONDS
+
+
+searches: Final = Searches()
 
 
 def available_threads() -> int:
@@ -72,10 +99,14 @@ class Workers:
 
     def _pool_of_caller(self) -> ThreadPoolExecutor | None:
         gives_way = getattr(_this_thread, "gives_way", False)
+        if gives_way and searches.are_expected:
+            return None
         return self._helpers_behind if gives_way or self._helpers is None else self._helpers
 
     def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
+
+        A caller who gives way does all of it while searches are expected.
 
         Parameters
         ----------

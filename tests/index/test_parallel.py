@@ -3,10 +3,20 @@
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from index.parallel import Workers, give_way
+from index.collection import Collection
+from index.parallel import Workers, give_way, searches
+from index.params import CollectionConfig, SearchParams
+from index.vectors import RawBatch
+
+
+@pytest.fixture(autouse=True)
+def _nobody_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "_last", float("-inf"))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -97,3 +107,53 @@ def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
     loading.join(60)
     assert behind == [before + 5] * 2
     assert priorities() == [before] * 2
+
+
+def threads_of(workers: Workers, *, gives_way: bool) -> set[int]:
+    """Return which threads do the two parts of a work; the caller waits for help if any comes."""
+    found: set[int] = set()
+    helped = threading.Event()
+    alone = gives_way and searches.are_expected
+
+    def note(first: int, last: int) -> None:
+        del first, last
+        found.add(threading.get_ident())
+        if len(found) > 1:
+            helped.set()
+        assert alone or helped.wait(60)
+
+    def work() -> None:
+        if gives_way:
+            give_way()
+        workers.split(2, note)
+
+    caller = threading.Thread(target=work)
+    caller.start()
+    caller.join(60)
+    return found
+
+
+def test_who_gives_way_has_no_help_while_searches_are_expected() -> None:
+    workers = Workers(2)
+    assert len(threads_of(workers, gives_way=True)) == 2
+    searches.announce()
+    assert len(threads_of(workers, gives_way=False)) == 2
+    assert len(threads_of(workers, gives_way=True)) == 1
+
+
+def test_searches_are_expected_for_a_second_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("index.parallel.time", SimpleNamespace(monotonic=lambda: now))
+    searches.announce()
+    now = 100.9
+    assert searches.are_expected
+    now = 101.1
+    assert not searches.are_expected
+
+
+def test_every_search_of_a_collection_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.parallel.time", SimpleNamespace(monotonic=lambda: 100.0))
+    collection = Collection(CollectionConfig(dim=2))
+    query = collection.space.prepare(RawBatch("dense", dense=np.ones((1, 2), np.float32)))
+    collection.search(collection.view, query, SearchParams(limit=1))
+    assert searches.are_expected

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from starlette.requests import ClientDisconnect
 
 import index as ix
 from service.loading import source
+from service.loading.job import Load
+from service.loading.rows import DenseRows, Rows
 from tests.bodies import TYPES, URL, load, npy, rows
 from tests.served import Client, Json, Serve, assert_problem, chunked, count, fill
 
@@ -180,3 +185,37 @@ def test_an_aborted_pipe_frees_both_ends() -> None:
         await pipe.put(b"abc")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, searched: bool
+) -> None:
+    monkeypatch.setattr(ix.searches, "_last", float("-inf"))
+    catalog = ix.Catalog.open(tmp_path)
+    stored, _ = catalog.create("beside", ix.CollectionConfig(dim=4))
+    read = threading.Event()
+    before: list[int] = []
+    commit = stored.commit
+
+    def committed(write: ix.Put) -> ix.WriteResult:
+        assert searched or read.wait(60)
+        return commit(write)
+
+    def chunks(_source: source.Source) -> Iterator[Rows]:
+        for number in range(2):
+            before.append(len(stored))
+            if number:
+                read.set()
+            yield Rows(
+                numbers=np.arange(1), ids=[str(number)], payloads=[None],
+                vectors=DenseRows(rows(1)),
+            )  # fmt: skip
+
+    monkeypatch.setattr(stored, "commit", committed)
+    if searched:
+        ix.searches.announce()
+    load = Load(stored, "upsert", "stop", 1, lambda: None)
+    assert load.run(chunks, lambda: b"", lambda *_: None).inserted == 2
+    assert before == [0, int(searched)]
+    catalog.close()
