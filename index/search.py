@@ -30,8 +30,9 @@ _HASHING: Final = 0.1
 _PROBING: Final = {"dense": 0.6, "sparse": 0.12}
 """Share of a scan's cost that probing may look like taking: it is harder to foresee, above all
 where a scan touches only the rows that share a slot."""
-_BESIDE: Final = 15_000.0
-"""Nanoseconds that a call takes for a search by tables beside hashing and probing."""
+_BESIDE: Final = {"dense": 15_000.0, "sparse": 150_000.0}
+"""Nanoseconds that a call takes for a search by tables beside hashing and probing: sparse queries
+are hashed and found to be scanned in more steps, each of which costs a lone query some."""
 _MANY: Final = 64
 """Queries from which a call is one of many."""
 _FIRST_TRIED: Final = 12
@@ -116,7 +117,8 @@ class TableSearch:
             return self._scan(view, queries, params, skip)
         limits = _PROBING[queries.form] * scan_cost
         parts: list[tuple[Int64s, BatchHits]] = []
-        for group in self._groups(chosen, params):
+        groups = self._groups(chosen, params)
+        for group in groups:
             whole = len(group) == m
             some = queries if whole else queries[group]
             found, answered = self.answers(view, some, params, skip[group], limits[group])
@@ -124,7 +126,9 @@ class TableSearch:
                 return found
             if len(answered):
                 parts.append((group[answered], found.some(answered)))
-            if self._have_not_paid(view, some, found, scan_cost[group[answered]]):
+            if group is not groups[-1] and self._have_not_paid(
+                view, some, found, scan_cost[group[answered]]
+            ):
                 break
         if not parts:
             return self._scan(view, queries, params, skip)
@@ -150,11 +154,11 @@ class TableSearch:
 
     def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
         """Return the queries that are worth hashing, and what scans would take for each of all."""
-        cost = hash_nanoseconds(queries, self.plan) + _BESIDE / len(queries)
+        cost = hash_nanoseconds(queries, self.plan) + _BESIDE[queries.form] / len(queries)
         share = _HASHING if len(queries) < _MANY else _HASHING_OF_MANY
         if queries.form == "sparse":
             most = most_scan_nanoseconds(view, queries)
-            if cost.min() > share * most:
+            if (cost[0] if len(cost) == 1 else cost.min()) > share * most:
                 return np.empty(0, np.int64), np.empty(0, np.float64)
         scans = scan_nanoseconds(view, queries, self.workers.threads)
         return np.flatnonzero(cost <= share * scans), scans

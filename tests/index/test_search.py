@@ -289,6 +289,30 @@ def test_few_rows_are_scanned_and_no_query_is_hashed_for_them(
             assert hits.explanation.method == "scan"
 
 
+@pytest.mark.parametrize(("scan_milliseconds", "hashed"), [(1.0, False), (10.0, True)])
+def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    scan_milliseconds: float,
+    hashed: bool,
+) -> None:
+    monkeypatch.undo()
+    rows, queries, _ = made("counts", rng, 1000)
+    index = SmallIndex(config_of("counts", GcwsParams())).add(rows)
+    nanoseconds = 1e6 * scan_milliseconds
+    monkeypatch.setattr(search, "most_scan_nanoseconds", lambda *_: nanoseconds)
+    monkeypatch.setattr(search, "scan_nanoseconds", lambda *_: np.array([nanoseconds]))
+    encode, encoded_rows = index.backend.encode, []
+
+    def count(batch: VectorBatch) -> npt.NDArray[np.uint64]:
+        encoded_rows.append(len(batch))
+        return encode(batch)
+
+    monkeypatch.setattr(index.backend, "encode", count)
+    index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))
+    assert bool(encoded_rows) == hashed
+
+
 def test_a_call_of_many_queries_scans_rows_outside_of_caches_for_less() -> None:
     rows = np.ones((20_000, 512), np.float32)
     space = VectorSpace.of(CollectionConfig(dim=512))
