@@ -71,6 +71,10 @@ def give_way() -> None:
     _this_thread.gives_way = True
 
 
+def _gives_way() -> bool:
+    return getattr(_this_thread, "gives_way", False)
+
+
 class Workers:
     """A fixed number of threads for kernels.
 
@@ -98,15 +102,18 @@ class Workers:
         )
 
     def _pool_of_caller(self) -> ThreadPoolExecutor | None:
-        gives_way = getattr(_this_thread, "gives_way", False)
-        if gives_way and searches.are_expected:
-            return None
+        gives_way = _gives_way()
         return self._helpers_behind if gives_way or self._helpers is None else self._helpers
+
+    def _most_parts(self) -> int:
+        """Return how many threads may work at once for the caller."""
+        leaves_one = self.threads > 1 and _gives_way() and searches.are_expected
+        return self.threads - leaves_one
 
     def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
 
-        A caller who gives way does all of it while searches are expected.
+        For a caller who gives way a thread less does it while searches are expected.
 
         Parameters
         ----------
@@ -116,7 +123,7 @@ class Workers:
         least : int
             A part is not made smaller than this.
         """
-        parts = min(self.threads, count // max(least, 1))
+        parts = min(self._most_parts(), count // max(least, 1))
         pool = self._pool_of_caller() if parts > 1 else None
         if pool is None:
             if count:

@@ -109,36 +109,32 @@ def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
     assert priorities() == [before] * 2
 
 
-def threads_of(workers: Workers, *, gives_way: bool) -> set[int]:
-    """Return which threads do the two parts of a work; the caller waits for help if any comes."""
-    found: set[int] = set()
-    helped = threading.Event()
-    alone = gives_way and searches.are_expected
-
-    def note(first: int, last: int) -> None:
-        del first, last
-        found.add(threading.get_ident())
-        if len(found) > 1:
-            helped.set()
-        assert alone or helped.wait(60)
+def parts_of(workers: Workers, *, gives_way: bool) -> int:
+    """Return into how many parts, each for a thread, a work is split for a thread of its own."""
+    found: list[int] = []
 
     def work() -> None:
         if gives_way:
             give_way()
-        workers.split(2, note)
+        workers.split(60, lambda first, last: found.append(last - first))
 
     caller = threading.Thread(target=work)
     caller.start()
     caller.join(60)
-    return found
+    assert sum(found) == 60
+    return len(found)
 
 
-def test_who_gives_way_has_no_help_while_searches_are_expected() -> None:
-    workers = Workers(2)
-    assert len(threads_of(workers, gives_way=True)) == 2
+@pytest.mark.parametrize(("threads", "left"), [(1, 1), (2, 1), (4, 3)])
+def test_who_gives_way_has_a_thread_less_while_searches_are_expected(
+    monkeypatch: pytest.MonkeyPatch, threads: int, left: int
+) -> None:
+    monkeypatch.setattr("index.parallel.time", SimpleNamespace(monotonic=lambda: 100.0))
+    workers = Workers(threads)
+    assert parts_of(workers, gives_way=True) == threads
     searches.announce()
-    assert len(threads_of(workers, gives_way=False)) == 2
-    assert len(threads_of(workers, gives_way=True)) == 1
+    assert parts_of(workers, gives_way=False) == threads
+    assert parts_of(workers, gives_way=True) == left
 
 
 def test_searches_are_expected_for_a_second_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
