@@ -1,7 +1,7 @@
 """An index in memory, without store or service: what the benchmarks of the library search."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
@@ -54,6 +54,12 @@ class Engine:
                 alive = few.view.permitted
                 few.backend.linked(few.state, few.view.vectors, alive, threading.Event())
         return _build(vectors, config, threads)
+
+    def with_all_tables(self) -> "Engine":
+        """Return the same with the tables that a service makes once proofs are asked for."""
+        if not isinstance(self.backend, GcwsBackend):
+            return self
+        return replace(self, state=self.backend.with_all_tables(self.state, self.view.vectors))
 
     def prepare(self, vectors: Vectors) -> VectorBatch:
         """Return vectors as this index's queries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,11 +11,15 @@ from index.arrays import UInt64s
 from index.batches import VectorBatch
 from index.hashing import Gcws, Signatures, round_up
 from index.kernels.keys import B_BIT, FULL, ZERO_BIT, pack_prefix_keys, pack_whole_keys
+from index.kernels.simd import LANES
 from index.kernels.table_keys import keys_from_table
 from index.params import KEY_BITS, GcwsParams
 
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
+FIRST_TABLES: Final = 8
+"""Walks of few rows enter through so many tables, and these are what every item is hashed for;
+those beyond, which larger collections and proofs need, are made of all rows at once."""
 
 _ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
 
@@ -86,23 +90,34 @@ class BandPlan:
         """Samples needed for all bands."""
         return self.bands * self.band_width
 
-    def pack(self, signatures: Signatures, out: UInt64s) -> None:
-        """Write the (n, b) keys of the first b bands, of samples 0 … b·band_width - 1."""
+    @property
+    def first(self) -> int:
+        """In how many bands every item has its keys from the start: all, where depth is fixed."""
+        return min(self.bands, FIRST_TABLES) if self.prefix else self.bands
+
+    def of_first(self, bands: int) -> BandPlan:
+        """Return the plan of the first bands alone."""
+        return self if bands == self.bands else replace(self, bands=bands)
+
+    def pack(self, signatures: Signatures, out: UInt64s, *, start: int = 0, band: int = 0) -> None:
+        """Write the (n, b) keys of b bands from one on, of samples numbered from ``start`` on."""
         pack = pack_prefix_keys if self.prefix else pack_whole_keys
         bits = self.bits if self.prefix else self.code_bits
         levels = signatures.levels.view(np.uint32)
-        pack(signatures.slots, levels, self.band_width, bits, self.encoding, out)
+        pack(signatures.slots, levels, start, band, self.band_width, bits, self.encoding, out)
 
-    def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s) -> None:
-        """Write the (n, b) keys of vectors in the first b bands, as `pack` does of samples."""
+    def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s, *, band: int = 0) -> None:
+        """Write the (n, b) keys of vectors in b bands from one on, as `pack` does of samples."""
         if hash_.keeps_table:
             keys_from_table(
-                batch.dense, hash_.parameters(), hash_.slots, self.band_width,
+                batch.dense, hash_.parameters(), hash_.slots, band, self.band_width,
                 self.bits if self.prefix else self.code_bits, self.encoding, self.prefix, out,
             )  # fmt: skip
         else:
-            count = round_up(out.shape[1] * self.band_width)
-            self.pack(hash_.sketch(batch, count=count), out)
+            start = band * self.band_width // LANES * LANES
+            count = round_up((band + out.shape[1]) * self.band_width - start)
+            signatures = hash_.sketch(batch, first=start, count=count)
+            self.pack(signatures, out, start=start, band=band)
 
     def keys(self, signatures: Signatures) -> UInt64s:
         """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""

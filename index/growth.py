@@ -19,6 +19,7 @@ from index.hits import BatchHits, RowView
 from index.hop import Hop, HopSearch, least_walk_nanoseconds
 from index.inverted import InvertedIndex
 from index.kernels.walk import NONE
+from index.keying import Keying
 from index.measuring import QUERIES, calibrate
 from index.neighbours import LEAST_ROWS, WIDTH, Neighbours, begun, keys_by_row
 from index.parallel import Workers
@@ -88,14 +89,31 @@ def scans_are_enough(rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) 
 
 
 def made(
-    rows: VectorBatch, alive: UInt8s, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf,
+    rows: VectorBatch, alive: UInt8s, tables: Tables, inverted: InvertedIndex, keying: Keying,
     *, workers: Workers, stop: threading.Event,
-) -> Hop | None:  # fmt: skip
-    """Return lists of all rows, linked in random order, and calibrated; None when stopped."""
+) -> tuple[Hop, Tables] | None:  # fmt: skip
+    """Return lists of all rows, linked in random order, and calibrated; None when stopped.
+
+    Parameters
+    ----------
+    rows : VectorBatch
+    alive : (n,) uint8
+    tables : Tables
+    inverted : InvertedIndex
+    keying : Keying
+    workers : Workers
+    stop : threading.Event
+
+    Returns
+    -------
+    tuple of Hop and Tables, or None
+        The lists, and tables enough for them.
+    """
     order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
     wide = rows.dense.shape[1] > _WIDE
     held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MOST_HELD_OUT)]
-    neighbours = begun(rows, alive, tables, workers)
+    neighbours = begun(rows, alive, keying.plan.bands, workers)
+    tables = keying.widened(tables, rows, neighbours.tables, workers)
     lists = neighbours.cover(rows)
     keys = keys_by_row(tables, neighbours.linked_through(tables))
     linked = order[len(held_out) :]
@@ -107,7 +125,7 @@ def made(
     if stop.is_set():
         return None
     view = RowView(rows, alive, len(order))
-    walks = HopSearch(neighbours, lists, tables, keys_of, workers)
+    walks = HopSearch(neighbours, lists, tables, keying.keys, workers)
     try:
         calibration = _calibrated(walks, view, held_out, keys[held_out], inverted, stop)
     except _Stopped:
@@ -119,7 +137,7 @@ def made(
     if stop.is_set():  # some rows may have been left out
         return None
     neighbours.all_linked()
-    return Hop(neighbours, lists, calibration, len(rows))
+    return Hop(neighbours, lists, calibration, len(rows)), tables
 
 
 class _Stopped(Exception):
@@ -250,9 +268,12 @@ def saved(hop: Hop) -> Saved:
 
 
 def restored(
-    rows: VectorBatch, keys: UInt64s, tables: Tables, kept: Saved, workers: Workers
-) -> Hop | None:
-    """Return lists as they were kept, rows without one linked anew; None where none were."""
+    rows: VectorBatch, tables: Tables, kept: Saved, keying: Keying, workers: Workers
+) -> tuple[Hop, Tables] | None:
+    """Return lists as they were kept, and tables enough for them; None where none were.
+
+    Rows without a list are linked anew.
+    """
     unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
     if len(rows) < LEAST_ROWS or len(unknown) > len(rows) / 2:
         return None
@@ -261,22 +282,21 @@ def restored(
     try:
         kind, step, origin = kept.notes["rounding"]
         rounding = Rounding(int(kind), float(step), int(origin))
-        used = min(int(kept.notes["tables"]), tables.bands)
+        used = min(int(kept.notes["tables"]), keying.plan.bands)
         calibration = Calibration.from_dict(kept.notes["calibration"])
         built, narrow = int(kept.notes["built"]), bool(kept.notes["narrow"])
     except (KeyError, TypeError, ValueError):  # damaged
         return None
     neighbours = Neighbours(rounding, rows, used, narrow=narrow)
+    tables = keying.widened(tables, rows, neighbours.tables, workers)
     lists = neighbours.cover(rows)
     width = min(WIDTH, kept.links.shape[1])
     lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
     alive = np.ones(len(rows), np.uint8)
     if len(unknown):
         known = len(rows) - len(unknown)
-        through = neighbours.linked_through(tables)
-        neighbours.link(
-            unknown, keys[unknown, :through], tables, lists, alive, linked=known, workers=workers
-        )
+        keys = keys_by_row(tables, neighbours.linked_through(tables))[unknown]
+        neighbours.link(unknown, keys, tables, lists, alive, linked=known, workers=workers)
     neighbours.all_linked()
     # Rows that were dead when the lists were made, or died since, are not there any more.
-    return Hop(neighbours, lists, calibration, min(built, len(rows)))
+    return Hop(neighbours, lists, calibration, min(built, len(rows))), tables

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt64s, with_room
+from index.bands import FIRST_TABLES
 from index.batches import VectorBatch
 from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding, dimension
 from index.hits import RowView
@@ -35,13 +36,12 @@ from index.tables import Tables
 
 WIDTH: Final = 32
 """R: entries of a list."""
-_TABLES: Final = 8
 _ROWS_OF_TABLES: Final = 150_000
 _ROWS_TO_DOUBLE: Final = 8
-"""Walks enter through the first so many tables, while there are no more rows than that; through
-twice as many up to this many times the rows. A key's neighbours are near rows less often the more
-rows there are: of 1,000,000 in 10,000 clusters no beam brought recall beyond 0.988 through 8
-tables, nor beyond 0.997 through 16."""
+"""Walks enter through the first tables (`bands.FIRST_TABLES`), while there are no more rows than
+that; through twice as many up to this many times the rows. A key's neighbours are near rows less
+often the more rows there are: of 1,000,000 in 10,000 clusters no beam brought recall beyond 0.988
+through 8 tables, nor beyond 0.997 through 16."""
 BESIDE: Final = 2
 """Rows looked at on each side of a key's place."""
 SEEN_A_PLACE: Final = 64
@@ -162,9 +162,14 @@ class Neighbours:
             self._count = n
         return Lists(self._links[:n], self._coarse.cover(rows), self._tables)
 
+    @property
+    def tables(self) -> int:
+        """Through how many tables rows are linked, if there are so many."""
+        return self._tables * (_MORE_TABLES if self._narrow else 1)
+
     def linked_through(self, tables: Tables) -> int:
         """Return in how many of the tables the keys of rows must be known to link them."""
-        return min(self._tables * (_MORE_TABLES if self._narrow else 1), tables.bands)
+        return min(self.tables, tables.bands)
 
     def sizes(self, tables: Tables, beam: int, room: int) -> Sizes:
         """Return what walks over these lists need, and rows to be linked.
@@ -346,16 +351,25 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
 
 def entered(rows: int, bands: int) -> int:
     """Return through how many of ``bands`` tables walks over so many rows enter."""
-    tables = _TABLES
+    tables = FIRST_TABLES
     while rows > _ROWS_OF_TABLES and tables < bands:
         rows //= _ROWS_TO_DOUBLE
         tables *= 2
     return min(tables, bands)
 
 
-def begun(rows: VectorBatch, alive: UInt8s, tables: Tables, workers: Workers) -> Neighbours:
-    """Return empty lists of all rows, rounded as far as near rows stay apart."""
-    through = entered(len(rows), tables.bands)
+def begun(rows: VectorBatch, alive: UInt8s, bands: int, workers: Workers) -> Neighbours:
+    """Return empty lists of all rows, rounded as far as near rows stay apart.
+
+    Parameters
+    ----------
+    rows : VectorBatch
+    alive : (n,) uint8
+    bands : int
+        Tables that there can be.
+    workers : Workers
+    """
+    through = entered(len(rows), bands)
     if rows.form == "sparse":
         return Neighbours(Rounding(SPARSE), rows, through)
     groups, centres = near_groups(rows, alive, workers)

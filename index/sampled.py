@@ -83,7 +83,7 @@ class SampledSearch:
         hits = packed(
             PROBE, [each for each in answers if each is not None], candidates=candidates, scored=0
         )
-        hits.work[:, BANDS] = self.plan.bands
+        hits.work[:, BANDS] = self.tables.bands
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]
         return hits
 

@@ -23,7 +23,7 @@ from sqlite_utils import Database, Migrations
 from index.checksums import backend_checksum, codes_checksum, content_checksum, text_checksum
 from index.errors import DamagedFile, IncompatibleFile
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
@@ -51,6 +51,7 @@ CREATE TABLE backends (
 _TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
 _TO_FORMAT_3: Final = "UPDATE meta SET value = '3' WHERE name = 'format_version' AND value = '2'"
 _TO_FORMAT_4: Final = "UPDATE meta SET value = '4' WHERE name = 'format_version' AND value = '3'"
+_TO_FORMAT_5: Final = "UPDATE meta SET value = '5' WHERE name = 'format_version' AND value = '4'"
 _ADD_CHECKSUMS: Final = (
     "ALTER TABLE items ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE items ADD COLUMN codes_checksum INTEGER NOT NULL DEFAULT 0",
@@ -61,6 +62,18 @@ UPDATE items SET
     checksum = content_checksum(CAST(id AS BLOB), vector, CAST(payload AS BLOB)),
     codes_checksum = codes_checksum(codes)
 """
+_KEEP_FIRST_KEYS: Final = """
+UPDATE items SET
+    codes = substr(codes, 1, 64),
+    codes_checksum = CASE WHEN codes_checksum = codes_checksum(codes)
+        THEN codes_checksum(substr(codes, 1, 64)) ELSE codes_checksum END
+WHERE length(codes) > 64 AND (
+    SELECT value ->> '$.backend.kind' = 'gcws'
+        AND value ->> '$.backend.params.band_width' IS NULL
+    FROM meta WHERE name = 'config'
+)
+"""
+"""Where depth is chosen per query, keys in 8 tables are kept; there were those in all."""
 _FOREIGN: Final = """
 SELECT name FROM sqlite_master
 WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')
@@ -71,7 +84,9 @@ INSERT INTO meta (name, value)
 SELECT 'config_checksum', CAST(text_checksum(value) AS TEXT) FROM meta WHERE name = 'config'
 """
 
-MIGRATIONS: Final = ("0001_items", "0002_links", "0003_backends", "0004_checksums")
+MIGRATIONS: Final = (
+    "0001_items", "0002_links", "0003_backends", "0004_checksums", "0005_first_tables",
+)  # fmt: skip
 """Names of all changes of format there have been, in order; a file records those made to it."""
 
 _migrations = Migrations("collection")
@@ -103,6 +118,13 @@ def _add_checksums(database: Database) -> None:
     database.register_function(backend_checksum)
     database.register_function(text_checksum)
     for sql in (*_ADD_CHECKSUMS, _CHECK_ITEMS, _CHECK_BACKENDS, _CHECK_CONFIG, _TO_FORMAT_4):
+        database.execute(sql)
+
+
+@_migrations(name=MIGRATIONS[4])
+def _keep_first_keys(database: Database) -> None:
+    database.register_function(codes_checksum)
+    for sql in (_KEEP_FIRST_KEYS, _TO_FORMAT_5):
         database.execute(sql)
 
 

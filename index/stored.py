@@ -276,7 +276,14 @@ class StoredCollection:
         if backend is not None:  # a name is refused before a vector
             self._memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
-        return self._memory.search(view, prepared, params, where=where, backend=backend)
+        found = self._memory.search(view, prepared, params, where=where, backend=backend)
+        self._improve_for(params)
+        return found
+
+    def _improve_for(self, params: SearchParams) -> None:
+        """Let an index have what searches with these parameters have use for."""
+        if params.guarantee == "proven" or params.rerank == "none":
+            self._improver.start_if_due()
 
     def search_around(
         self,
@@ -297,7 +304,9 @@ class StoredCollection:
         if row is None:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
-        return self._memory.search(view, query, params, where=where, skip=skip, backend=backend)[0]
+        found = self._memory.search(view, query, params, where=where, skip=skip, backend=backend)
+        self._improve_for(params)
+        return found[0]
 
     def compare(
         self,
@@ -371,6 +380,7 @@ class StoredCollection:
         a, b, scores = self._memory.pairs(
             view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
+        self._improver.start_if_due()  # tables that were of use are kept
         ids = view.ids
         ranked = sorted(
             (-score, *sorted((ids[i], ids[j])))

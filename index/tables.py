@@ -6,6 +6,7 @@ until a compaction renumbers the rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -105,6 +106,31 @@ class Tables:
             last = segments.pop()
             segments[-1] = _merge(segments[-1], last, workers)
         return Tables.of(self.bands, tuple(segments))
+
+    def widened(
+        self, bands: int, keys_of: Callable[[int, int], UInt64s], workers: Workers
+    ) -> Tables:
+        """Return the same rows in more tables.
+
+        Parameters
+        ----------
+        bands : int
+            L of the tables returned.
+        keys_of : callable
+            Is told the first row and the one after the last, and returns their (n, further) keys
+            in the tables there are not yet.
+        workers : Workers
+        """
+        segments, end = [], 0
+        for segment in self.segments:
+            start, end = end, end + len(segment)
+            further = _build(keys_of(start, end), start, workers)
+            keys = large((bands, len(segment)), np.uint64)
+            rows = large((bands, len(segment)), np.int32)
+            np.concatenate([segment.keys, further.keys], out=keys)
+            np.concatenate([segment.rows, further.rows], out=rows)
+            segments.append(Segment(keys, rows))
+        return Tables.of(bands, tuple(segments))
 
     def renumber(self, new_rows: Int64s) -> Tables:
         """Return tables in which row i is new_rows[i], or gone where that is -1."""

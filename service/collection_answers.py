@@ -67,9 +67,10 @@ class BackendAnswer(Answer):
         description="How long its index has taken to make, in this process.",
     )
     stats: dict[str, Any] = Field(
-        description="For people; of `gcws`: `bands`, `band_width`, `samples` and "
-        "`key_bits_per_sample` of the tables; `segments`, the rows of each sorted run they are "
-        "kept in; "
+        description="For people; of `gcws`: `bands`, and `bands_made`, how many of them have "
+        "tables so far (the others get theirs when there is use for them); `band_width`, "
+        "`samples` and `key_bits_per_sample` of the tables; `segments`, the rows of each sorted "
+        "run they are kept in; "
         "`table_bytes`, `bytes_per_item_and_table`; `parameter_bytes` of the hash; "
         "`postings_bytes`, the inverted index that exact scans of sparse vectors use, "
         "0 for dense ones.",

@@ -71,15 +71,15 @@ ARROWS: dict[str, set[str]] = {
     },
     "backends": {
         "bands", "binning", "features", "gathering", "growth", "hashing", "hop", "inverted",
-        "kernels", "newest", "nystroem", "pairs", "parallel", "partners", "rerank", "sampled",
-        "saved", "scan", "search", "similarity", "tables",
+        "kernels", "keying", "newest", "nystroem", "pairs", "parallel", "partners", "rerank",
+        "sampled", "saved", "scan", "search", "similarity", "tables",
     },
     "newest": {"inverted", "parallel", "scan"},
     "sampled": {"bands", "gathering", "hashing", "kernels", "parallel", "rerank", "tables"},
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
-        "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "measuring",
-        "neighbours", "parallel", "rounded", "saved", "scan", "tables",
+        "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "keying",
+        "measuring", "neighbours", "parallel", "rounded", "saved", "scan", "tables",
     },
     "hop": {
         "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
@@ -88,7 +88,9 @@ ARROWS: dict[str, set[str]] = {
     "measuring": {"calibration"},
     "calibration": set(),
     "checks": set(),
-    "neighbours": {"coarse", "inverted", "kernels", "parallel", "scan", "spaces", "tables"},
+    "neighbours": {
+        "bands", "coarse", "inverted", "kernels", "parallel", "scan", "spaces", "tables",
+    },
     "spaces": {"kernels"},
     "coarse": {"kernels"},
     "saved": set(),
@@ -101,6 +103,7 @@ ARROWS: dict[str, set[str]] = {
     "scan": {"inverted", "kernels", "parallel", "rounded"},
     "rounded": {"coarse", "kernels", "parallel"},
     "inverted": {"kernels", "parallel"},
+    "keying": {"bands", "hashing", "parallel", "tables"},
     "tables": {"kernels", "parallel"},
     "bands": {"hashing", "kernels"},
     "hashing": {"kernels"},

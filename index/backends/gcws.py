@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from index import growth
 from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
+from index.backends.gcws_state import GcwsState
 from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
@@ -19,7 +21,8 @@ from index.hits import BatchHits, Pairs, RowView
 from index.hop import Hop, HopSearch, is_worth_walking
 from index.inverted import InvertedIndex
 from index.kernels.hop import ANSWERED
-from index.newest import NONE, Newest, with_newest
+from index.keying import Keying
+from index.newest import NONE, with_newest
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
@@ -31,39 +34,8 @@ from index.search import TableSearch
 from index.similarity import GmmKernel
 from index.tables import Tables
 
-_CHUNK_ROWS: Final = 256
-"""Rows sketched at a time: their samples stay in cache until they are packed."""
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
-
-
-@dataclass(frozen=True, slots=True)
-class GcwsState:
-    """The index of a number of rows.
-
-    Attributes
-    ----------
-    tables : Tables
-    inverted : InvertedIndex
-        For exact scans of sparse rows; empty for dense ones.
-    hop : Hop or None
-        Neighbour lists of the same rows, once they have been made.
-    newest : Newest
-        Later rows, which are in none of these; none where lists have yet to be judged or made.
-    scanned : int
-        For so many rows scans were found to be as quick as walks, and no lists are made; or 0.
-    """
-
-    tables: Tables
-    inverted: InvertedIndex
-    hop: Hop | None = None
-    newest: Newest = NONE
-    scanned: int = 0
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether lists have been made, or found to be of no use."""
-        return self.hop is not None or self.scanned > 0
 
 
 class GcwsBackend:
@@ -87,31 +59,17 @@ class GcwsBackend:
         self.plan = BandPlan.of(params)
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
+        self._keying = Keying(self.plan, self.hash, workers)
+        self._all_wanted = False  # once there was use for all tables
 
     @property
     def code_width(self) -> int:
-        """Words stored for each row: its key in each table."""
-        return self.plan.bands
+        """Words stored for each row: its key in each of the first tables."""
+        return self.plan.first
 
     def encode(self, batch: VectorBatch) -> UInt64s:
-        """Return the (n, bands) keys of the vectors; pure, any thread."""
-        return self._keys(batch, self.plan.bands)
-
-    def _keys(self, batch: VectorBatch, tables: int) -> UInt64s:
-        """Return the (n, tables) keys of the vectors in the first tables."""
-        keys = np.empty((len(batch), tables), np.uint64)
-        if len(batch) == 1:
-            self.plan.draw(self.hash, batch, keys)
-            return keys
-
-        def encode_rows(first: int, last: int) -> None:
-            for start in range(first, last, _CHUNK_ROWS):
-                chunk = slice(start, min(start + _CHUNK_ROWS, last))
-                some = batch if chunk == slice(0, len(batch)) else batch[chunk]
-                self.plan.draw(self.hash, some, keys[chunk])
-
-        self._workers.split(len(batch), encode_rows, least=16)
-        return keys
+        """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread."""
+        return self._keying.keys(batch, self.plan.first)
 
     def encoder(self, state: GcwsState) -> GcwsBackend:
         """Return the backend itself."""
@@ -120,7 +78,7 @@ class GcwsBackend:
 
     def empty(self) -> GcwsState:
         """Return the index of no rows."""
-        return GcwsState(Tables.of(self.plan.bands, ()), InvertedIndex())
+        return GcwsState(Tables.of(self.plan.first, ()), InvertedIndex())
 
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
@@ -135,13 +93,19 @@ class GcwsBackend:
         newest = state.newest
         if not newest.count:
             return state
-        codes = newest.codes
+        codes = self._keying.in_tables(newest.codes, state.tables, rows)
         tables = state.tables.extend(codes, len(rows) - newest.count, workers)
         inverted = self._covered(state.inverted, rows, workers)
         hop = state.hop
         if hop is not None:
-            hop = growth.extended(hop, rows, codes, tables, inverted, self._keys, workers=workers)
+            keys_of = self._keying.keys
+            hop = growth.extended(hop, rows, codes, tables, inverted, keys_of, workers=workers)
         return replace(state, tables=tables, inverted=inverted, hop=hop, newest=NONE)
+
+    def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
+        """Return ``state`` with all tables, which `improved` makes once there is use for them."""
+        tables = self._keying.widened(state.tables, rows, self.plan.bands, self._workers)
+        return replace(state, tables=tables)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
         """Return the index after a compaction."""
@@ -158,8 +122,16 @@ class GcwsBackend:
         return self._complete(renumbered, rows, self._workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        """Return whether neighbour lists should be made, or made anew."""
-        return bool(state.newest.count) or self._lists_are_overdue(state, rows, live)
+        """Return whether rows wait, lists should be made, or made anew, or all tables."""
+        return (
+            bool(state.newest.count)
+            or self._lists_are_overdue(state, rows, live)
+            or self._tables_are_wanted(state)
+        )
+
+    def _tables_are_wanted(self, state: GcwsState) -> bool:
+        wanted = self._all_wanted and state.tables.bands < self.plan.bands
+        return wanted and len(state.tables) > 0
 
     def _lists_are_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         if not self.plan.prefix or (state.hop is None and state.scanned * growth.GROWTH >= rows):
@@ -177,12 +149,16 @@ class GcwsBackend:
         """Return ``state`` with all rows in tables and lists.
 
         Lists that are overdue are made anew, in random order, and calibrated; none are made where
-        scans are quick enough.
+        scans are quick enough. Otherwise, all tables are made where there is use for them.
         """
         del report  # lists are linked in one go
         live = int(np.count_nonzero(alive))
-        if state.newest.count and not self._lists_are_overdue(state, len(rows), live):
-            return self._complete(state, rows, self._behind)
+        if not self._lists_are_overdue(state, len(rows), live):
+            state = self._complete(state, rows, self._behind)
+            if not self._tables_are_wanted(state):
+                return state
+            tables = self._keying.widened(state.tables, rows, self.plan.bands, self._behind)
+            return replace(state, tables=tables)
         state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
         if growth.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))
@@ -196,29 +172,31 @@ class GcwsBackend:
         `improved` makes them where they are of use.
         """
         state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
-        hop = growth.made(
-            rows, alive, state.tables, state.inverted, self._keys, workers=self._behind, stop=stop
+        made = growth.made(
+            rows, alive, state.tables, state.inverted, self._keying, workers=self._behind, stop=stop
         )
-        return None if hop is None else replace(state, hop=hop)
+        return None if made is None else replace(state, hop=made[0], tables=made[1])
 
     def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
         """Return ``state`` with tables and lists that were made for the first of its rows.
 
         Its own tables have more rows than those made where many were put at once meanwhile; then
-        only lists are taken, if they were made anew.
+        lists are taken, if they were made anew, and further tables.
         """
         made = improved.hop
-        if not improved.is_settled:
+        if not improved.is_settled and improved.tables.bands == state.tables.bands:
             return None
         further = len(improved.tables) - len(state.tables)
         if further >= 0:
-            state = replace(improved, newest=state.newest.after(further))
-        elif made is None:
+            return replace(improved, newest=state.newest.after(further))
+        tables = self._keying.caught_up(improved.tables, state.tables, rows)
+        state = replace(state, tables=tables)
+        if made is None:
             state = replace(state, hop=None, scanned=improved.scanned)
         elif state.hop is None or state.hop.neighbours is not made.neighbours:
             known = rows.first(len(state.tables))
             hop = growth.adopted(
-                made, known, state.tables, state.inverted, self._keys, workers=self._workers
+                made, known, state.tables, state.inverted, self._keying.keys, workers=self._workers
             )
             if hop is None:
                 return None
@@ -239,8 +217,8 @@ class GcwsBackend:
         state = self.extend(self.empty(), rows, codes)
         if not self.plan.prefix:
             return state
-        hop = growth.restored(rows, codes, state.tables, saved, self._workers)
-        return GcwsState(state.tables, state.inverted, hop)
+        restored = growth.restored(rows, state.tables, saved, self._keying, self._workers)
+        return state if restored is None else replace(state, hop=restored[0], tables=restored[1])
 
     def search(
         self,
@@ -257,10 +235,11 @@ class GcwsBackend:
             skipped = _NONE if len(queries) == 1 else np.full(len(queries), -1, np.int64)
         if params.rerank == "none":
             refuse_proof("an estimate", params)
+            keys_of = partial(self._keying.keys, last=self.plan.bands)
+            tables = self._tables_of_all(state, view.vectors)
             estimates = SampledSearch(
-                self.plan, self.hash, self._params, self.encode, self._tables_of_all(state),
-                self._workers,
-            )  # fmt: skip
+                self.plan, self.hash, self._params, keys_of, tables, self._workers
+            )
             return estimates.search(view, queries, params, skipped)
         if not state.newest.count or params.recall >= 1:  # a scan takes all rows
             return self._found(state, view, queries, params, skipped)
@@ -269,11 +248,19 @@ class GcwsBackend:
             view, state.newest.count, queries, params, skipped, workers=self._workers,
         )  # fmt: skip
 
-    def _tables_of_all(self, state: GcwsState) -> Tables:
-        newest = state.newest
-        if not newest.count:
-            return state.tables
-        return state.tables.extend(newest.codes, len(state.tables), self._workers)
+    def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
+        """Return all tables, of all rows: estimates do not depend on what has been made."""
+        self._ask_for_tables(state)
+        tables = self.with_all_tables(state, rows).tables
+        if not state.newest.count:
+            return tables
+        codes = self._keying.in_tables(state.newest.codes, tables, rows)
+        return tables.extend(codes, len(tables), self._workers)
+
+    def _ask_for_tables(self, state: GcwsState) -> None:
+        """Take note that there is use for all tables, once what comes first has been made."""
+        if state.tables.bands < self.plan.bands:
+            self._all_wanted = True
 
     def _found(
         self,
@@ -300,7 +287,7 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits | None:
         """Return the hits found by walks, None where another way is foreseen to be quicker."""
-        walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keys, self._workers)
+        walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keying.keys, self._workers)
         walk = hop.walk(walks, view, params, len(queries))
         if walk is None:
             return None
@@ -321,7 +308,11 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits:
         """Return the hits found by tables alone, or by a scan where that is quicker."""
-        tables = TableSearch(self.plan, self.encode, state.tables, state.inverted, self._workers)
+        if params.guarantee == "proven":
+            self._ask_for_tables(state)
+        bands = state.tables.bands
+        plan, keys_of = self.plan.of_first(bands), partial(self._keying.keys, last=bands)
+        tables = TableSearch(plan, keys_of, state.tables, state.inverted, self._workers)
         return tables.search(view, queries, params, skip)
 
     def pairs(
@@ -336,9 +327,13 @@ class GcwsBackend:
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
         state = self._complete(state, view.vectors, self._workers)
+        if recall < 1:  # a join through all tables looks at fewer pairs, which pays for making them
+            self._ask_for_tables(state)
+            state = self.with_all_tables(state, view.vectors)
         sink = PairSink(view, min_score, limit, stop)
         links = None if state.hop is None else state.hop.lists.links
-        join = PairJoin(view, state.tables, self.plan, links, state.inverted, self._workers)
+        plan = self.plan.of_first(state.tables.bands)
+        join = PairJoin(view, state.tables, plan, links, state.inverted, self._workers)
         join.offer(sink, recall)
         return sink.result()
 
@@ -372,13 +367,14 @@ class GcwsBackend:
         rows = len(state.tables)
         return {
             "bands": self.plan.bands,
+            "bands_made": state.tables.bands,
             "band_width": self.plan.band_width,
             "samples": self.plan.samples,
             "key_bits_per_sample": self.plan.bits if self.plan.prefix else None,
             "segments": [len(segment) for segment in state.tables.segments],
             "table_bytes": state.tables.nbytes,
             "bytes_per_item_and_table": (
-                state.tables.nbytes / (rows * self.plan.bands) if rows else None
+                state.tables.nbytes / (rows * state.tables.bands) if rows else None
             ),
             "parameter_bytes": self.hash.nbytes,
             "postings_bytes": state.inverted.nbytes,

@@ -59,13 +59,18 @@ def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
 
 @njit(cache=True, nogil=True)
 def pack_prefix_keys(
-    slots: UInt32s, levels: UInt32s, band_width: int, bits: int, encoding: int, out: UInt64s
-) -> None:
+    slots: UInt32s, levels: UInt32s, start: int, band: int, band_width: int, bits: int,
+    encoding: int, out: UInt64s,
+) -> None:  # fmt: skip
     """Pack bands so that rows sharing their first d samples share the key's first d·bits bits.
 
     Parameters
     ----------
     slots, levels : (n, samples) uint32
+        Samples from number ``start`` on.
+    start : int
+    band : int
+        The first band to be packed.
     band_width : int
         Samples of a band.
     bits : int
@@ -75,37 +80,37 @@ def pack_prefix_keys(
     spare = np.uint64(64 - band_width * bits)
     drop = np.uint64(64 - bits)
     for row in range(slots.shape[0]):
-        for band in range(out.shape[1]):
+        for place in range(out.shape[1]):
             key = np.uint64(0)
             for i in range(band_width):
-                j = band * band_width + i
-                kept = _kept(slots[row, j], levels[row, j], encoding)
+                j = (band + place) * band_width + i
+                kept = _kept(slots[row, j - start], levels[row, j - start], encoding)
                 key = (key << np.uint64(bits)) | _cut(kept, j, drop)
-            out[row, band] = key << spare
+            out[row, place] = key << spare
 
 
 @njit(cache=True, nogil=True)
 def pack_whole_keys(
-    slots: UInt32s, levels: UInt32s, band_width: int, b: int, encoding: int, out: UInt64s
-) -> None:
+    slots: UInt32s, levels: UInt32s, start: int, band: int, band_width: int, b: int,
+    encoding: int, out: UInt64s,
+) -> None:  # fmt: skip
     """Hash all samples of each band into one key: classical banding.
 
     Parameters
     ----------
-    slots, levels : (n, samples) uint32
-    band_width : int
+    slots, levels, start, band, band_width : see `pack_prefix_keys`
     b : int
         Bits that B_BIT keeps of a sample.
     out : (n, bands) uint64, written in place
     """
     drop = np.uint64(64 - b)
     for row in range(slots.shape[0]):
-        for band in range(out.shape[1]):
+        for place in range(out.shape[1]):
             key = np.uint64(0)
             for i in range(band_width):
-                j = band * band_width + i
-                kept = _kept(slots[row, j], levels[row, j], encoding)
+                j = (band + place) * band_width + i
+                kept = _kept(slots[row, j - start], levels[row, j - start], encoding)
                 if encoding == B_BIT:
                     kept = _cut(kept, j, drop)
                 key = mix64((key ^ kept * _LEVEL_STEP) + _GOLDEN_64)
-            out[row, band] = key
+            out[row, place] = key

@@ -14,27 +14,30 @@ def keys_from_table(
     rows: Float32s,
     table: Float32s,
     slot_count: int,
+    band: int,
     band_width: int,
     bits: int,
     encoding: int,
     prefix: bool,
     out: UInt64s,
 ) -> None:
-    """Write the keys of signed dense rows in the first bands.
+    """Write the keys of signed dense rows in some bands.
 
     Parameters
     ----------
     rows, table, slot_count : see `gcws.sketch_from_table`
-    band_width, bits, encoding : see `keys.pack_prefix_keys`
+    band, band_width, bits, encoding : see `keys.pack_prefix_keys`
     prefix : bool
         Whether keys are prefix-ordered rather than hashed whole.
     out : (n, bands) uint64, written in place
     """
-    samples = -(-out.shape[1] * band_width // LANES) * LANES
+    first = band * band_width // LANES
+    samples = -(-(band + out.shape[1]) * band_width // LANES) * LANES - first * LANES
     slots = np.empty((rows.shape[0], samples), np.uint32)
     levels = np.empty((rows.shape[0], samples), np.uint32)
-    sketch_from_table(rows, table, slot_count, 0, slots, levels)
+    sketch_from_table(rows, table, slot_count, first, slots, levels)
+    start = first * LANES
     if prefix:
-        pack_prefix_keys(slots, levels, band_width, bits, encoding, out)
+        pack_prefix_keys(slots, levels, start, band, band_width, bits, encoding, out)
     else:
-        pack_whole_keys(slots, levels, band_width, bits, encoding, out)
+        pack_whole_keys(slots, levels, start, band, band_width, bits, encoding, out)

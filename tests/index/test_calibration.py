@@ -166,7 +166,9 @@ def test_a_share_of_the_queries_reads_one_list_more(rng: np.random.Generator) ->
     index = linked(rows)
     backend, hop = index.backend, index.state.hop
     assert isinstance(backend, GcwsBackend)
-    search = HopSearch(hop.neighbours, hop.lists, index.state.tables, backend._keys, Workers(1))
+    search = HopSearch(
+        hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(1)
+    )
     view = RowView(index.rows.view(), np.ones(3000, np.uint8), 3000)
     batch = index.prepare(queries)
     nothing = np.full(1000, -1, np.int64)

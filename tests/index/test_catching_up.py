@@ -9,7 +9,7 @@ import pytest
 
 from index import growth
 from index.arrays import UInt8s
-from index.backends.gcws import GcwsState
+from index.backends.gcws_state import GcwsState
 from index.backends.protocol import Report, unheard
 from index.batches import VectorBatch
 from index.collection import Collection

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from sqlite_utils import Database, Migrations
 
+from index.backends import GcwsBackend
 from index.catalog import Catalog
+from index.changes import codes_to_blobs
+from index.checking import check_directory
 from index.errors import DamagedFile, IncompatibleFile
 from index.params import (
     CollectionConfig,
@@ -19,7 +22,7 @@ from index.params import (
     SearchParams,
     Transform,
 )
-from index.schema import FORMAT_VERSION
+from index.schema import FORMAT_VERSION, MIGRATIONS
 from index.store import Store
 from index.stored import StoredCollection
 from tests.stored_items import DIM, fill, held, holding, opened_catalog, put, vector
@@ -232,6 +235,62 @@ def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, versi
     names = ["gcws", *(["nrff"] if version >= 3 else []), "exact", "exact_2", "exact_3"]
     assert [backend.name for backend in described] == names
     catalog.close()
+
+
+WIDE = CollectionConfig(dim=DIM, backend=GcwsParams(bands=32))
+HELD = {**{f"i{n}": n + 1.0 for n in range(12) if n not in (3, 4)}, "i0": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "findings"),
+    [
+        ("format_4_all_tables", None, 0),
+        ("format_4_all_tables", "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'", 1),
+        ("format_5", None, 0),
+    ],
+)
+def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
+    tmp_path: Path, name: str, damage: str | None, findings: int
+) -> None:
+    file = tmp_path / "things.sqlite"
+    shutil.copy(Path(__file__).parents[1] / "data" / f"{name}.sqlite", file)
+    if damage is not None:
+        _execute(file, damage)
+    [report] = check_directory(tmp_path, threads=1)
+    assert (len(report.findings), report.items) == (findings, len(HELD))
+    [report] = check_directory(tmp_path, repair=True, threads=1)
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.get("things")
+    assert stored.config == WIDE
+    assert held(stored) == holding(HELD)
+    backend = stored._memory.backend
+    assert isinstance(backend, GcwsBackend)
+    [chunk] = stored._store.chunks()
+    vectors = stored.space.prepare(stored.space.from_blobs(chunk.vectors))
+    assert list(chunk.codes) == codes_to_blobs(backend.encode(vectors))
+    assert {len(codes) for codes in chunk.codes} == {64}
+    catalog.close()
+
+
+def test_classical_bands_are_all_kept_by_the_change_to_format_5(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+    config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=12, band_width=2))
+    put(catalog.create("things", config)[0], HELD)
+    catalog.close()
+    file = tmp_path / "things.sqlite"
+    with sqlite3.connect(file) as connection:
+        before = connection.execute("SELECT codes, codes_checksum FROM items").fetchall()
+        connection.execute("UPDATE meta SET value = '4' WHERE name = 'format_version'")
+        connection.execute(f"DELETE FROM _sqlite_migrations WHERE name = '{MIGRATIONS[4]}'")
+    connection.close()
+    catalog = opened_catalog(tmp_path)
+    assert held(catalog.get("things")) == holding(HELD)
+    assert catalog.get("things").describe().versions["format"] == str(FORMAT_VERSION)
+    catalog.close()
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("SELECT codes, codes_checksum FROM items").fetchall() == before
+    connection.close()
+    assert {len(codes) for codes, _ in before} == {96}
 
 
 def test_a_migration_broken_off_is_made_at_the_next_start(

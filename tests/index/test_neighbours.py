@@ -30,18 +30,19 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
 ) -> None:
     data = rng.normal(size=(3000, dimensions)) @ rng.normal(size=(dimensions, 24))
     index = SmallIndex(CollectionConfig(dim=24)).add(data.astype(np.float32))
-    rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    neighbours = begun(rows, alive, tables, Workers(1))
+    rows, alive = index.rows.view(), np.ones(3000, np.uint8)
+    neighbours = begun(rows, alive, 32, Workers(1))
     assert neighbours.narrow == (times > 1)
-    assert neighbours.linked_through(tables) == times * neighbours.cover(rows).tables
-    assert neighbours.linked_through(Tables.of(3, ())) == 3
+    assert neighbours.tables == times * neighbours.cover(rows).tables == times * 8
+    for bands in (3, 32):
+        assert neighbours.linked_through(Tables.of(bands, ())) == min(bands, times * 8)
 
 
 def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Generator) -> None:
     data, _ = clustered(rng, 3000, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    neighbours = begun(rows, alive, tables, Workers(1))
+    neighbours = begun(rows, alive, tables.bands, Workers(1))
     lists = neighbours.cover(rows)
     keys = keys_by_row(tables, neighbours.linked_through(tables))
     first, rest = np.split(rng.permutation(3000), [2000])

@@ -345,13 +345,15 @@ def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_o
     if not paying:
         monkeypatch.setattr(search, "row_nanoseconds", lambda _: 1e9)
     index = SmallIndex(config_of("dense", GcwsParams())).add(rows)
-    encode, hashed = index.backend.encode, []
+    assert isinstance(index.backend, GcwsBackend)
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    keys, hashed = index.backend._keying.keys, []
 
-    def count(batch: VectorBatch) -> npt.NDArray[np.uint64]:
+    def count(batch: VectorBatch, last: int) -> npt.NDArray[np.uint64]:
         hashed.append(len(batch))
-        return encode(batch)
+        return keys(batch, last)
 
-    monkeypatch.setattr(index.backend, "encode", count)
+    monkeypatch.setattr(index.backend._keying, "keys", count)
     params = SearchParams(limit=1, recall=0.9, guarantee="proven")
     results = index.search(queries, params)
     assert sum(hashed) == (200 if paying else 12)

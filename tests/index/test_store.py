@@ -14,7 +14,7 @@ from index.errors import (
     IncompatibleFile,
 )
 from index.records import Change, Record, Rows
-from index.schema import MIGRATIONS, Identity
+from index.schema import FORMAT_VERSION, MIGRATIONS, Identity
 from index.store import CHUNK_BYTES, Store
 
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
@@ -321,8 +321,8 @@ def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE meta SET value = '5' WHERE name = 'format_version'",
-        "UPDATE _sqlite_migrations SET name = '0005_later' WHERE name = '0004_checksums'",
+        f"UPDATE meta SET value = '{FORMAT_VERSION + 1}' WHERE name = 'format_version'",
+        f"UPDATE _sqlite_migrations SET name = '0006_later' WHERE name = '{MIGRATIONS[-1]}'",
     ],
 )
 def test_a_later_format_is_refused(path: Path, sql: str) -> None:

@@ -83,7 +83,7 @@ class Graph:
         backend = self.index.backend
         assert isinstance(backend, GcwsBackend)
         search = HopSearch(
-            self.neighbours, self.lists, self.index.state.tables, backend._keys, Workers(1)
+            self.neighbours, self.lists, self.index.state.tables, backend._keying.keys, Workers(1)
         )
         mask = np.ones(ROWS, np.uint8)
         if permitted is not None:

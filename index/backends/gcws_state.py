@@ -1,0 +1,40 @@
+"""What the GCWS index of a number of rows is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from index.hop import Hop
+from index.inverted import InvertedIndex
+from index.newest import NONE, Newest
+from index.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class GcwsState:
+    """The index of a number of rows.
+
+    Attributes
+    ----------
+    tables : Tables
+        As many as have been needed: the first, and those that lists or proofs want beside.
+    inverted : InvertedIndex
+        For exact scans of sparse rows; empty for dense ones.
+    hop : Hop or None
+        Neighbour lists of the same rows, once they have been made.
+    newest : Newest
+        Later rows, which are in none of these; none where lists have yet to be judged or made.
+    scanned : int
+        For so many rows scans were found to be as quick as walks, and no lists are made; or 0.
+    """
+
+    tables: Tables
+    inverted: InvertedIndex
+    hop: Hop | None = None
+    newest: Newest = NONE
+    scanned: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether lists have been made, or found to be of no use."""
+        return self.hop is not None or self.scanned > 0
