@@ -174,7 +174,8 @@ def _transform() -> None:
 
 
 def _classical() -> None:
-    config = CollectionConfig(dim=24, backend=GcwsParams(bands=4, band_width=2))
-    space = VectorSpace.of(config)
-    batch = space.prepare(space.from_items(_vectors(24)[:8]))
-    make_backend(config, threads=1).encode(batch)
+    for dim in (24, None):
+        config = CollectionConfig(dim=dim, backend=GcwsParams(bands=4, band_width=2))
+        space = VectorSpace.of(config)
+        batch = space.prepare(space.from_items(_vectors(dim)[:8]))
+        make_backend(config, threads=1).encode(batch)

@@ -153,9 +153,10 @@ class GcwsBackend:
         """
         del report  # lists are linked in one go
         live = int(np.count_nonzero(alive))
-        if not self._lists_are_overdue(state, len(rows), live):
+        wanted = self._tables_are_wanted(state)
+        if (state.newest.count or wanted) and not self._lists_are_overdue(state, len(rows), live):
             state = self._complete(state, rows, self._behind)
-            if not self._tables_are_wanted(state):
+            if not wanted:
                 return state
             tables = self._keying.widened(state.tables, rows, self.plan.bands, self._behind)
             return replace(state, tables=tables)
