@@ -55,8 +55,8 @@ ARROWS: dict[str, set[str]] = {
     "schema": {"checksums"},
     "directory": set(),
     "collection": {
-        "backends", "columns", "filters", "indexed", "items", "parts", "rows", "rows_by_id",
-        "saved", "vectors",
+        "backends", "columns", "filters", "indexed", "items", "parallel", "parts", "rows",
+        "rows_by_id", "saved", "vectors",
     },
     "parts": {"indexed", "items", "vectors"},
     "items": {"columns", "indexed", "vectors"},
