@@ -19,6 +19,7 @@ from benchmarks.report import Table, arguments
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import METHODS, Method, Ours, installed
 from benchmarks.rivals.process import Built, Runner, normalised, running
+from index.bands import FIRST_TABLES
 
 SETS: Final = (
     "fashion_mnist", "dailysports_frames", "covtype93k", "made, clustered", "letter",
@@ -169,9 +170,10 @@ def notes(names: Sequence[str]) -> list[str]:
         "1,000 held-out queries in one call; all methods on L1-normalised rows, where L1 ranks as "
         "GMM does; the ratios are in the order of the columns of queries/s; speeds between two "
         "measured settings by linear interpolation of their logarithm, none extrapolated; "
-        f"built on {BUILD_THREADS} threads, the ratios to the fastest graph's building; compiling "
-        "is what every new process spends on it, numba's cache being filled; memory is by how much "
-        "the process grows, rows included. "
+        f"built on {BUILD_THREADS} threads, the ratios to the fastest graph's building; tables "
+        f"alone are the first {FIRST_TABLES}, hashing included; compiling is what every new "
+        "process spends on it, numba's cache being filled; memory is by how much the process "
+        "grows, rows included. "
         f"{', '.join(versions)}. " + " ".join([*refused, *missing])
     ]
 
