@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from index.attachments import Building
-from index.indexed import Indexed
+from index.hashing import ALGORITHM_VERSION
+from index.indexed import Attached, Indexed
 from index.params import CollectionConfig, backend_document
+from index.schema import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,23 @@ def described_early(building: Building) -> BackendDescription:
         name=building.name, **backend_document(building.params), primary=False, status="building",
         progress=building.progress, bytes_in_memory=0, build_seconds=0.0, stats={},
     )  # fmt: skip
+
+
+def all_described(
+    primary: Indexed, attached: Attached, building: Iterable[Building]
+) -> list[BackendDescription]:
+    """Return the descriptions of all backends, the primary one first."""
+    return [
+        described(primary, primary=True),
+        *map(described, attached.values()),
+        *(described_early(each) for each in building if each.name not in attached),
+    ]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the file format, the hash and SQLite."""
+    return {
+        "format": str(FORMAT_VERSION),
+        "algorithm": str(ALGORITHM_VERSION),
+        "sqlite": sqlite3.sqlite_version,
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,15 +17,14 @@ from index.changes import Delete, Mode, Put, WriteResult, encoded_together
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.comparison import SAMPLE, Comparison, Queries, compare
-from index.description import BackendDescription, Description, described, described_early
+from index.description import BackendDescription, Description, all_described, described, versions
 from index.errors import InvalidParameter, ItemNotFound
-from index.hashing import ALGORITHM_VERSION, Signatures
+from index.hashing import Signatures
 from index.improver import Improver
 from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
 from index.loading import loaded
 from index.pages import JsonVector, Page, StoredItem
 from index.params import BackendParams, CollectionConfig, Encoding, SearchParams
-from index.schema import FORMAT_VERSION
 from index.store import Store
 from index.tidying import Tidier
 from index.vectors import RawBatch
@@ -381,9 +379,8 @@ class StoredCollection:
             view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
         self._improver.start_if_due()  # tables that were of use are kept
-        ids = view.ids
         ranked = sorted(
-            (-score, *sorted((ids[i], ids[j])))
+            (-score, *sorted((view.ids[i], view.ids[j])))
             for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
         )
         return [(first, second, -score) for score, first, second in ranked[:limit]]
@@ -391,19 +388,12 @@ class StoredCollection:
     def describe(self) -> Description:
         """Return all there is to know of the collection."""
         view = self._memory.view
-        coming = [each for each in self._attachments.building if each.name not in view.attached]
         return Description(
             name=self.name, config=self.config, items=view.count, rows=len(view),
             bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
             commits=self._writer.commits, commit_seconds=self._writer.commit_seconds,
-            backends=[
-                described(self._memory.indexed(view), primary=True),
-                *map(described, view.attached.values()),
-                *map(described_early, coming),
-            ],
-            versions={
-                "format": str(FORMAT_VERSION),
-                "algorithm": str(ALGORITHM_VERSION),
-                "sqlite": sqlite3.sqlite_version,
-            },
+            backends=all_described(
+                self._memory.indexed(view), view.attached, self._attachments.building
+            ),
+            versions=versions(),
         )  # fmt: skip
