@@ -18,8 +18,8 @@ from index.params import KEY_BITS, GcwsParams
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
 FIRST_TABLES: Final = 8
-"""Walks of few rows enter through so many tables, and these are what every item is hashed for;
-those beyond, which larger collections and proofs need, are made of all rows at once."""
+"""Walks over few rows enter through so many tables, so every item is hashed for these; those
+beyond, which larger collections and proofs need, are made of all rows at once."""
 
 _ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
 
@@ -100,14 +100,31 @@ class BandPlan:
         return self if bands == self.bands else replace(self, bands=bands)
 
     def pack(self, signatures: Signatures, out: UInt64s, *, start: int = 0, band: int = 0) -> None:
-        """Write the (n, b) keys of b bands from one on, of samples numbered from ``start`` on."""
+        """Write the keys of vectors in some bands.
+
+        Parameters
+        ----------
+        signatures : Signatures
+            Samples from number ``start`` on.
+        out : (n, b) uint64, written in place
+            Keys in bands ``band`` … ``band`` + b - 1.
+        start, band : int
+        """
         pack = pack_prefix_keys if self.prefix else pack_whole_keys
         bits = self.bits if self.prefix else self.code_bits
         levels = signatures.levels.view(np.uint32)
         pack(signatures.slots, levels, start, band, self.band_width, bits, self.encoding, out)
 
     def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s, *, band: int = 0) -> None:
-        """Write the (n, b) keys of vectors in b bands from one on, as `pack` does of samples."""
+        """Sketch vectors and write their keys in bands ``band`` … ``band`` + b - 1.
+
+        Parameters
+        ----------
+        hash_ : Gcws
+        batch : VectorBatch
+        out : (n, b) uint64, written in place
+        band : int
+        """
         if hash_.keeps_table:
             keys_from_table(
                 batch.dense, hash_.parameters(), hash_.slots, band, self.band_width,

@@ -154,7 +154,7 @@ def _calibrated(
     hidden = np.zeros(len(view.vectors), np.uint8)
     hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
-    coarse = RoundedRows.of(walks.lists.coarse, walks.workers)
+    rounded = RoundedRows.of(walks.lists.coarse, walks.workers)
     none = np.full(len(held_out), -1, np.int64)
 
     def search(chosen: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
@@ -173,7 +173,7 @@ def _calibrated(
         params = SearchParams(limit=limit, recall=1.0)
         return scan(
             linked, view.vectors[held_out[chosen]], params, skip=none[chosen], inverted=inverted,
-            workers=walks.workers, with_ties=False, coarse=coarse,
+            workers=walks.workers, with_ties=False, rounded=rounded,
         )  # fmt: skip
 
     queries = view.vectors[held_out[:_COSTED]]

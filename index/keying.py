@@ -36,7 +36,19 @@ class Keying:
     def keys(
         self, batch: VectorBatch, last: int, *, first: int = 0, workers: Workers | None = None
     ) -> UInt64s:
-        """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread."""
+        """Return the keys of vectors in tables first … last - 1; any thread.
+
+        Parameters
+        ----------
+        batch : VectorBatch
+        last, first : int
+        workers : Workers or None
+            Threads that hash; None takes those that the index was made with.
+
+        Returns
+        -------
+        (n, last - first) uint64
+        """
         keys = np.empty((len(batch), last - first), np.uint64)
         if len(batch) == 1:
             self.plan.draw(self._hash, batch, keys, band=first)
@@ -60,6 +72,10 @@ class Keying:
             Keys of the rows in the first tables.
         tables : Tables
         rows : VectorBatch
+
+        Returns
+        -------
+        (n, bands) uint64
         """
         known = codes.shape[1]
         if known == tables.bands:

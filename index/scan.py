@@ -49,7 +49,7 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     inverted: InvertedIndex,
     workers: Workers,
     with_ties: bool = True,
-    coarse: RoundedRows | None = None,
+    rounded: RoundedRows | None = None,
 ) -> BatchHits:
     """Return the exact hits of every query.
 
@@ -66,15 +66,15 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     workers : Workers
     with_ties : bool
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
-    coarse : RoundedRows or None
+    rounded : RoundedRows or None
         Copies of all dense rows, which many queries look at first.
     """
     vectors, m = view.vectors, len(queries)
     in_tiles = vectors.form == "dense" and m >= MANY * workers.threads
     if not in_tiles:
-        coarse = None
+        rounded = None
     scanner = Scanner(
-        view, inverted, params.min_score, in_tiles=in_tiles and coarse is None, coarse=coarse
+        view, inverted, params.min_score, in_tiles=in_tiles and rounded is None, rounded=rounded
     )
     kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
     slack = np.float32(2 * scanner.tolerance(queries))
@@ -227,20 +227,20 @@ class Scanner:
     min_score : float
     in_tiles : bool
         Whether `offer` is called with many queries at a time, of dense rows.
-    coarse : RoundedRows or None
+    rounded : RoundedRows or None
         Copies of all dense rows, where they are to be looked at first.
     """
 
     def __init__(
         self, view: RowView, inverted: InvertedIndex, min_score: float, *,
-        in_tiles: bool = False, coarse: RoundedRows | None = None,
+        in_tiles: bool = False, rounded: RoundedRows | None = None,
     ) -> None:  # fmt: skip
         self.vectors = view.vectors
         self._permitted = view.permitted
         self._inverted = inverted
         self._min_score = min_score
         self._in_tiles = in_tiles
-        self._coarse = coarse
+        self._rounded = rounded
         vectors = view.vectors
         self._rows = Rows(vectors.indptr, vectors.slots, vectors.values, vectors.norms)
 
@@ -262,8 +262,8 @@ class Scanner:
     ) -> None:
         """Offer the rows first … last - 1 to the heaps of the queries."""
         vectors, least = self.vectors, self._least(queries)
-        if self._coarse is not None:
-            rows, sought = self._coarse, self._coarse.of_queries(queries)
+        if self._rounded is not None:
+            rows, sought = self._rounded, self._rounded.of_queries(queries)
             scan_rounded(
                 queries.dense, queries.norms, sought.copies, sought.errors, vectors.dense,
                 vectors.norms, rows.copies, rows.errors, rows.rounding.step, self._permitted, skip,

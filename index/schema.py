@@ -73,7 +73,7 @@ WHERE length(codes) > 64 AND (
     FROM meta WHERE name = 'config'
 )
 """
-"""Where depth is chosen per query, keys in 8 tables are kept; there were those in all."""
+"""Where depth is chosen per query, keys in 8 tables are kept; there were keys in all of them."""
 _FOREIGN: Final = """
 SELECT name FROM sqlite_master
 WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')

@@ -146,7 +146,7 @@ class _Exercise:
         scan(
             self._view(), rows[:MANY], SearchParams(limit=3, recall=1.0), skip=np.full(MANY, -1),
             inverted=InvertedIndex(), workers=Workers(1),
-            coarse=RoundedRows.measured(view, Workers(1)),
+            rounded=RoundedRows.measured(view, Workers(1)),
         )  # fmt: skip
 
     def _pairs(self) -> None:

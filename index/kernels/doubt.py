@@ -16,7 +16,7 @@ from index.kernels.pool import row_of, score_of
 from index.kernels.simd import at
 
 _MOST_MISSED = 0.25
-"""Share of the hits."""
+"""So many missed hits are put up with, for each that is wanted."""
 _LEAST_SPREAD = 2.5e-7
 """Float32 sums alone make quick scores differ by so much."""
 

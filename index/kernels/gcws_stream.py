@@ -2,8 +2,8 @@
 
 Letters as in `gcws`. As L/r + β − 1 < t ≤ L/r + β, a lies in [log(c·e^(−r)/ũ), log(c/ũ)]. So a slot
 cannot win a sample where c·e^(−r)/ũ is not below e^a of a slot seen before, and a lower bound of
-c·e^(−r) takes no logarithm (`least_rate`): about one (slot, sample) in twelve is left
-to be drawn, as slots of great values come first.
+c·e^(−r) takes no logarithm (`least_rate`): about one (slot, sample) in twelve is left to be
+drawn, as slots of great values come first.
 
 The least of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above it:
 samples start with this limit, as if a slot had been seen that reached it, and those that no slot
@@ -33,7 +33,7 @@ from index.kernels.randomness import (
     least_clock,
     level_of,
     mixed,
-    rate_and_offset,
+    pitch_and_offset,
     slot_words,
 )
 from index.kernels.simd import (
@@ -253,6 +253,9 @@ def _by_falling_power(values: Float32s, out: Int32s) -> None:
 def _find_rates(low, high, first, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
     """Write `least_rate` of one slot and m samples.
 
+    In three loops of few steps each: while a processor waits for one step it looks for others only
+    a few dozens ahead, and a long chain of steps leaves it none.
+
     Parameters
     ----------
     low, high : int32
@@ -263,9 +266,6 @@ def _find_rates(low, high, first, m, drawn):  # type: ignore[no-untyped-def]  # 
         A multiple of LANES.
     drawn : address of 2m int32, written in place
         Bits of the rates; the second half is overwritten.
-
-    In three loops of few steps each: while a processor waits for one step it looks for others only
-    a few dozens ahead, and a long chain of steps leaves it none.
     """
     for b in range(0, m, LANES):
         samples = lane_numbers() + splat(np.int32(first + b))
@@ -289,7 +289,7 @@ def _draw(queue, size, filled, first, log_most, best, limits):  # type: ignore[n
         samples = load(queue, i) + splat(np.int32(first))
         store(queue, 2 * size + i, mixed(load(queue, size + i), load(queue, 2 * size + i), samples))
     for i in range(0, filled, LANES):
-        r, beta = rate_and_offset(load(queue, 2 * size + i), load(queue, size + i))
+        r, beta = pitch_and_offset(load(queue, 2 * size + i), load(queue, size + i))
         store(queue, 5 * size + i, as_ints(r))
         store(queue, 6 * size + i, as_ints(beta))
     for i in range(0, filled, LANES):

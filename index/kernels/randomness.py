@@ -132,8 +132,8 @@ def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 
 
 @njit(cache=True, nogil=True)
-def rate_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return (r, β) of what `mixed` returns."""
+def pitch_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return (r, β) of what `mixed` returns: the steps of log ũ, and where they begin."""
     third = _draw(x, low, _DRAW_BETA)
     return _fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
 
@@ -154,7 +154,7 @@ def base_of(r, beta, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples; see `mixed`."""
     x = mixed(low, high, samples)
-    r, beta = rate_and_offset(x, low)
+    r, beta = pitch_and_offset(x, low)
     return r, splat(_ONE) / r, beta, base_of(r, beta, clock(x, low))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.arrays import AnyArray, Float32s, UInt8s
+from index.arrays import AnyArray, Float32s, Float64s, UInt8s
 from index.kernels.coarse import MOST_SHORT
 
 _ZERO = np.float32(0.0)
@@ -74,7 +74,7 @@ def _steps(value: Any, step: Any, low: Any, high: Any) -> Any:
 @njit(cache=True, nogil=True)
 def distances_of_groups(
     groups: Float32s, centres: Float32s, step: float, low: np.float32, high: np.float32,
-    out: AnyArray,
+    out: Float64s,
 ) -> None:  # fmt: skip
     """Write how far centres are from rows near to them, all of them rounded.
 

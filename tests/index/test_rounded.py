@@ -50,16 +50,16 @@ def test_rounded_rows_change_no_answer(
     rows, queries = wide(rng, 1003, alike=alike), wide(rng, 2 * MANY + 1, alike=alike)
     permitted = (rng.random(1003) < 0.8).astype(np.uint8)
     view, workers = RowView(rows, permitted, int(permitted.sum())), Workers(2)
-    coarse = RoundedRows.measured(CoarseRows(rounding, WIDTH).cover(rows), workers)
+    rounded = RoundedRows.measured(CoarseRows(rounding, WIDTH).cover(rows), workers)
     skip = rng.integers(-1, 1003, len(queries))
     for limit, min_score in ((1, 0.0), (10, 0.0), (10, 0.7), (2000, 0.0)):
         params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
         with_copies, without = (
             scan(
                 view, queries, params, skip=skip, inverted=InvertedIndex(), workers=workers,
-                with_ties=False, coarse=each,
+                with_ties=False, rounded=each,
             )
-            for each in (coarse, None)
+            for each in (rounded, None)
         )  # fmt: skip
         assert parts(with_copies) == parts(without)
 
