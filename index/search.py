@@ -158,7 +158,7 @@ class TableSearch:
         share = _HASHING if len(queries) < _MANY else _HASHING_OF_MANY
         if queries.form == "sparse":
             most = most_scan_nanoseconds(view, queries)
-            if (cost[0] if len(cost) == 1 else cost.min()) > share * most:
+            if (cost[0] if len(cost) == 1 else cost.min()) > share * most:  # min takes longer
                 return np.empty(0, np.int64), np.empty(0, np.float64)
         scans = scan_nanoseconds(view, queries, self.workers.threads)
         return np.flatnonzero(cost <= share * scans), scans

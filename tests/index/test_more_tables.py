@@ -28,10 +28,15 @@ DIM = 12
 BANDS = 20
 
 
-def index_of(rows: Rows, params: GcwsParams, *, settled: bool = False) -> SmallIndex:
-    form = None if isinstance(rows, Csr) else DIM
-    index = SmallIndex(CollectionConfig(dim=form, backend=params))
-    return index.add(rows, [len(rows) // 2, 7], settled=settled)
+def index_of(rows: Rows, params: GcwsParams | None = None) -> SmallIndex:
+    dim = None if isinstance(rows, Csr) else rows.shape[1]
+    params = params or GcwsParams(bands=BANDS)
+    return SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows, [len(rows) // 2, 7])
+
+
+def backend_of(index: SmallIndex) -> GcwsBackend:
+    assert isinstance(index.backend, GcwsBackend)
+    return index.backend
 
 
 def some_sparse(rng: np.random.Generator, count: int) -> Csr:
@@ -41,8 +46,8 @@ def some_sparse(rng: np.random.Generator, count: int) -> Csr:
 
 
 def keying_of(index: SmallIndex) -> Keying:
-    assert isinstance(index.backend, GcwsBackend)
-    return Keying(index.backend.plan, index.backend.hash, Workers(1))
+    backend = backend_of(index)
+    return Keying(backend.plan, backend.hash, Workers(1))
 
 
 def assert_same(tables: Tables, others: Tables) -> None:
@@ -77,7 +82,7 @@ def test_keys_in_some_tables_are_those_among_all(
     index = index_of(rows, params)
     keying, batch = keying_of(index), index.prepare(rows)
     whole = keying.keys(batch, BANDS)
-    np.testing.assert_array_equal(index.backend.encode(batch), whole[:, :FIRST_TABLES])
+    np.testing.assert_array_equal(backend_of(index).encode(batch), whole[:, :FIRST_TABLES])
     for first in range(BANDS):
         part = keying.keys(batch, BANDS, first=first)
         np.testing.assert_array_equal(part, whole[:, first:])
@@ -91,10 +96,9 @@ def test_tables_made_later_are_those_made_from_the_start(
 ) -> None:
     dense = rng.standard_normal((3000, DIM)).astype(np.float32)
     rows: Rows = dense if form == "dense" else some_sparse(rng, 3000)
-    index = index_of(rows, GcwsParams(bands=BANDS))
-    assert isinstance(index.backend, GcwsBackend)
+    index = index_of(rows)
     assert index.state.tables.bands == FIRST_TABLES
-    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    index.state = backend_of(index).with_all_tables(index.state, index.rows.view())
     assert_same(index.state.tables, built_at_once(index))
     index.add(rows[:300])  # rows put later are in all of them, too
     assert_same(index.state.tables, built_at_once(index))
@@ -104,27 +108,24 @@ def test_tables_made_later_are_those_made_from_the_start(
 
 def test_all_tables_are_made_once_a_proof_has_use_for_them(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 20)
-    index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=BANDS)))
-    index.add(rows)
-    assert isinstance(index.backend, GcwsBackend)
+    index = index_of(rows)
     state = improved(index)
-    assert not index.backend.is_overdue(state, 3000, 3000)
+    assert not backend_of(index).is_overdue(state, 3000, 3000)
     index.state = state
     index.search(queries, SearchParams(recall=0.9))
-    assert not index.backend.is_overdue(state, 3000, 3000)
+    assert not backend_of(index).is_overdue(state, 3000, 3000)
     index.search(queries, SearchParams(recall=0.9, guarantee="proven"))
-    assert index.backend.is_overdue(state, 3000, 3000)
+    assert backend_of(index).is_overdue(state, 3000, 3000)
     index.state = improved(index)
     assert index.state.hop is state.hop
     assert_same(index.state.tables, built_at_once(index))
-    assert not index.backend.is_overdue(index.state, 3000, 3000)
+    assert not backend_of(index).is_overdue(index.state, 3000, 3000)
 
 
 def improved(index: SmallIndex) -> GcwsState:
-    assert isinstance(index.backend, GcwsBackend)
     rows = index.rows.view()
     alive = np.ones(len(rows), np.uint8)
-    state = index.backend.improved(index.state, rows, alive, threading.Event())
+    state = backend_of(index).improved(index.state, rows, alive, threading.Event())
     assert state is not None
     return state
 
@@ -132,9 +133,7 @@ def improved(index: SmallIndex) -> GcwsState:
 @pytest.mark.parametrize("count", [5, 2000], ids=["waiting", "linked"])
 def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, count: int) -> None:
     rows, _ = clustered(rng, 5000, 1)
-    index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=BANDS)))
-    index.add(rows[:3000])
-    assert isinstance(index.backend, GcwsBackend)
+    index = index_of(rows[:3000])
     index.state = improved(index)
     lists = index.state.hop.neighbours
     index.search(rows[:1], SearchParams(recall=0.9, guarantee="proven"))
@@ -142,7 +141,7 @@ def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, co
     index.add(rows[3000 : 3000 + count])
     waiting = index.state.newest.count
     assert waiting == (count if count == 5 else 0)
-    adopted = index.backend.adopted(index.state, index.rows.view(), made)
+    adopted = backend_of(index).adopted(index.state, index.rows.view(), made)
     assert adopted is not None
     index.state = adopted
     assert index.state.newest.count == waiting
@@ -155,10 +154,8 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
     rng: np.random.Generator,
 ) -> None:
     rows = (rng.standard_normal((2500, 3)) @ rng.standard_normal((3, 64))).astype(np.float32)
-    index = SmallIndex(CollectionConfig(dim=64, backend=GcwsParams(bands=BANDS)))
-    index.add(rows)
-    assert isinstance(index.backend, GcwsBackend)
-    state = index.backend.linked(
+    index = index_of(rows)
+    state = backend_of(index).linked(
         index.state, index.rows.view(), np.ones(2500, np.uint8), threading.Event()
     )
     assert state is not None
@@ -169,8 +166,8 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
     links = saved.links.copy()
     links[::50] = UNKNOWN  # these are linked anew
     rows_again = index.rows.view()
-    again = index.backend.restored(
-        rows_again, index.backend.encode(rows_again), Saved(links, saved.notes)
+    again = backend_of(index).restored(
+        rows_again, backend_of(index).encode(rows_again), Saved(links, saved.notes)
     )
     assert again.hop is not None
     assert (again.hop.lists.links[:, 0] >= 0).all()
@@ -229,30 +226,32 @@ def recall(
     return float(np.mean(shares))
 
 
-def test_pairs_are_the_same_whichever_tables_there_are(rng: np.random.Generator) -> None:
+def test_pairs_are_the_same_whichever_tables_there_are_and_ask_for_all(
+    rng: np.random.Generator,
+) -> None:
     rows, _ = clustered(rng, 3000, 1)
-    index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=BANDS)))
-    index.add(rows)
-    assert isinstance(index.backend, GcwsBackend)
+    index = index_of(rows)
+    index.state = improved(index)
+    assert not backend_of(index).is_overdue(index.state, 3000, 3000)
     few = pairs(index)
-    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    assert backend_of(index).is_overdue(index.state, 3000, 3000)
+    index.state = improved(index)
+    assert index.state.tables.bands == BANDS
     assert pairs(index) == few
-    assert index.backend.is_overdue(index.state, 3000, 3000) == bool(index.state.hop is None)
+    assert not backend_of(index).is_overdue(index.state, 3000, 3000)
 
 
 def pairs(index: SmallIndex) -> list[tuple[int, int]]:
     rows: VectorBatch = index.rows.view()
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    a, b, _ = index.backend.pairs(index.state, view, min_score=0.9, recall=0.9)
+    a, b, _ = backend_of(index).pairs(index.state, view, min_score=0.9, recall=0.9)
     return list(zip(a.tolist(), b.tolist(), strict=True))
 
 
 def test_estimates_by_fewer_tables_are_of_all_samples(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 600, 10)
-    index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=BANDS)))
-    index.add(rows)
-    assert isinstance(index.backend, GcwsBackend)
+    index = index_of(rows)
     params = SearchParams(limit=5, rerank="none", candidates=1000)
     few = answers(index.search(queries, params))
-    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    index.state = backend_of(index).with_all_tables(index.state, index.rows.view())
     assert answers(index.search(queries, params)) == few
