@@ -4,7 +4,7 @@
 """
 
 from index.arrays import AnyArray, Int64s
-from index.catalog import Catalog, Summary
+from index.catalog import Catalog
 from index.changes import Put, WriteResult
 from index.checking import Report, check_directory
 from index.comparison import Compared, Comparison
@@ -14,7 +14,7 @@ from index.correlation import (
     correlation_variance,
     gmm_limit,
 )
-from index.description import BackendDescription, Description
+from index.description import BackendDescription, Description, Summary
 from index.errors import (
     BackendExists,
     BackendNotFound,

@@ -6,12 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from index.checking import findings_of
 from index.config import config_of
 from index.connections import Durability
+from index.description import Summary
 from index.directory import DataDirectory, check_name, no_space_is_disk_full
 from index.errors import (
     CollectionExists,
@@ -32,20 +32,6 @@ from index.tidying import move_log
 Progress = Callable[[str, int, int], None]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One line of the list of collections."""
-
-    name: str
-    items: int
-    dim: int | None
-    backends: list[str]
-    bytes_on_disk: int
-    bytes_in_memory: int
-    commits: int
-    commit_seconds: float
 
 
 class _Closing(Exception):

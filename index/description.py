@@ -1,4 +1,4 @@
-"""What there is to know of a collection and its backends."""
+"""What there is to know of collections and their backends."""
 
 from __future__ import annotations
 
@@ -72,6 +72,20 @@ class Description:
     commits: int
     commit_seconds: float
     versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One line of the list of collections."""
+
+    name: str
+    items: int
+    dim: int | None
+    backends: list[str]
+    bytes_on_disk: int
+    bytes_in_memory: int
+    commits: int
+    commit_seconds: float
 
 
 def described(indexed: Indexed, *, primary: bool = False) -> BackendDescription:

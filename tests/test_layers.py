@@ -16,8 +16,8 @@ KERNEL_FOUNDATIONS = {"arrays"}
 
 ARROWS: dict[str, set[str]] = {
     "catalog": {
-        "checking", "config", "connections", "directory", "hashing", "schema", "snapshots", "store",
-        "stored", "tidying",
+        "checking", "config", "connections", "description", "directory", "hashing", "schema",
+        "snapshots", "store", "stored", "tidying",
     },
     "checking": {
         "backends", "checksums", "config", "directory", "links", "records", "salvage", "saved",
