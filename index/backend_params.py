@@ -80,7 +80,8 @@ class GcwsParams:
     Parameters
     ----------
     bands : int
-        Number of tables, 1-256.
+        Number of tables, 1-256; those beyond the first are made once there is use for them, unless
+        ``band_width`` is a number.
     band_width : int or None
         None: depth is chosen per query by its recall target. A number: classical banding, every
         band that many samples wide.

@@ -230,6 +230,8 @@ class SearchParams:
     min_score : float
         Hits below this GMM similarity are not wanted, in [0, 1].
     guarantee : {"measured", "proven"}
+        Whether recall is promised as a mean over queries like the rows, by calibration, or of each
+        query, by the collision law (`index.bands`).
     rerank : {"gmm", "own", "none"}
         How hits are scored: by the exact GMM, by the backend's own exact kernel, or by its own
         estimate.

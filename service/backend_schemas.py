@@ -36,7 +36,10 @@ class GcwsParamsBody(Body):
     )
 
     bands: int = Field(
-        default=32, description="Number of tables.", json_schema_extra=bounds(1, 256)
+        default=32,
+        description="Number of tables. With `band_width` null the first 8 are made from the start, "
+        "the others once there is use for them.",
+        json_schema_extra=bounds(1, 256),
     )
     band_width: int | None = Field(
         default=None,

@@ -110,12 +110,12 @@ class CollectionAnswer(Answer):
                     "progress": 1.0,
                     "bytes_in_memory": 20480,
                     "build_seconds": 0.002,
-                    "stats": {"bands": 32},
+                    "stats": {"bands": 32, "bands_made": 8},
                 }
             ],
             "commits": 2,
             "commit_seconds": 0.003,
-            "versions": {"format": "4", "algorithm": "2", "sqlite": "3.45.0"},
+            "versions": {"format": "5", "algorithm": "2", "sqlite": "3.45.0"},
         },
     )
 
