@@ -1,0 +1,161 @@
+"""What there is use for all tables for: each use has them made, and nothing else does."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index import growth
+from index.backends import GcwsBackend
+from index.backends.gcws_state import GcwsState
+from index.bands import FIRST_TABLES
+from index.items import ItemBatch
+from index.params import CollectionConfig, GcwsParams, SearchParams
+from index.stored import StoredCollection
+from tests.made_data import Floats, clustered
+from tests.searching import SmallIndex
+from tests.stored_items import opened_catalog
+
+BANDS = 20
+PROVEN = SearchParams(limit=3, recall=0.5, guarantee="proven")
+ESTIMATES = SearchParams(limit=3, rerank="none")
+Use = Callable[[StoredCollection, Floats], object]
+
+
+def search(params: SearchParams) -> Use:
+    return lambda stored, rows: stored.search(stored.space.from_dense(rows[:2]), params)
+
+
+def search_around(params: SearchParams) -> Use:
+    return lambda stored, _: stored.search_around("5", params)
+
+
+def pairs(recall: float) -> Use:
+    return lambda stored, _: stored.pairs(min_score=0.9, recall=recall)
+
+
+@pytest.mark.parametrize(
+    ("use", "bands"),
+    [
+        pytest.param(search(PROVEN), BANDS, id="proven"),
+        pytest.param(search(ESTIMATES), BANDS, id="estimates"),
+        pytest.param(search_around(PROVEN), BANDS, id="proven around an item"),
+        pytest.param(search_around(ESTIMATES), BANDS, id="estimates around an item"),
+        pytest.param(pairs(0.9), BANDS, id="most pairs"),
+        pytest.param(pairs(1.0), FIRST_TABLES, id="all pairs"),
+        pytest.param(search(SearchParams(limit=3)), FIRST_TABLES, id="measured"),
+        pytest.param(search(SearchParams(limit=3, recall=1.0)), FIRST_TABLES, id="exact"),
+    ],
+)
+def test_a_collection_without_lists_has_all_tables_once_there_was_use_for_them(
+    tmp_path: Path, rng: np.random.Generator, use: Use, bands: int
+) -> None:
+    rows, _ = clustered(rng, 300, 1)
+    catalog = opened_catalog(tmp_path)
+    config = CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=BANDS))
+    stored = catalog.create("things", config)[0]
+    ids = [str(i) for i in range(300)]
+    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 300))
+    stored.settle()
+    assert bands_made(stored) == FIRST_TABLES
+    use(stored, rows)
+    if stored._improver._thread is not None:  # what was begun, not what a `settle` would begin
+        stored._improver._thread.join(60)
+    assert bands_made(stored) == bands
+    catalog.close()
+
+
+def bands_made(stored: StoredCollection) -> int:
+    return int(stored.describe().backends[0].stats["bands_made"])
+
+
+def index_of(rows: Floats, bands: int = BANDS) -> SmallIndex:
+    params = GcwsParams(bands=bands)
+    return SmallIndex(CollectionConfig(dim=rows.shape[1], backend=params)).add(rows)
+
+
+def improved(index: SmallIndex) -> GcwsState:
+    assert isinstance(index.backend, GcwsBackend)
+    rows = index.rows.view()
+    alive = np.ones(len(rows), np.uint8)
+    state = index.backend.improved(index.state, rows, alive, threading.Event())
+    assert state is not None
+    return state
+
+
+def assert_tables_are_those_of_keys(index: SmallIndex, bands: int = BANDS) -> None:
+    """See to it that every row is under its key in every table."""
+    backend, tables, rows = index.backend, index.state.tables, index.rows.view()
+    assert isinstance(backend, GcwsBackend)
+    assert tables.bands == bands
+    assert len(tables) == len(rows)
+    keys = backend._keying.keys(rows, bands)
+    for table in range(bands):
+        found = np.concatenate([segment.rows[table] for segment in tables.segments])
+        assert sorted(found.tolist()) == list(range(len(rows)))
+        known = np.concatenate([segment.keys[table] for segment in tables.segments])
+        np.testing.assert_array_equal(known, keys[found, table])
+
+
+def test_tables_of_several_segments_have_all_their_rows_under_their_keys(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 1200, 1)
+    index = index_of(rows[:1000]).add(rows[1000:])
+    assert [len(segment) for segment in index.state.tables.segments] == [1000, 200]
+    assert isinstance(index.backend, GcwsBackend)
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    assert [len(segment) for segment in index.state.tables.segments] == [1000, 200]
+    assert_tables_are_those_of_keys(index)
+
+
+def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 3008, 1)
+    index = index_of(rows[:3000])
+    assert isinstance(index.backend, GcwsBackend)
+    index.state = improved(index)
+    index.add(rows[3000:3005])
+    index.search(rows[:1], PROVEN)
+    made = improved(index)
+    assert (made.newest.count, len(made.tables), made.tables.bands) == (0, 3005, BANDS)
+    index.add(rows[3005:])
+    assert index.state.newest.count == 8
+    adopted = index.backend.adopted(index.state, index.rows.view(), made)
+    assert adopted is not None
+    assert adopted.newest.count == 3
+    index.state = adopted
+    index.settle()
+    assert_tables_are_those_of_keys(index)
+
+
+def test_lists_kept_of_rows_along_few_dimensions_want_no_more_tables_than_there_can_be(
+    rng: np.random.Generator,
+) -> None:
+    bands = FIRST_TABLES + 1
+    rows = (rng.standard_normal((2500, 3)) @ rng.standard_normal((3, 64))).astype(np.float32)
+    index = index_of(rows, bands)
+    assert isinstance(index.backend, GcwsBackend)
+    view = index.rows.view()
+    state = index.backend.linked(index.state, view, np.ones(2500, np.uint8), threading.Event())
+    assert state is not None
+    assert state.hop is not None
+    assert state.hop.neighbours.narrow
+    index.state = index.backend.restored(view, index.backend.encode(view), growth.saved(state.hop))
+    assert index.state.hop is not None
+    assert_tables_are_those_of_keys(index, bands)
+
+
+def test_estimates_are_of_rows_that_wait_for_their_tables_too(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 3005, 1)
+    index = index_of(rows[:3000])
+    index.state = improved(index)
+    index.add(rows[3000:])
+    assert index.state.newest.count == 5
+    params = SearchParams(limit=1, rerank="none", candidates=1000)
+    results = index.search(rows[3000:], params)
+    assert [result.rows.tolist() for result in results] == [[row] for row in range(3000, 3005)]
+    assert [result.scores.tolist() for result in results] == [[1.0]] * 5
