@@ -8,8 +8,6 @@ import numpy.typing as npt
 import pytest
 
 from index import growth
-from index.backends import GcwsBackend
-from index.backends.gcws_state import GcwsState
 from index.bands import FIRST_TABLES
 from index.batches import VectorBatch
 from index.hits import RowView
@@ -23,6 +21,7 @@ from index.tables import Tables
 from tests.made_data import Csr, Floats, clustered, sparse_of
 from tests.searching import Rows, SmallIndex, all_scores, answers
 from tests.stored_items import opened_catalog
+from tests.tables_made import backend_of, bands_made, improved
 
 DIM = 12
 BANDS = 20
@@ -32,11 +31,6 @@ def index_of(rows: Rows, params: GcwsParams | None = None) -> SmallIndex:
     dim = None if isinstance(rows, Csr) else rows.shape[1]
     params = params or GcwsParams(bands=BANDS)
     return SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows, [len(rows) // 2, 7])
-
-
-def backend_of(index: SmallIndex) -> GcwsBackend:
-    assert isinstance(index.backend, GcwsBackend)
-    return index.backend
 
 
 def some_sparse(rng: np.random.Generator, count: int) -> Csr:
@@ -122,14 +116,6 @@ def test_all_tables_are_made_once_a_proof_has_use_for_them(rng: np.random.Genera
     assert not backend_of(index).is_overdue(index.state, 3000, 3000)
 
 
-def improved(index: SmallIndex) -> GcwsState:
-    rows = index.rows.view()
-    alive = np.ones(len(rows), np.uint8)
-    state = backend_of(index).improved(index.state, rows, alive, threading.Event())
-    assert state is not None
-    return state
-
-
 @pytest.mark.parametrize("count", [5, 2000], ids=["waiting", "linked"])
 def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, count: int) -> None:
     rows, _ = clustered(rng, 5000, 1)
@@ -203,10 +189,6 @@ def test_a_service_makes_them_beside_its_searches_and_answers_as_promised_before
     stored.settle()
     assert answered(stored, queries, params) == expected
     catalog.close()
-
-
-def bands_made(stored: StoredCollection) -> int:
-    return int(stored.describe().backends[0].stats["bands_made"])
 
 
 def answered(

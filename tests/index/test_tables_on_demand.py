@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from index import growth
-from index.backends import GcwsBackend
-from index.backends.gcws_state import GcwsState
 from index.bands import FIRST_TABLES
 from index.items import ItemBatch
 from index.params import CollectionConfig, GcwsParams, SearchParams
@@ -17,6 +15,7 @@ from index.stored import StoredCollection
 from tests.made_data import Floats, clustered
 from tests.searching import SmallIndex
 from tests.stored_items import opened_catalog
+from tests.tables_made import backend_of, bands_made, improved
 
 BANDS = 20
 PROVEN = SearchParams(limit=3, recall=0.5, guarantee="proven")
@@ -67,31 +66,17 @@ def test_a_collection_without_lists_has_all_tables_once_there_was_use_for_them(
     catalog.close()
 
 
-def bands_made(stored: StoredCollection) -> int:
-    return int(stored.describe().backends[0].stats["bands_made"])
-
-
 def index_of(rows: Floats, bands: int = BANDS) -> SmallIndex:
     params = GcwsParams(bands=bands)
     return SmallIndex(CollectionConfig(dim=rows.shape[1], backend=params)).add(rows)
 
 
-def improved(index: SmallIndex) -> GcwsState:
-    assert isinstance(index.backend, GcwsBackend)
-    rows = index.rows.view()
-    alive = np.ones(len(rows), np.uint8)
-    state = index.backend.improved(index.state, rows, alive, threading.Event())
-    assert state is not None
-    return state
-
-
 def assert_tables_are_those_of_keys(index: SmallIndex, bands: int = BANDS) -> None:
     """See to it that every row is under its key in every table."""
-    backend, tables, rows = index.backend, index.state.tables, index.rows.view()
-    assert isinstance(backend, GcwsBackend)
+    tables, rows = index.state.tables, index.rows.view()
     assert tables.bands == bands
     assert len(tables) == len(rows)
-    keys = backend._keying.keys(rows, bands)
+    keys = backend_of(index)._keying.keys(rows, bands)
     for table in range(bands):
         found = np.concatenate([segment.rows[table] for segment in tables.segments])
         assert sorted(found.tolist()) == list(range(len(rows)))
@@ -105,8 +90,7 @@ def test_tables_of_several_segments_have_all_their_rows_under_their_keys(
     rows, _ = clustered(rng, 1200, 1)
     index = index_of(rows[:1000]).add(rows[1000:])
     assert [len(segment) for segment in index.state.tables.segments] == [1000, 200]
-    assert isinstance(index.backend, GcwsBackend)
-    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    index.state = backend_of(index).with_all_tables(index.state, index.rows.view())
     assert [len(segment) for segment in index.state.tables.segments] == [1000, 200]
     assert_tables_are_those_of_keys(index)
 
@@ -116,7 +100,6 @@ def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
 ) -> None:
     rows, _ = clustered(rng, 3008, 1)
     index = index_of(rows[:3000])
-    assert isinstance(index.backend, GcwsBackend)
     index.state = improved(index)
     index.add(rows[3000:3005])
     index.search(rows[:1], PROVEN)
@@ -124,7 +107,7 @@ def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
     assert (made.newest.count, len(made.tables), made.tables.bands) == (0, 3005, BANDS)
     index.add(rows[3005:])
     assert index.state.newest.count == 8
-    adopted = index.backend.adopted(index.state, index.rows.view(), made)
+    adopted = backend_of(index).adopted(index.state, index.rows.view(), made)
     assert adopted is not None
     assert adopted.newest.count == 3
     index.state = adopted
@@ -138,13 +121,14 @@ def test_lists_kept_of_rows_along_few_dimensions_want_no_more_tables_than_there_
     bands = FIRST_TABLES + 1
     rows = (rng.standard_normal((2500, 3)) @ rng.standard_normal((3, 64))).astype(np.float32)
     index = index_of(rows, bands)
-    assert isinstance(index.backend, GcwsBackend)
     view = index.rows.view()
-    state = index.backend.linked(index.state, view, np.ones(2500, np.uint8), threading.Event())
+    state = backend_of(index).linked(index.state, view, np.ones(2500, np.uint8), threading.Event())
     assert state is not None
     assert state.hop is not None
     assert state.hop.neighbours.narrow
-    index.state = index.backend.restored(view, index.backend.encode(view), growth.saved(state.hop))
+    index.state = backend_of(index).restored(
+        view, backend_of(index).encode(view), growth.saved(state.hop)
+    )
     assert index.state.hop is not None
     assert_tables_are_those_of_keys(index, bands)
 
