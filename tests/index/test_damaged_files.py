@@ -13,12 +13,15 @@ from index.backends import GcwsBackend
 from index.catalog import Catalog
 from index.changes import codes_to_blobs
 from index.checking import check_directory
+from index.checksums import codes_checksum
 from index.errors import DamagedFile, IncompatibleFile
 from index.params import (
+    BackendParams,
     CollectionConfig,
     ExactParams,
     FourierParams,
     GcwsParams,
+    RandomBinningParams,
     SearchParams,
     Transform,
 )
@@ -272,9 +275,29 @@ def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
     catalog.close()
 
 
-def test_classical_bands_are_all_kept_by_the_change_to_format_5(tmp_path: Path) -> None:
+def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "things.sqlite"
+    shutil.copy(Path(__file__).parents[1] / "data" / "format_4_all_tables.sqlite", file)
+    _execute(file, "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'")
+    opened_catalog(tmp_path).close()
+    with sqlite3.connect(file) as connection:
+        rows = connection.execute("SELECT id, codes, codes_checksum FROM items").fetchall()
+    connection.close()
+    assert [row for row, codes, kept in rows if codes_checksum(codes) != kept] == ["i5"]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [GcwsParams(bands=12, band_width=2), RandomBinningParams(bands=12)],
+    ids=["classical", "bins"],
+)
+def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
+    tmp_path: Path, backend: BackendParams
+) -> None:
     catalog = opened_catalog(tmp_path)
-    config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=12, band_width=2))
+    config = CollectionConfig(dim=DIM, backend=backend)
     put(catalog.create("things", config)[0], HELD)
     catalog.close()
     file = tmp_path / "things.sqlite"
@@ -289,6 +312,8 @@ def test_classical_bands_are_all_kept_by_the_change_to_format_5(tmp_path: Path) 
     catalog.close()
     with sqlite3.connect(file) as connection:
         assert connection.execute("SELECT codes, codes_checksum FROM items").fetchall() == before
+        version = "SELECT value FROM meta WHERE name = 'format_version'"
+        assert connection.execute(version).fetchone() == (str(FORMAT_VERSION),)
     connection.close()
     assert {len(codes) for codes, _ in before} == {96}
 
