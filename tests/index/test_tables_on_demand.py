@@ -102,6 +102,7 @@ def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
     index = index_of(rows[:3000])
     index.state = improved(index)
     index.add(rows[3000:3005])
+    assert improved(index).tables.bands == index.state.tables.bands < BANDS
     index.search(rows[:1], PROVEN)
     made = improved(index)
     assert (made.newest.count, len(made.tables), made.tables.bands) == (0, 3005, BANDS)
