@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Float64s, Int64s, UInt8s, with_room
+from index.arrays import Float32s, Float64s, Int64s, UInt8s, large, with_room
 from index.batches import VectorBatch
 from index.kernels.coarse import (
     BYTES,
@@ -82,7 +82,7 @@ class Rounding:
         """
         if self.kind == FLOATS:
             return np.ascontiguousarray(dense).view(np.uint8), norms
-        copies = np.empty((len(dense), self.stride(dense.shape[1])), np.uint8)
+        copies: UInt8s = large((len(dense), self.stride(dense.shape[1])), np.uint8)
         rounded = np.empty(len(dense), np.float32)
         if self.kind == BYTES:
             round_to_bytes(dense, self.step, self.origin, copies, rounded)
