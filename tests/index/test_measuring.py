@@ -79,3 +79,25 @@ def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: f
     assert curve.efforts[0] == 0.1
     assert curve.recalls[-1] == max(curve.recalls) < 0.95
     assert 1 <= len(measured) <= 3
+
+
+@pytest.mark.parametrize(("candidates", "asked"), [(1000, {160}), (1001, {160, 80})])
+def test_every_second_query_is_enough_once_walks_score_many_rows(
+    candidates: int, asked: set[int]
+) -> None:
+    queries_asked = {}
+
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+        assert rare == 0.0
+        if limit == 100:
+            queries_asked[effort.number] = len(queries)
+        scores = np.where(np.arange(limit) < effort.number * limit / 1.1, 1.0, 0.0)
+        sizes = np.full(len(queries), limit)
+        work = np.full(len(queries), candidates)
+        rows = np.zeros((len(queries), limit), np.int64)
+        rated = np.tile(scores, (len(queries), 1))
+        return BatchHits.found(HOP, rows, rated, sizes, expected_recall=1.0, candidates=work)
+
+    calibrate(200, 100_000, search, true, scan_nanoseconds=1.0)
+    assert queries_asked[min(queries_asked)] == 160
+    assert set(queries_asked.values()) == asked
