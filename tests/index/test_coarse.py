@@ -219,3 +219,12 @@ def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> 
     kept = np.array([1, 4, 8])
     view = copies.take(kept).cover(batch[kept])
     assert scores_of(view, 1) == [scores_of(copies.cover(batch), 4)[row] for row in kept]
+
+
+@pytest.mark.parametrize("rows", [10, 40_000], ids=["few", "many"])
+@pytest.mark.parametrize("rounding", [SIGNED_BYTES, WHOLE_SHORTS], ids=["bytes", "shorts"])
+def test_fresh_copies_begin_with_a_cache_line(rounding: Rounding, rows: int) -> None:
+    dense = np.ones((rows, 128), np.float32)
+    copies, _ = rounding.round(dense, dense.sum(axis=1))
+    assert copies.ctypes.data % 64 == 0
+    assert copies.shape[1] % 64 == 0
