@@ -302,15 +302,22 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
     nanoseconds = 1e6 * scan_milliseconds
     monkeypatch.setattr(search, "most_scan_nanoseconds", lambda *_: nanoseconds)
     monkeypatch.setattr(search, "scan_nanoseconds", lambda *_: np.array([nanoseconds]))
-    encode, encoded_rows = index.backend.encode, []
-
-    def count(batch: VectorBatch) -> npt.NDArray[np.uint64]:
-        encoded_rows.append(len(batch))
-        return encode(batch)
-
-    monkeypatch.setattr(index.backend, "encode", count)
+    hashed_rows = counted(index, monkeypatch)
     index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))
-    assert bool(encoded_rows) == hashed
+    assert bool(hashed_rows) == hashed
+
+
+def counted(index: SmallIndex, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that takes, from now on, how many vectors each call hashes."""
+    assert isinstance(index.backend, GcwsBackend)
+    keys, hashed = index.backend._keying.keys, []
+
+    def count(batch: VectorBatch, last: int) -> npt.NDArray[np.uint64]:
+        hashed.append(len(batch))
+        return keys(batch, last)
+
+    monkeypatch.setattr(index.backend._keying, "keys", count)
+    return hashed
 
 
 def test_a_call_of_many_queries_scans_rows_outside_of_caches_for_less() -> None:
@@ -347,13 +354,7 @@ def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_o
     index = SmallIndex(config_of("dense", GcwsParams())).add(rows)
     assert isinstance(index.backend, GcwsBackend)
     index.state = index.backend.with_all_tables(index.state, index.rows.view())
-    keys, hashed = index.backend._keying.keys, []
-
-    def count(batch: VectorBatch, last: int) -> npt.NDArray[np.uint64]:
-        hashed.append(len(batch))
-        return keys(batch, last)
-
-    monkeypatch.setattr(index.backend._keying, "keys", count)
+    hashed = counted(index, monkeypatch)
     params = SearchParams(limit=1, recall=0.9, guarantee="proven")
     results = index.search(queries, params)
     assert sum(hashed) == (200 if paying else 12)
