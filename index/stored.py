@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from index.writes import Writer
 
 if TYPE_CHECKING:
     from index.filters import Filter
+
+T = TypeVar("T")
 
 
 class StoredCollection:
@@ -275,13 +277,13 @@ class StoredCollection:
             self._memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
         found = self._memory.search(view, prepared, params, where=where, backend=backend)
-        self._improve_for(params)
-        return found
+        return self._waking_improver(params, found)
 
-    def _improve_for(self, params: SearchParams) -> None:
-        """Let an index have what searches with these parameters have use for."""
+    def _waking_improver(self, params: SearchParams, found: T) -> T:
+        """Return what was found; an index gets what searches with these parameters have use for."""
         if params.guarantee == "proven" or params.rerank == "none":
             self._improver.start_if_due()
+        return found
 
     def search_around(
         self,
@@ -303,8 +305,7 @@ class StoredCollection:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
         found = self._memory.search(view, query, params, where=where, skip=skip, backend=backend)
-        self._improve_for(params)
-        return found[0]
+        return self._waking_improver(params, found)[0]
 
     def compare(
         self,
@@ -340,7 +341,7 @@ class StoredCollection:
             chosen = Queries.sampled(view, sample, seed)
         else:
             chosen = Queries.given(self.space.prepare(queries))
-        return compare(self._memory, view, chosen, params, backends)
+        return self._waking_improver(params, compare(self._memory, view, chosen, params, backends))
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent; see `AsSent.vectors`."""

@@ -31,6 +31,10 @@ def search_around(params: SearchParams) -> Use:
     return lambda stored, _: stored.search_around("5", params)
 
 
+def compare(params: SearchParams) -> Use:
+    return lambda stored, rows: stored.compare(stored.space.from_dense(rows[:2]), params)
+
+
 def pairs(recall: float) -> Use:
     return lambda stored, _: stored.pairs(min_score=0.9, recall=recall)
 
@@ -42,6 +46,7 @@ def pairs(recall: float) -> Use:
         pytest.param(search(ESTIMATES), BANDS, id="estimates"),
         pytest.param(search_around(PROVEN), BANDS, id="proven around an item"),
         pytest.param(search_around(ESTIMATES), BANDS, id="estimates around an item"),
+        pytest.param(compare(PROVEN), BANDS, id="proofs compared"),
         pytest.param(pairs(0.9), BANDS, id="most pairs"),
         pytest.param(pairs(1.0), FIRST_TABLES, id="all pairs"),
         pytest.param(search(SearchParams(limit=3)), FIRST_TABLES, id="measured"),
