@@ -91,7 +91,7 @@ class Rounding:
         return copies, norms if self.kind == SPARSE else rounded
 
 
-def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
+def choose_rounding(groups: Float32s, centres: Float32s, rows: Float32s) -> Rounding:
     """Return the smallest rows that still tell near rows apart.
 
     Parameters
@@ -99,6 +99,9 @@ def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
     groups : (g, near, width) float32
         Rows near to each centre.
     centres : (g, width) float32
+    rows : (n, width) float32
+        All of them: int16 have room for their greatest values, unless few are so great that the
+        others are no longer told apart.
     """
     magnitudes = np.abs(groups[groups != 0])
     if len(magnitudes) == 0:
@@ -107,15 +110,15 @@ def choose_rounding(groups: Float32s, centres: Float32s) -> Rounding:
     values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
     cuts = np.quantile(magnitudes, _CUTS).astype(float)
     bytes_ = [Rounding(BYTES, cut / values, origin) for cut in cuts]
-    shorts = Rounding(SHORTS, float(cuts[0]) / MOST_SHORT)
-    if min(rounding.step for rounding in (*bytes_, shorts)) < _LEAST_STEP:
+    if min(*(rounding.step for rounding in bytes_), cuts[0] / MOST_SHORT) < _LEAST_STEP:
         return Rounding(FLOATS)
     exact = _distances(groups, centres)
-    kept = [_kept(rounding, groups, centres, exact) for rounding in (*bytes_, shorts)]
-    best = int(np.argmax(kept[:-1]))
-    if kept[best] >= _LEAST_KEPT:
-        return bytes_[best]
-    return shorts if kept[-1] >= _LEAST_KEPT else Rounding(FLOATS)
+    rounding, kept = _best(bytes_, groups, centres, exact)
+    if kept < _LEAST_KEPT:
+        most = max(float(rows.max()), -float(rows.min()))
+        shorts = [Rounding(SHORTS, each / MOST_SHORT) for each in (most, float(cuts[0]))]
+        rounding, kept = _best(shorts, groups, centres, exact)
+    return rounding if kept >= _LEAST_KEPT else Rounding(FLOATS)
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:
@@ -147,6 +150,15 @@ def _rounded_distances(
     low, high = within
     distances_of_groups(groups, centres, step, np.float32(low), np.float32(high), out)
     return out
+
+
+def _best(
+    roundings: list[Rounding], groups: Float32s, centres: Float32s, exact: Float64s
+) -> tuple[Rounding, float]:
+    """Return the first rounding that leaves most, and the share; see `_kept`."""
+    kept = [_kept(rounding, groups, centres, exact) for rounding in roundings]
+    best = int(np.argmax(kept))
+    return roundings[best], kept[best]
 
 
 def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:

@@ -374,4 +374,5 @@ def begun(rows: VectorBatch, alive: UInt8s, bands: int, workers: Workers) -> Nei
         return Neighbours(Rounding(SPARSE), rows, through)
     groups, centres = near_groups(rows, alive, workers)
     narrow = dimension(groups, centres) < _FEW_DIMENSIONS
-    return Neighbours(choose_rounding(groups, centres), rows, through, narrow=narrow)
+    rounding = choose_rounding(groups, centres, rows.dense)
+    return Neighbours(rounding, rows, through, narrow=narrow)

@@ -9,6 +9,7 @@ from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding, dime
 from index.kernels.coarse import (
     BYTES,
     FLOATS,
+    MOST_SHORT,
     SHORTS,
     SPARSE,
     hold,
@@ -142,10 +143,10 @@ def near_groups(rows: Floats, centres: Floats) -> Floats:
 
 def test_bytes_are_chosen_where_they_tell_near_rows_apart(rng: np.random.Generator) -> None:
     signed = rng.standard_normal((2000, 64)).astype(np.float32)
-    rounding = choose_rounding(near_groups(signed, signed[:40]), signed[:40])
+    rounding = choose_rounding(near_groups(signed, signed[:40]), signed[:40], signed)
     assert (rounding.kind, rounding.origin) == (BYTES, 128)
     positive = np.abs(signed)
-    rounding = choose_rounding(near_groups(positive, positive[:40]), positive[:40])
+    rounding = choose_rounding(near_groups(positive, positive[:40]), positive[:40], positive)
     assert (rounding.kind, rounding.origin) == (BYTES, 0)
 
 
@@ -154,9 +155,25 @@ def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Gene
     for spread in (1.0, 1e-2, 1e-5):
         centres = rng.standard_normal((40, 64))
         groups = centres[:, None] + spread * rng.standard_normal((40, 64, 64))
-        chosen = choose_rounding(groups.astype(np.float32), centres.astype(np.float32))
+        rows = groups.reshape(-1, 64).astype(np.float32)
+        chosen = choose_rounding(groups.astype(np.float32), centres.astype(np.float32), rows)
         kinds.append(chosen.kind)
     assert kinds == [BYTES, SHORTS, FLOATS]
+
+
+def test_two_bytes_have_room_for_rows_that_were_not_sampled_but_not_at_any_price(
+    rng: np.random.Generator,
+) -> None:
+    centres = rng.standard_normal((40, 64))
+    groups = (centres[:, None] + 1e-2 * rng.standard_normal((40, 64, 64))).astype(np.float32)
+    greater = 3 * rng.standard_normal((1000, 64)).astype(np.float32)
+    steps = []
+    for rows in (groups[0], greater, -np.abs(greater), greater * np.float32(1e6)):
+        chosen = choose_rounding(groups, centres.astype(np.float32), rows)
+        assert chosen.kind == SHORTS
+        steps.append(chosen.step * MOST_SHORT)
+    assert steps[1:3] == pytest.approx([np.abs(greater).max()] * 2)
+    assert steps[3] == pytest.approx(np.abs(groups).max())
 
 
 def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_small(
@@ -164,7 +181,7 @@ def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_s
 ) -> None:
     centres = 5 * rng.standard_normal((200, 16))
     rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 16))).astype(np.float32)
-    chosen = choose_rounding(near_groups(rows, rows[::50]), rows[::50])
+    chosen = choose_rounding(near_groups(rows, rows[::50]), rows[::50], rows)
     assert chosen.kind == FLOATS
 
 
@@ -177,7 +194,7 @@ def test_rows_that_bytes_make_one_are_not_told_apart_by_the_order_they_come_in(
     far = np.abs(groups - centres[:, None]).sum(2)
     nearest_first = np.take_along_axis(groups, np.argsort(far, axis=1)[..., None], 1)
     for rows in (nearest_first, groups):
-        assert choose_rounding(rows, centres).kind != BYTES
+        assert choose_rounding(rows, centres, centres).kind != BYTES
 
 
 @pytest.mark.parametrize("dimensions", [2.0, 5.0, 20.0])
@@ -201,7 +218,7 @@ def test_copies_lie_along_no_dimensions_or_any_number_of_them() -> None:
 
 def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:
     nothing = np.zeros((2, 5, 16), np.float32)
-    assert choose_rounding(nothing, nothing[:, 0]).kind == FLOATS
+    assert choose_rounding(nothing, nothing[:, 0], nothing[:, 0]).kind == FLOATS
 
 
 @pytest.mark.parametrize("size", [1e-43, 1e-38, 1e-36])
@@ -209,7 +226,7 @@ def test_rows_of_numbers_too_small_to_divide_by_are_kept_as_they_are(
     size: float, rng: np.random.Generator
 ) -> None:
     rows = (rng.standard_normal((4, 30, 8)) * size).astype(np.float32)
-    assert choose_rounding(rows, rows[:, 0]) == Rounding(FLOATS)
+    assert choose_rounding(rows, rows[:, 0], rows[:, 0]) == Rounding(FLOATS)
 
 
 def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> None:
