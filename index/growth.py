@@ -14,7 +14,7 @@ from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
 from index.checks import LIMIT, RECALL, shares_found, to_check
 from index.coarse import Rounding
-from index.costs import counted_scan_nanoseconds, scan_nanoseconds
+from index.costs import counted_scan_nanoseconds, dense_scan_nanoseconds, scan_nanoseconds
 from index.hits import BatchHits, RowView
 from index.hop import Hop, HopSearch, least_walk_nanoseconds
 from index.inverted import InvertedIndex
@@ -176,14 +176,17 @@ def _calibrated(
             workers=walks.workers, with_ties=False, rounded=rounded,
         )  # fmt: skip
 
-    queries = view.vectors[held_out[:_COSTED]]
+    queries, rows = view.vectors[held_out[:_COSTED]], linked.permitted_count
     if queries.form == "dense":
         cost = float(scan_nanoseconds(linked, queries).mean())
+        alone = dense_scan_nanoseconds(linked, 1)
     else:
         work = scan_work(linked, queries, LIMIT, skip=none[:_COSTED], inverted=inverted)
-        cost = counted_scan_nanoseconds(work)
-    a_row = cost / linked.permitted_count
-    return calibrate(len(held_out), linked.permitted_count, search, true, scan_nanoseconds=a_row)
+        cost = alone = counted_scan_nanoseconds(work)
+    return calibrate(
+        len(held_out), rows, search, true, scan_nanoseconds=cost / rows,
+        most_candidates=walks.candidates_within(view, GROWTH * alone),
+    )  # fmt: skip
 
 
 def extended(

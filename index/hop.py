@@ -274,13 +274,17 @@ class HopSearch:
 
     def foreseen(self, view: RowView, effort: Effort) -> float:
         """Return the nanoseconds that one query takes."""
+        return _START + effort.candidates * self._row_nanoseconds(view)
+
+    def candidates_within(self, view: RowView, nanoseconds: float) -> float:
+        """Return how many rows one query may score to take no longer."""
+        return max(0.0, nanoseconds - _START) / self._row_nanoseconds(view)
+
+    def _row_nanoseconds(self, view: RowView) -> float:
         vectors = view.vectors
-        row: float
         if vectors.form == "dense":
-            row = _ROW + _BYTE * self.lists.coarse.copies.shape[1]
-        else:
-            row = _ROW + _ENTRY * len(vectors.values) / max(1, len(vectors))
-        return _START + effort.candidates * row
+            return float(_ROW + _BYTE * self.lists.coarse.copies.shape[1])
+        return _ROW + _ENTRY * len(vectors.values) / max(1, len(vectors))
 
     def walk(self, view: RowView, limit: int, effort: Effort) -> Walk:
         """Return how to walk with this effort, once for each query; none is strange."""

@@ -5,7 +5,7 @@ import pytest
 
 from index import growth
 from index.hits import HOP, METHODS
-from index.hop import Hop
+from index.hop import Hop, HopSearch
 from index.kernels.coarse import BYTES
 from index.params import SearchParams
 from tests.hopping import far_apart, link, linked, recall
@@ -27,7 +27,9 @@ def dense() -> Made:
 @pytest.fixture(scope="module")
 def sparse() -> tuple[SmallIndex, Csr, Csr]:
     rows, queries = counts(np.random.default_rng(2), 10_000, 1000, words=2000)
-    return linked(rows), rows, queries
+    with pytest.MonkeyPatch.context() as patch:  # else only what is quicker than their scan
+        patch.setattr(HopSearch, "candidates_within", lambda *_: np.inf)
+        return linked(rows), rows, queries
 
 
 @pytest.mark.parametrize("asked", [0.5, 0.9, 0.98])
@@ -50,6 +52,16 @@ def test_so_it_is_for_sparse_rows(
     measured = recall(index, queries, limit, asked)
     assert measured.reaches(asked)
     assert measured.methods[WALKED] > 0.9 * len(queries)
+
+
+def test_walks_that_take_longer_than_scans_are_not_measured(
+    sparse: tuple[SmallIndex, Csr, Csr],
+) -> None:
+    index, rows, _ = sparse
+    whole, short = (each.state.hop.calibration.curves[-1] for each in (index, linked(rows)))
+    assert short.limit == whole.limit == 100
+    assert short.efforts[-1] < whole.efforts[-1]
+    assert short.candidates[-1] < whole.candidates[-1]
 
 
 def test_lists_are_what_answers_most_queries(dense: Made) -> None:

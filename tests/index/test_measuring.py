@@ -1,5 +1,6 @@
 """Recall by effort, as it is measured."""
 
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from index.arrays import Int64s
 from index.calibration import Effort
 from index.hits import HOP, BatchHits
-from index.measuring import QUERIES, calibrate
+from index.measuring import QUERIES, Search, calibrate
 
 ROWS = 9000
 
@@ -101,3 +102,46 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
     calibrate(200, 100_000, search, true, scan_nanoseconds=1.0)
     assert queries_asked[min(queries_asked)] == 160
     assert set(queries_asked.values()) == asked
+
+
+def graded(
+    recall: Callable[[float], float], candidates: Callable[[float], int]
+) -> tuple[Search, list[float]]:
+    """Return a search of this recall and cost by effort, and the efforts it is asked for by 100."""
+    asked: list[float] = []
+
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+        del rare
+        if limit == 100:
+            asked.append(effort.number)
+        hits = found(limit, np.full(len(queries), limit), candidates(effort.number))
+        hits.scores[:, round(recall(effort.number) * limit) :] = 0.0
+        return hits
+
+    return search, asked
+
+
+def test_efforts_between_two_are_measured_where_much_of_the_miss_is_lost_there() -> None:
+    search, asked = graded(lambda effort: 0.8 if effort < 0.5 else 0.99, lambda effort: 100)
+    calibrate(200, ROWS, search, true, scan_nanoseconds=1.0)
+    assert {0.4, 0.5} <= set(asked)
+    assert not {0.2, 0.7, 0.8, 1.01, 1.03} & set(asked)
+
+
+def test_efforts_between_two_far_ones_are_measured_where_walks_become_dear() -> None:
+    def recall(effort: float) -> float:
+        return min(0.8 + max(0.0, effort - 1.0), 0.99)
+
+    cheap, asked_cheap = graded(recall, lambda effort: 100)
+    calibrate(200, ROWS, cheap, true, scan_nanoseconds=1.0)
+    dear, asked_dear = graded(recall, lambda effort: 100 if effort < 1.05 else 200)
+    calibrate(200, ROWS, dear, true, scan_nanoseconds=1.0)
+    assert set(asked_dear) - set(asked_cheap) == {1.06}
+
+
+def test_nothing_is_measured_beyond_walks_that_take_longer_than_scans() -> None:
+    search, asked = graded(
+        lambda effort: min(0.3 + 4 * max(0.0, effort - 1), 1.0), lambda effort: int(100 * effort)
+    )
+    calibrate(200, ROWS, search, true, scan_nanoseconds=1.0, most_candidates=110)
+    assert max(asked) == 1.13
