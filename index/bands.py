@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import UInt64s
+from index.arrays import Float64s, UInt64s
 from index.batches import VectorBatch
 from index.hashing import Gcws, Signatures, round_up
 from index.kernels.keys import B_BIT, FULL, ZERO_BIT, pack_prefix_keys, pack_whole_keys
@@ -145,7 +145,13 @@ class BandPlan:
 
 def match_probability(plan: BandPlan, score: float, depth: int) -> float:
     """Return the chance that one band of a pair matches down to a depth."""
-    return float((score + (1.0 - score) * plan.floor) ** (depth * plan.step))
+    return float(match_probabilities(plan, np.array(score), depth))
+
+
+def match_probabilities(plan: BandPlan, scores: Float64s, depth: int) -> Float64s:
+    """Return the chance that one band matches down to a depth, for pairs of any scores."""
+    chances: Float64s = (scores + (1.0 - scores) * plan.floor) ** (depth * plan.step)
+    return chances
 
 
 def depth_for(plan: BandPlan, score: float, recall: float) -> int | None:

@@ -44,6 +44,7 @@ _BLOCK_FLOAT: Final = 0.03
 _BUCKET_PAIR: Final = 5.0
 _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
+_PAIR_FOUND: Final = 35.0
 _WALK_LIST: Final = 60.0
 _HASH_GENERATED: Final = 1.0
 _HASH_STORED: Final = 0.16
@@ -148,11 +149,22 @@ def all_pairs_nanoseconds(view: RowView, others: int) -> float:
     return float(others * some.mean())
 
 
-def bucket_nanoseconds(view: RowView, pairs: int) -> float:
-    """Return what scoring pairs of rows of the same buckets takes."""
+def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:
+    """Return what hashing all rows for so many further tables takes, and sorting them in."""
+    if bands == 0:
+        return 0.0
+    some = hash_nanoseconds(view.vectors[_sample(view).rows], plan.of_first(bands))
+    return len(view.vectors) * float(some.mean())
+
+
+def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
+    """Return what scoring pairs of rows of the same buckets takes, and sorting those found."""
+    a_pair: float
     if view.vectors.form == "dense":
-        return float(pairs * (_BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.dense.shape[1]))
-    return pairs * (_BUCKET_PAIR + _BUCKET_ENTRY * _mean_entries(view))
+        a_pair = _BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.dense.shape[1]
+    else:
+        a_pair = _BUCKET_PAIR + _BUCKET_ENTRY * _mean_entries(view)
+    return pairs * a_pair + found * _PAIR_FOUND
 
 
 def walk_nanoseconds(view: RowView, scored: float, lists: float) -> float:

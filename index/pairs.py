@@ -13,6 +13,7 @@ from index.errors import InvalidParameter
 from index.hits import Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels.join import exact_pairs, join_block, join_table
+from index.kernels.merging import keep_new, merge
 from index.parallel import Workers
 from index.scan import Scanner, tolerance
 from index.tables import Tables
@@ -88,21 +89,22 @@ class PairSink:
     def _settle(self) -> None:
         """Score what is pending, and keep the best."""
         fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending]))
-        fresh = fresh[np.diff(fresh, prepend=~fresh[:1]) != 0]  # np.unique takes ten times as long
+        fresh = fresh[: keep_new(fresh, self._pairs)]
         self._pending, self._pending_count = [], 0
-        if len(self._pairs):
-            places = np.searchsorted(self._pairs, fresh)
-            fresh = fresh[self._pairs[np.minimum(places, len(self._pairs) - 1)] != fresh]
-        scores = self._exact(fresh)
-        good = scores >= self.least
-        pairs = np.concatenate([self._pairs, fresh[good]])
-        scores = np.concatenate([self._scores, scores[good]])
+        if len(fresh) == 0:
+            return
+        fresh_scores = self._exact(fresh)
+        good = fresh_scores >= self.least
+        fresh, fresh_scores = fresh[good], fresh_scores[good]
+        count = len(self._pairs) + len(fresh)
+        pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
+        merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
         if self._limit is not None and len(pairs) > self._limit:
             best = np.lexsort((pairs, -scores))
             self.least = float(scores[best[self._limit - 1]])
             # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
             best = best[: self._limit + MAX_PAIRS]
-            best = best[scores[best] >= self.least]
+            best = np.sort(best[scores[best] >= self.least])
             self._complete = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
             pairs, scores = pairs[best], scores[best]
         elif len(pairs) > MAX_PAIRS:
@@ -111,8 +113,7 @@ class PairSink:
                 expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
                 got=f"more than that at {self._min_score}", loc=("min_score",),
             )  # fmt: skip
-        order = np.argsort(pairs, kind="stable")  # two rising runs are merged
-        self._pairs, self._scores = pairs[order], scores[order]
+        self._pairs, self._scores = pairs, scores
 
     def _exact(self, packed: UInt64s) -> Float64s:
         """Return the float64 scores of pairs that rise."""

@@ -6,15 +6,21 @@ what comparing all rows takes is known: the quickest way that keeps the recall a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from index.arrays import Float64s, Int32s, Int64s
-from index.bands import BandPlan, depth_for
-from index.costs import all_pairs_nanoseconds, bucket_nanoseconds, walk_nanoseconds
+from index.bands import BandPlan, depth_for, match_probabilities
+from index.costs import (
+    all_pairs_nanoseconds,
+    bucket_nanoseconds,
+    table_nanoseconds,
+    walk_nanoseconds,
+)
 from index.hits import RowView
 from index.inverted import InvertedIndex
 from index.kernels.partners import READ, SCORED, WORK, meet, shared_buckets, walk_partners
@@ -58,6 +64,43 @@ class Walks:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows with all their partners.
+
+    Attributes
+    ----------
+    least : float
+        What partners score at least.
+    rows : (r,) int64
+    numbers, partners : (p,) int64
+        For each pair which of ``rows`` it is, and the other row.
+    scores : (p,) float64
+    """
+
+    least: float
+    rows: Int64s
+    numbers: Int64s
+    partners: Int64s
+    scores: Float64s
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What joining tables is expected to take.
+
+    Attributes
+    ----------
+    bands : int
+        How many tables.
+    nanoseconds : float
+        For those that have to be made, and for all pairs in common buckets.
+    """
+
+    bands: int
+    nanoseconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class PairJoin:
     """The join of one state with itself.
 
@@ -65,7 +108,11 @@ class PairJoin:
     ----------
     view : RowView
     tables : Tables
+        Those made so far.
     plan : BandPlan
+        Of all there can be.
+    widened : callable
+        Returns the same rows in at least so many tables.
     links : (n, R) int32 or None
         Neighbour lists, where there are any.
     inverted : InvertedIndex
@@ -75,6 +122,7 @@ class PairJoin:
     view: RowView
     tables: Tables
     plan: BandPlan
+    widened: Callable[[int], Tables]
     links: Int32s | None
     inverted: InvertedIndex
     workers: Workers
@@ -85,33 +133,63 @@ class PairJoin:
             if sink.limit is not None and self.links is not None:
                 self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
                 sink.settle()
-            joining = self._joining(sink.least, recall)
+            joining = self._joining(sink.least, recall, None)
             scanning = all_pairs_nanoseconds(self.view, self.view.permitted_count) / 2
-            quickest = min(joining, scanning)
+            quickest = min(joining.nanoseconds, scanning)
             trial = _WORTH * all_pairs_nanoseconds(self.view, _SAMPLED)
             if self.links is not None and sink.least > 0 and quickest > trial:
-                walks = self.measured(self.links, sink.least, recall)
-                if walks is not None and walks.nanoseconds < quickest:
+                sample = self.sampled(sink.least)
+                walks = None if sample is None else self.measured(self.links, sample, recall)
+                joining = self._joining(sink.least, recall, sample)
+                if walks is not None and walks.nanoseconds < min(joining.nanoseconds, scanning):
                     self._walk(self.links, sink, walks.patience)
                     return
-            if joining <= scanning and joined_pairs(
-                self.view, self.tables, self.plan, sink, recall=recall, workers=self.workers
-            ):
+            if joining.nanoseconds <= scanning and joined_pairs(
+                self.view, self.widened(joining.bands), self.plan.of_first(joining.bands), sink,
+                recall=recall, workers=self.workers,
+            ):  # fmt: skip
                 return
         scanned_pairs(self.view, self.inverted, sink, workers=self.workers)
 
-    def _joining(self, least: float, recall: float) -> float:
-        """Return the nanoseconds that scoring all pairs in common buckets takes."""
-        depth = depth_for(self.plan, least, recall)
-        if depth is None:
-            return float("inf")
-        shifts = np.array([64 - depth * self.plan.bits], np.uint64)
-        pairs = np.zeros(1, np.int64)
+    def _joining(self, least: float, recall: float, sample: Sample | None) -> Joining:
+        """Return the quickest join: by the tables there are, or by twice as many, and so on.
+
+        The more tables, the deeper and smaller are the buckets that are enough; those of further
+        tables are taken to be as full as those of the first. Every pair is found in several
+        tables: how often, a sample tells.
+        """
+        made, shifts, choices, repeats = self.tables.bands, [], [], []
+        bands = made
+        while True:
+            plan = self.plan.of_first(bands)
+            depth = depth_for(plan, least, recall)
+            if depth is not None:
+                choices.append(bands)
+                shifts.append(64 - depth * plan.bits)
+                repeats.append(0.0 if sample is None else self._repeats(sample, plan, depth))
+            if bands == self.plan.bands:
+                break
+            bands = min(2 * bands, self.plan.bands)
+        pairs = np.zeros(len(choices), np.int64)
         segment = self.tables.merged(self.workers)
         if segment is not None:
             for keys in segment.keys:
-                shared_buckets(keys, shifts, pairs)
-        return bucket_nanoseconds(self.view, int(pairs[0]))
+                shared_buckets(keys, np.array(shifts, np.uint64), pairs)
+        costs = [
+            table_nanoseconds(self.view, self.plan, bands - made)
+            + bucket_nanoseconds(self.view, shared * bands / made, found)
+            for bands, shared, found in zip(choices, pairs.tolist(), repeats, strict=True)
+        ]
+        if not costs:
+            return Joining(made, float("inf"))
+        best = int(np.argmin(costs))
+        return Joining(choices[best], costs[best])
+
+    def _repeats(self, sample: Sample, plan: BandPlan, depth: int) -> float:
+        """Return how often pairs are found in all tables together, at a depth."""
+        matches = match_probabilities(plan, sample.scores, depth)
+        every = self.view.permitted_count / len(sample.rows) / 2  # each pair has two rows
+        return float(matches.sum()) * plan.bands * every
 
     def _walk(self, links: Int32s, sink: PairSink, patience: int) -> None:
         """Offer each row with its list's partners, and theirs."""
@@ -142,18 +220,15 @@ class PairJoin:
             sink.add(a[:count].copy(), b[:count].copy())
         return work
 
-    def measured(self, links: Int32s, least: float, recall: float) -> Walks | None:
+    def measured(self, links: Int32s, sample: Sample, recall: float) -> Walks | None:
         """Return walks that find the share of the pairs asked for, as some rows' partners tell.
 
-        None when no walks do, or when there are too few pairs to tell, or too many.
+        None when no walks do, or when there are too few pairs to tell.
         """
-        truth = self._sampled(least)
-        if truth is None:
-            return None
-        rows, numbers, partners = truth
+        least, rows, numbers = sample.least, sample.rows, sample.numbers
         weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
         judged = _some_of_each(numbers, _MOST_PARTNERS)
-        a, b, numbers = rows[numbers[judged]], partners[judged], numbers[judged]
+        a, b, numbers = rows[numbers[judged]], sample.partners[judged], numbers[judged]
         wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
         walkers = np.unique(np.concatenate([a, b]))
         for patience in _PATIENCE:
@@ -172,14 +247,14 @@ class PairJoin:
                 return Walks(patience, expected, cost)
         return None
 
-    def _sampled(self, least: float) -> tuple[Int64s, Int64s, Int64s] | None:
-        """Return some rows with all their partners: rows, and (number of the row, partner)."""
+    def sampled(self, least: float) -> Sample | None:
+        """Return some rows with all their partners, None where these are too many."""
         view, vectors = self.view, self.view.vectors
         rows = np.flatnonzero(view.permitted)
         if len(rows) > _SAMPLED:
             rows = np.sort(np.random.default_rng(0).choice(rows, _SAMPLED, replace=False))
         bound = least - tolerance(vectors, vectors)
-        found: list[tuple[Int64s, Int64s]] = []
+        found: list[tuple[Int64s, Int64s, Float64s]] = []
         if vectors.form == "dense":
             numbers = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
             partners = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
@@ -206,10 +281,12 @@ class PairJoin:
         for number, some in enumerate(near):
             row = int(rows[number])
             exact = exact_scores(vectors, vectors[row : row + 1], some)
-            good = some[exact >= least]
-            found.append((np.full(len(good), number), good))
-        numbers_, partners_ = (np.concatenate(column) for column in zip(*found, strict=True))
-        return rows, numbers_, partners_
+            good = exact >= least
+            found.append((np.full(np.count_nonzero(good), number), some[good], exact[good]))
+        if not found:
+            return None
+        every: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
+        return Sample(least, rows, *every)
 
 
 class _Kept:

@@ -328,13 +328,17 @@ class GcwsBackend:
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
         state = self._complete(state, view.vectors, self._workers)
-        if recall < 1:  # a join through all tables looks at fewer pairs, which pays for making them
-            self._ask_for_tables(state)
-            state = self.with_all_tables(state, view.vectors)
+
+        def widened(bands: int) -> Tables:
+            if bands > state.tables.bands:
+                self._ask_for_tables(state)
+            return self._keying.widened(state.tables, view.vectors, bands, self._workers)
+
         sink = PairSink(view, min_score, limit, stop)
         links = None if state.hop is None else state.hop.lists.links
-        plan = self.plan.of_first(state.tables.bands)
-        join = PairJoin(view, state.tables, plan, links, state.inverted, self._workers)
+        join = PairJoin(
+            view, state.tables, self.plan, widened, links, state.inverted, self._workers
+        )
         join.offer(sink, recall)
         return sink.result()
 

@@ -9,8 +9,6 @@ import pytest
 
 from index import growth
 from index.bands import FIRST_TABLES
-from index.batches import VectorBatch
-from index.hits import RowView
 from index.items import ItemBatch
 from index.keying import Keying
 from index.parallel import Workers
@@ -206,28 +204,6 @@ def recall(
         for hits, best in zip(answered(stored, queries, params), scores, strict=True)
     ]
     return float(np.mean(shares))
-
-
-def test_pairs_are_the_same_whichever_tables_there_are_and_ask_for_all(
-    rng: np.random.Generator,
-) -> None:
-    rows, _ = clustered(rng, 3000, 1)
-    index = index_of(rows)
-    index.state = improved(index)
-    assert not backend_of(index).is_overdue(index.state, 3000, 3000)
-    few = pairs(index)
-    assert backend_of(index).is_overdue(index.state, 3000, 3000)
-    index.state = improved(index)
-    assert index.state.tables.bands == BANDS
-    assert pairs(index) == few
-    assert not backend_of(index).is_overdue(index.state, 3000, 3000)
-
-
-def pairs(index: SmallIndex) -> list[tuple[int, int]]:
-    rows: VectorBatch = index.rows.view()
-    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    a, b, _ = backend_of(index).pairs(index.state, view, min_score=0.9, recall=0.9)
-    return list(zip(a.tolist(), b.tolist(), strict=True))
 
 
 def test_estimates_by_fewer_tables_are_of_all_samples(rng: np.random.Generator) -> None:

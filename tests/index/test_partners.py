@@ -1,6 +1,7 @@
 """Near-duplicate pairs by neighbour lists: whole clusters, at the recall that was measured."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,17 @@ from index.backends import make_backend
 from index.backends.gcws import GcwsBackend
 from index.hits import RowView
 from index.kernels.partners import meet, shared_buckets
-from index.pairs import PairSink
+from index.pairs import PairSink, joined_pairs
 from index.params import CollectionConfig, GcwsParams
-from index.partners import PairJoin
+from index.partners import PairJoin, Walks
 from index.rows import GrowingRows
+from index.tables import Tables
 from index.vectors import VectorSpace
 from tests import made_data
 from tests.adapters import from_csr
 from tests.made_data import Csr
-from tests.searching import Rows, all_scores
+from tests.searching import Rows, SmallIndex, all_scores
+from tests.tables_made import backend_of
 
 ROWS = 3000
 DIM = 24
@@ -54,7 +57,15 @@ def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
 def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
     links = state.hop.lists.links
     workers = backend._workers
-    return PairJoin(view, state.tables, backend.plan, links, state.inverted, workers)
+    return PairJoin(
+        view, state.tables, backend.plan, lambda _: state.tables, links, state.inverted, workers
+    )
+
+
+def measured(join: PairJoin, links: Int32s, least: float, recall: float) -> Walks | None:
+    sample = join.sampled(least)
+    assert sample is not None
+    return join.measured(links, sample, recall)
 
 
 def true_pairs(scores: np.ndarray, least: float) -> set[tuple[int, int]]:
@@ -116,12 +127,12 @@ def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None
     backend, state, view = linked(rows, DIM)
     join = join_of(backend, state, view)
     links = state.hop.lists.links
-    good = join.measured(links, LEAST, 0.9)
+    good = measured(join, links, LEAST, 0.9)
     assert good is not None
     assert good.recall >= 0.9
     forgotten = np.where(rng.random(links.shape) < 0.97, -1, links).astype(np.int32)
     forgotten = -np.sort(-forgotten, axis=1)
-    assert join.measured(forgotten, LEAST, 0.9) is None
+    assert measured(join, forgotten, LEAST, 0.9) is None
 
 
 def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
@@ -131,7 +142,7 @@ def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     links = state.hop.lists.links.copy()
     links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
     truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
-    walks = join.measured(links, LEAST, 0.3)
+    walks = measured(join, links, LEAST, 0.3)
     assert walks is not None
     sink = PairSink(view, LEAST, None)
     join._walk(links, sink, walks.patience)
@@ -145,7 +156,76 @@ def test_too_few_pairs_to_tell_are_no_evidence(rng: np.random.Generator) -> None
     rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
     rows[1] = rows[0]
     backend, state, view = linked(rows, DIM)
-    assert join_of(backend, state, view).measured(state.hop.lists.links, 0.95, 0.5) is None
+    assert measured(join_of(backend, state, view), state.hop.lists.links, 0.95, 0.5) is None
+
+
+def price_tables(monkeypatch: pytest.MonkeyPatch, nanoseconds: float) -> None:
+    """Let a further table cost so much, and no other way than a join be taken."""
+    monkeypatch.setattr(partners, "table_nanoseconds", lambda _, __, more: more * nanoseconds)
+    monkeypatch.setattr(partners, "all_pairs_nanoseconds", lambda *_: np.inf)
+
+
+def unlinked(rows: Rows, bands: int) -> SmallIndex:
+    assert not isinstance(rows, Csr)
+    return SmallIndex(CollectionConfig(dim=DIM, backend=GcwsParams(bands=bands))).add(rows)
+
+
+def view_of(index: SmallIndex) -> RowView:
+    vectors = index.rows.view()
+    return RowView(vectors, np.ones(len(vectors), np.uint8), len(vectors))
+
+
+@pytest.mark.parametrize(
+    ("recall", "price", "taken"),
+    [(0.5, 0.0, 32), (0.5, 1e9, 8), (0.9, 0.0, 32), (0.9, 0.7e6, 16), (0.9, 1e9, 8)],
+)
+def test_so_many_tables_are_made_for_a_join_as_pay(
+    recall: float, price: float, taken: int, rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
+    rows[ROWS // 2 :] = rows[: ROWS // 2] + 0.15 * rng.standard_normal((ROWS // 2, DIM))
+    index = unlinked(rows, 32)
+    backend, view = backend_of(index), view_of(index)
+    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    assert len(truth) > 1000
+    made = []
+    join = joined_pairs
+
+    def note(view: RowView, tables: Tables, *rest: Any, **named: Any) -> bool:  # noqa: ANN401
+        made.append(tables.bands)
+        return join(view, tables, *rest, **named)
+
+    monkeypatch.setattr(partners, "joined_pairs", note)
+    price_tables(monkeypatch, price)
+    a, b, _ = backend.pairs(index.state, view, min_score=LEAST, recall=recall)
+    found = set(zip(a.tolist(), b.tolist(), strict=True))
+    assert found <= truth
+    assert len(found) >= len(truth) * (recall - 4 * np.sqrt(recall * (1 - recall) / len(truth)))
+    assert made == [taken]
+    # Tables that are not made are asked for only where there was use for more.
+    assert backend.is_overdue(replace(index.state, scanned=ROWS), ROWS, ROWS) == (taken > 8)
+
+
+def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 10)
+    index = unlinked(rows, 32)
+    backend, view = backend_of(index), view_of(index)
+    workers = backend._workers
+    state = backend.with_all_tables(index.state, view.vectors)
+    join = PairJoin(
+        view, state.tables, backend.plan, lambda _: state.tables, None, state.inverted, workers
+    )
+    sample = join.sampled(LEAST)
+    assert sample is not None
+    keys = backend._keying.keys(view.vectors, 32)
+    a, b = np.array(sorted(true_pairs(all_scores(rows, rows, DIM), LEAST))).T
+    for depth in (1, 3, 6):
+        shift = np.uint64(64 - depth * backend.plan.bits)
+        often = np.count_nonzero(keys[a] >> shift == keys[b] >> shift)
+        # Of 300 clusters the rows sampled see 170 or so, each a coin of deviation 0.5 at most.
+        foreseen = join._repeats(sample, backend.plan, depth)
+        assert foreseen == pytest.approx(often, rel=4 * 0.5 / np.sqrt(170))
 
 
 def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Generator) -> None:

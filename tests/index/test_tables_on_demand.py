@@ -47,7 +47,7 @@ def pairs(recall: float) -> Use:
         pytest.param(search_around(PROVEN), BANDS, id="proven around an item"),
         pytest.param(search_around(ESTIMATES), BANDS, id="estimates around an item"),
         pytest.param(compare(PROVEN), BANDS, id="proofs compared"),
-        pytest.param(pairs(0.9), BANDS, id="most pairs"),
+        pytest.param(pairs(0.9), FIRST_TABLES, id="pairs of few rows"),
         pytest.param(pairs(1.0), FIRST_TABLES, id="all pairs"),
         pytest.param(search(SearchParams(limit=3)), FIRST_TABLES, id="measured"),
         pytest.param(search(SearchParams(limit=3, recall=1.0)), FIRST_TABLES, id="exact"),
