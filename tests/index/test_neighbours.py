@@ -7,7 +7,7 @@ from index.neighbours import WIDTH, begun, entered, keys_by_row
 from index.parallel import Workers
 from index.params import CollectionConfig
 from index.tables import Tables
-from tests.made_data import clustered
+from tests.made_data import clustered, counts
 from tests.searching import SmallIndex
 
 
@@ -36,6 +36,14 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
     assert neighbours.tables == times * neighbours.cover(rows).tables == times * 8
     for bands in (3, 32):
         assert neighbours.linked_through(Tables.of(bands, ())) == min(bands, times * 8)
+
+
+def test_sparse_rows_are_linked_through_more_tables(rng: np.random.Generator) -> None:
+    data, _ = counts(rng, 500, 0)
+    index = SmallIndex(CollectionConfig(dim=None)).add(data)
+    neighbours = begun(index.rows.view(), np.ones(500, np.uint8), 32, Workers(1))
+    assert not neighbours.narrow
+    assert neighbours.tables == 2 * neighbours.cover(index.rows.view()).tables == 16
 
 
 def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Generator) -> None:
