@@ -1,0 +1,77 @@
+"""Whether rounding is said to hide hits where it does, and not where it does not."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from index.arrays import Float64s
+from index.kernels.doubt import rounding_hides_hits
+from index.kernels.pool import entry
+from index.kernels.simd import pointer
+
+NOBODY = -1
+
+
+@njit(nogil=True)
+def _hides(quick, exact, last, limit, skip):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    size, count = quick.shape[0], exact.shape[0]
+    pool = np.array([entry(np.float32(quick[i]), i) for i in range(size)], np.uint64)
+    return rounding_hides_hits(pointer(pool), size, skip, pointer(exact), count, last, limit)
+
+
+def doubted_and_missed(
+    true: Float64s, noise: Float64s, limit: int, held: int, scored: int
+) -> tuple[bool, int]:
+    """Return what is said of a walk that keeps and scores the best by noisy scores, and the truth.
+
+    That is how many of the best ``limit`` rows were not scored.
+    """
+    quick = (true + noise).astype(np.float32)
+    order = np.argsort(-quick)[:held]
+    exact = true[order[:scored]].astype(np.float64)
+    last = np.sort(exact)[-limit]
+    doubted = _hides(quick[order], exact, last, limit, NOBODY)
+    best = np.argsort(-true)[:limit]
+    return bool(doubted), int(limit - np.isin(best, order[:scored]).sum())
+
+
+@pytest.mark.parametrize("limit", [1, 10, 60])
+@pytest.mark.parametrize("held", [0, 40])
+@pytest.mark.parametrize("noise", [0.0, 1e-4, 0.3, 1.0, 10.0])
+def test_hits_are_doubted_where_many_are_missed(
+    noise: float, held: int, limit: int, rng: np.random.Generator
+) -> None:
+    scored = limit + 10
+    doubts, misses = [], []
+    for _ in range(200):
+        true = 0.9 - 1e-3 * rng.random(400)
+        made = doubted_and_missed(
+            true, 1e-3 * noise * rng.standard_normal(400), limit, scored + held, scored
+        )
+        doubts.append(made[0])
+        misses.append(made[1] / limit)
+    if noise <= 1e-4:
+        assert not any(doubts)
+        assert max(misses) == 0
+    elif np.mean(misses) > 0.5:
+        assert np.mean(doubts) > 0.8
+    elif np.mean(misses) < 0.02:
+        assert np.mean(doubts) < 0.05
+    else:  # so many may be missed as are put up with
+        kept = np.array(misses)[~np.array(doubts)]
+        assert len(kept) == 0 or np.mean(kept) < 0.3
+
+
+def test_the_row_passed_over_says_nothing(rng: np.random.Generator) -> None:
+    quick = np.sort(0.9 + 1e-3 * rng.random(21))[::-1].astype(np.float32)
+    exact = quick[1:].astype(np.float64)
+    quick[0] = 0.5  # as noisy as can be, if it were compared with the first exact score
+    last = float(np.sort(exact)[-10])
+    assert not _hides(quick, exact, last, 10, 0)
+
+
+def test_rows_far_away_do_not_speak_for_those_near(rng: np.random.Generator) -> None:
+    # A walk that reached all of a cluster holds others beyond it: nothing was left out.
+    true = np.concatenate([0.9 - 1e-4 * rng.random(15), 0.3 * rng.random(300)])
+    noise = 1e-3 * rng.standard_normal(315)
+    assert doubted_and_missed(true, noise, 10, 30, 20) == (False, 0)
