@@ -40,6 +40,8 @@ _MOST_ADDED: Final = 1.0
 
 _WIDE: Final = 128
 """Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
+_PIECES: Final = 4
+"""Walks take unlike time: those measured are cut into so many parts for each thread."""
 _COSTED: Final = 64
 """Queries by which the cost of a scan is judged."""
 _WORTH: Final = 2.0
@@ -167,7 +169,9 @@ def _calibrated(
         queries, params = view.vectors[held_out[chosen]], SearchParams(limit=limit)
         walk = replace(walks.walk(view, limit, effort), rare=rare)
         own = replace(walks, keys_of=keys_of)
-        return own.search(view, queries, params, none[chosen], walk, hidden=hidden).hits
+        return own.search(
+            view, queries, params, none[chosen], walk, hidden=hidden, pieces=_PIECES
+        ).hits
 
     def true(chosen: Int64s, limit: int) -> BatchHits:
         params = SearchParams(limit=limit, recall=1.0)

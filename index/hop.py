@@ -304,7 +304,7 @@ class HopSearch:
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s,
-        walk: Walk, *, hidden: UInt8s = _NOBODY,
+        walk: Walk, *, hidden: UInt8s = _NOBODY, pieces: int = 1,
     ) -> Walked:  # fmt: skip
         """Return what walks found.
 
@@ -319,6 +319,8 @@ class HopSearch:
         walk : Walk
         hidden : (n,) or (0,) uint8
             1 for rows that no list names, and that are treated as if they were not there.
+        pieces : int
+            See `Workers.split`.
         """
         m, n, limit, effort = len(queries), len(view.vectors), params.limit, walk.effort
         vectors, lists, rounding = view.vectors, self.lists, self.lists.coarse.rounding
@@ -355,7 +357,7 @@ class HopSearch:
             )  # fmt: skip
             spaces.give(space)
 
-        self.workers.split(m, run, least=8)
+        self.workers.split(m, run, least=8, pieces=pieces)
         return Walked(hits, outcomes)
 
 

@@ -77,6 +77,8 @@ _ROUND_SHARE: Final = 25
 _LEAST_ROUND: Final = 64
 _MOST_ROUND: Final = 8192
 """Rows of a round at least and at most, whatever the share."""
+_PIECES: Final = 4
+"""A round is cut into so many parts for each thread."""
 _SAMPLED: Final = 64
 _NEAR: Final = 64
 """Roundings and dimensions are judged by so many rows, and by so many rows near to each."""
@@ -284,7 +286,7 @@ class Neighbours:
                     own[first:last],
                 )  # fmt: skip
 
-        workers.split(len(chosen), choose, least=4)
+        workers.split(len(chosen), choose, least=4, pieces=_PIECES)
         lists.links[chosen] = own
         targets = np.empty(own.size, np.uint64)
         sources = np.empty(own.size, np.int32)
@@ -299,7 +301,7 @@ class Neighbours:
                     _DIVERSITY, lists.links,
                 )  # fmt: skip
 
-        workers.split(count, join, least=64)
+        workers.split(count, join, least=64, pieces=_PIECES)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> Neighbours:
         """Return the lists after a compaction; entries for rows that are gone are left out.

@@ -23,6 +23,8 @@ _NICE: Final = 5
 """A third of the share of a thread that does not give way."""
 _NICEST: Final = 19
 
+_PIECE: Final = 4
+"""A thread's part is cut into pieces of so many times the least part, at least."""
 
 _LATELY_SECONDS: Final = 1.0
 """For so long after a search others are expected."""
@@ -110,7 +112,9 @@ class Workers:
         leaves_one = self.threads > 1 and _gives_way() and searches.are_expected
         return self.threads - leaves_one
 
-    def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
+    def split(
+        self, count: int, work: Callable[[int, int], None], *, least: int = 1, pieces: int = 1
+    ) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
 
         For a caller who gives way a thread less does it while searches are expected.
@@ -122,13 +126,17 @@ class Workers:
             Must not call `split` again.
         least : int
             A part is not made smaller than this.
+        pieces : int
+            Parts for each thread, where there is work for so many of `_PIECE` times ``least``: more
+            than one where parts take unlike time, so that no thread waits long for the last one.
         """
-        parts = min(self._most_parts(), count // max(least, 1))
+        threads = parts = min(self._most_parts(), count // max(least, 1))
         pool = self._pool_of_caller() if parts > 1 else None
         if pool is None:
             if count:
                 work(0, count)
             return
+        parts = max(threads, min(threads * pieces, count // (_PIECE * max(least, 1))))
         left = deque(range(parts))
 
         def run() -> None:
@@ -139,7 +147,7 @@ class Workers:
                     return
                 work(count * part // parts, count * (part + 1) // parts)
 
-        futures = [pool.submit(run) for _ in range(parts - 1)]
+        futures = [pool.submit(run) for _ in range(threads - 1)]
         try:
             run()
         finally:

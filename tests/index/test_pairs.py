@@ -157,9 +157,11 @@ class _Counted(Workers):
 
     parts = 0
 
-    def split(self, count: int, work: Callable[[int, int], None], *, least: int = 1) -> None:
+    def split(
+        self, count: int, work: Callable[[int, int], None], *, least: int = 1, pieces: int = 1
+    ) -> None:
         self.parts = count
-        super().split(count, work, least=least)
+        super().split(count, work, least=least, pieces=pieces)
 
 
 @pytest.mark.parametrize("dim", [4096, None])

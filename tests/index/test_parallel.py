@@ -33,6 +33,21 @@ def test_parts_are_no_smaller_than_asked() -> None:
     assert len(sizes) == 2
 
 
+@pytest.mark.parametrize(("count", "parts"), [(2, 1), (4, 2), (16, 2), (24, 3), (64, 8), (1000, 8)])
+def test_work_is_cut_into_pieces_as_far_as_there_is_enough(count: int, parts: int) -> None:
+    done: list[int] = []
+    sizes: list[int] = []
+
+    def note(first: int, last: int) -> None:
+        sizes.append(last - first)
+        done.extend(range(first, last))
+
+    Workers(2).split(count, note, least=2, pieces=4)
+    assert len(sizes) == parts
+    assert max(sizes) - min(sizes) <= 1
+    assert sorted(done) == list(range(count))
+
+
 def test_a_caller_does_all_the_work_while_others_keep_the_threads_busy() -> None:
     workers = Workers(2)
     started, release = threading.Event(), threading.Event()
