@@ -92,7 +92,7 @@ class Put:
             encoded = collection.encode(items.vectors)
         ids, payloads, vectors = items.ids, [*map(compact, items.payloads)], items.vectors
         places: Sequence[int] = range(len(ids))
-        if len(set(ids)) < len(ids):
+        if len(ids) > 1 and len(set(ids)) < len(ids):
             places = _last_places(ids, mode)
             chosen = np.array(places, np.int64)
             ids, payloads = [ids[i] for i in places], [payloads[i] for i in places]
@@ -191,20 +191,24 @@ class Arrivals:
             payloads = [*chain.from_iterable(put.payloads for put in puts)]
             encoded = Encoded.joined([put.encoded for put in puts])
         keys = range(self.first_key, self.first_key + len(ids))
-        replaced = collection.rows_of(ids) if any(put.updated for put in puts) else ()
+        updated = puts[0].updated if len(puts) == 1 else any(put.updated for put in puts)
+        replaced = collection.rows_of(ids) if updated else ()
         collection.put(ids, payloads, encoded, keys=keys, replaced=replaced)
 
 
-def steps(writes: Iterable[Write], first_key: int) -> list[Arrivals | Delete]:
+def steps(writes: Sequence[Write], first_key: int) -> list[Arrivals | Delete]:
     """Return what is to be done in memory, one after the other, to make changes.
 
     Parameters
     ----------
-    writes : iterable of Write
+    writes : sequence of Write
         Planned, one after the other.
     first_key : int
         Of the first item they put.
     """
+    if len(writes) == 1:
+        [write] = writes
+        return [write if isinstance(write, Delete) else Arrivals(first_key, [write])]
     found: list[Arrivals | Delete] = []
     arriving: set[str] = set()
     for write in writes:
@@ -240,6 +244,8 @@ def encoded_together(sent: Sequence[RawBatch], collection: Collection) -> list[E
 def codes_to_blobs(codes: UInt64s) -> list[bytes]:
     """Return each row of (n, w) words as little-endian bytes."""
     data = codes.astype("<u8", copy=False).tobytes()
+    if len(codes) == 1:
+        return [data]
     width = 8 * codes.shape[1]
     if width == 0:
         return [b""] * len(codes)

@@ -9,16 +9,19 @@ from collections.abc import Sequence
 def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
     """Return the CRC-32 of an item as it is stored, its key and codes left out."""
     size = -1 if payload is None else len(payload)
-    head = zlib.crc32(b"%d %d %d " % (len(item_id), len(vector), size) + item_id)
-    return zlib.crc32(payload or b"", zlib.crc32(vector, head))
+    head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
+    found = zlib.crc32(vector, head)
+    return zlib.crc32(payload, found) if payload else found
 
 
 def content_checksums(
     ids: Sequence[str], vectors: Sequence[bytes], payloads: Sequence[bytes | None]
 ) -> list[int]:
     """Return `content_checksum` of each item."""
-    columns = zip(ids, vectors, payloads, strict=True)
-    return [content_checksum(each.encode(), vector, payload) for each, vector, payload in columns]
+    return [
+        content_checksum(item_id.encode(), vector, payload)
+        for item_id, vector, payload in zip(ids, vectors, payloads, strict=True)
+    ]
 
 
 def codes_checksum(codes: bytes) -> int:

@@ -96,16 +96,20 @@ class Collection:
             The transform leaves nothing of a vector.
         """
         prepared = self.space.prepare(vectors)
-        self._compile(prepared)
+        if not self._is_compiled:
+            self._compile(prepared)
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        attached = {name: each.ahead(prepared) for name, each in self.view.attached.items()}
+        others = self.view.attached
+        if not others:
+            return Encoded(prepared, codes, seconds)
+        attached = {name: each.ahead(prepared) for name, each in others.items()}
         return Encoded(prepared, codes, seconds, attached)
 
     def _compile(self, vectors: VectorBatch) -> None:
         """Let the backend's kernels be compiled by one vector: no part of building."""
-        if not self._is_compiled and len(vectors):
+        if len(vectors):
             backend, one = self.backend, vectors[:1]
             backend.extend(backend.empty(), one, backend.encode(one))
             self._is_compiled = True
@@ -131,7 +135,8 @@ class Collection:
             codes[before:n] = piece.encoded.codes
             self._append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
         n = len(self._rows)
-        self._compile(self._rows.view())
+        if not self._is_compiled:
+            self._compile(self._rows.view())
         kept, start = saved(self._keys[:n]), time.perf_counter()
         state = self.backend.restored(self._rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
@@ -170,20 +175,20 @@ class Collection:
             Rising, and above all before.
         replaced : sequence of int
         """
-        before = len(self._rows)
+        before, old = len(self._rows), self.view
         if replaced:
             self._alive = self._alive.copy()  # readers hold the old one
             self._alive[list(replaced)] = 0
         self._append(ids, payloads, encoded.vectors, keys)
         rows, start = self._rows.view(), time.perf_counter()
-        state = self.backend.extend(self.view.state, rows, encoded.codes)
+        state = self.backend.extend(old.state, rows, encoded.codes)
         self._build_seconds += encoded.seconds + time.perf_counter() - start
-        count = self.view.count + len(ids) - len(replaced)
-        attached = {
+        count = old.count + len(ids) - len(replaced)
+        attached = old.attached and {
             name: indexed.extended(rows, encoded.vectors, encoded.attached.get(name))
-            for name, indexed in self.view.attached.items()
+            for name, indexed in old.attached.items()
         }
-        view = self._view(state, count, self.view.version + 1, attached, rows)
+        view = self._view(state, count, old.version + 1, attached, rows)
         with self._names:
             self._row_of.put(ids, before)
             self.view = view
@@ -202,9 +207,13 @@ class Collection:
         self._payloads.extend(payloads)
         self._text_bytes += text_bytes(ids, payloads)
         self._keys = with_room(self._keys, before, n)
-        self._keys[before:n] = keys
         self._alive = with_room(self._alive, before, n)
-        self._alive[before:n] = 1
+        if n == before + 1:  # numpy takes many times as long for a slice
+            self._keys[before] = keys[0]
+            self._alive[before] = 1
+        else:
+            self._keys[before:n] = keys
+            self._alive[before:n] = 1
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""
@@ -219,8 +228,9 @@ class Collection:
         self._compact_if_due()
 
     def _compact_if_due(self) -> None:
-        dead = len(self.view) - self.view.count
-        if dead > max(COMPACTION_ROWS, self.view.count):
+        view = self.view
+        dead = len(view) - view.count
+        if dead > COMPACTION_ROWS and dead > view.count:
             self.compact()
 
     def compact(self) -> None:

@@ -60,17 +60,34 @@ def _named(error: sqlite3.Error, name: str, path: Path) -> StoreError:
     return DamagedFile(name, str(error))
 
 
-@contextmanager
-def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
-    """Make all changes of the block in one transaction, or none; errors are as of `sql_errors`."""
-    try:
-        writer.execute("BEGIN IMMEDIATE")
+class Transaction:
+    """Makes all changes of a ``with`` block in one transaction, or none; errors as `sql_errors`."""
+
+    __slots__ = ("_name", "_path", "_writer")
+
+    def __init__(self, writer: sqlite3.Connection, name: str, path: Path) -> None:
+        self._writer = writer
+        self._name = name
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
         try:
-            yield
-            writer.execute("COMMIT")
-        except BaseException:
-            if writer.in_transaction:
-                writer.execute("ROLLBACK")
-            raise
-    except sqlite3.Error as error:
-        raise _named(error, name, path) from error
+            self._writer.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise _named(error, self._name, self._path) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Commit, or take everything back."""
+        writer = self._writer
+        try:
+            try:
+                if error is None:
+                    writer.execute("COMMIT")
+            finally:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+        except sqlite3.Error as failed:
+            raise _named(failed, self._name, self._path) from failed
+        if isinstance(error, sqlite3.Error):
+            raise _named(error, self._name, self._path) from error

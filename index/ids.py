@@ -26,7 +26,8 @@ def check_ids(ids: Sequence[str], *, first_row: int = 0) -> None:
     """
     try:
         "".join(ids).encode()
-        if not ids or (min(map(len, ids)) > 0 and max(map(len, ids)) <= MAX_ID_LENGTH):
+        lengths = [*map(len, ids)]
+        if not ids or (min(lengths) > 0 and max(lengths) <= MAX_ID_LENGTH):
             return
     except (TypeError, UnicodeEncodeError):
         pass

@@ -49,8 +49,8 @@ class ItemBatch:
 
     def __post_init__(self) -> None:
         """Check that the columns match."""
-        lengths = len(self.ids), len(self.vectors), len(self.payloads)
-        if len(set(lengths)) != 1:
+        if not len(self.ids) == len(self.vectors) == len(self.payloads):
+            lengths = len(self.ids), len(self.vectors), len(self.payloads)
             raise InvalidParameter(
                 expected="as many ids as vectors and payloads",
                 got="{} ids, {} vectors, {} payloads".format(*lengths),
@@ -353,8 +353,8 @@ class Encoded:
 
 def text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
     """Return about how many bytes of memory ids and payloads hold."""
-    texts = [payload for payload in payloads if payload is not None]
-    return (
-        sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
-        + sum(map(len, texts)) + _BYTES_PER_PAYLOAD * len(texts)
-    )  # fmt: skip
+    total = sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
+    for payload in payloads:
+        if payload is not None:
+            total += len(payload) + _BYTES_PER_PAYLOAD
+    return total

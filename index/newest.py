@@ -45,7 +45,8 @@ class Newest:
 
     def with_more(self, codes: UInt64s) -> Newest:
         """Return these rows and further ones."""
-        return Newest(codes, self.count + len(codes), self) if len(codes) else self
+        count = len(codes)
+        return Newest(codes, self.count + count, self) if count else self
 
     def may_wait(self, rows: VectorBatch) -> bool:
         """Return whether scanning them costs little; they are the last of ``rows``."""

@@ -19,7 +19,7 @@ import orjson
 
 from index import statements as sql
 from index.checksums import codes_checksum, content_checksum, content_checksums
-from index.connections import Durability, connect, set_up, sql_errors, transaction
+from index.connections import Durability, Transaction, connect, set_up, sql_errors
 from index.directory import bytes_of
 from index.errors import CollectionNotFound, DamagedFile
 from index.records import Change, Chunk, Record, ReplaceCodes, Rows
@@ -121,20 +121,20 @@ class Store:
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
-        with transaction(self._writer, self.name, self.path):
+        with Transaction(self._writer, self.name, self.path):
             for change in changes:
-                self._delete(change.gone)
+                if change.gone:
+                    self._delete(change.gone)
                 count = len(change.rows.ids)
                 self._insert(range(key, key + count), change.rows)
                 key += count
         self._next_key = key
 
     def _delete(self, keys: Sequence[int]) -> None:
-        if keys:
-            removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
-            if removed.rowcount != len(keys):
-                reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
-                raise DamagedFile(self.name, reason)
+        removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
+        if removed.rowcount != len(keys):
+            reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
+            raise DamagedFile(self.name, reason)
 
     def write_at(self, keys: Sequence[int], rows: Rows) -> None:
         """Put rows of new ids at keys, rising, of which none has been used.
@@ -143,7 +143,7 @@ class Store:
         ------
         DiskFull, DamagedFile
         """
-        with transaction(self._writer, self.name, self.path):
+        with Transaction(self._writer, self.name, self.path):
             self._insert(keys, rows)
         self._next_key = keys[-1] + 1
 
@@ -153,6 +153,9 @@ class Store:
             keys, rows.ids, rows.vectors, rows.codes, rows.payloads,
             rows.checksums, rows.codes_checksums,
         )  # fmt: skip
+        if count == 1:  # most writes
+            self._writer.execute(sql.INSERTS[1], [column[0] for column in columns])
+            return
         for piece in sql.pieces(count):
             cells = zip(*(column[piece] for column in columns), strict=True)
             statement = sql.INSERTS[piece.stop - piece.start]
@@ -172,7 +175,7 @@ class Store:
             rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
             self._writer.executemany(sql.REPLACE_CODES, rows)
 
-        with transaction(self._writer, self.name, self.path):
+        with Transaction(self._writer, self.name, self.path):
             yield replace_codes
             self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
@@ -318,7 +321,7 @@ class Store:
         self._change(sql.DELETE_BACKEND, (name,))
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
-        with transaction(self._writer, self.name, self.path):
+        with Transaction(self._writer, self.name, self.path):
             self._writer.execute(statement, parameters)
 
     def _keep(self, statement: str, parameters: Sequence[Any]) -> None:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
@@ -32,16 +31,15 @@ GROUP_ROWS: Final = 4096
 """A commit takes in further changes until it has this many rows."""
 
 
-@dataclass(slots=True)
 class _Waiting:
-    write: Write
-    done: bool = False
-    error: BaseException | None = None
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    __slots__ = ("done", "error", "turn", "write")
 
-    def __post_init__(self) -> None:
-        """Let whoever waits for its turn wait."""
-        self.turn.acquire()
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.done = False
+        self.error: BaseException | None = None
+        self.turn = threading.Lock()
+        self.turn.acquire()  # whoever waits for its turn waits
 
     def end(self, error: BaseException | None = None) -> None:
         """Say how the change ended."""
@@ -170,6 +168,8 @@ class Writer:
     def _group(self) -> list[_Waiting]:
         """Take changes that one commit can hold off the queue."""
         group = [self._queue.popleft()]
+        if not self._queue:
+            return group
         rows = group[0].write.rows
         while self._queue and not group[0].write.alone and not self._queue[0].write.alone:
             rows += self._queue[0].write.rows
@@ -200,7 +200,7 @@ class Writer:
         planned = self._planned(group, Keys(self._collection, first_key))
         made = [each for each in planned if each[1].gone or each[1].rows.ids]
         if made:
-            todo = steps((waiting.write for waiting, _ in made), first_key)
+            todo = steps([waiting.write for waiting, _ in made], first_key)
             try:
                 self._store_and_show([change for _, change in made], todo)
             except DiskFull as error:

@@ -60,10 +60,10 @@ class Application(FastAPI):
             return None
         path, method = scope["path"], scope["method"]
         for route in self.router.routes:
-            if not isinstance(route, APIRoute):
+            if not isinstance(route, APIRoute) or method not in (route.methods or ()):
                 continue
             found = route.path_regex.match(path)
-            if found is None or method not in (route.methods or ()):
+            if found is None:
                 continue
             if not isinstance(route, JsonRoute):
                 return None

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
 
 from service import json_pieces
-from service.dependencies import service_of
+from service.dependencies import header, service_of
 from service.errors import BodyTooLarge, MalformedBody, RequestTimeout, UnsupportedMediaType
 from service.problems import invalid_request
 
@@ -28,7 +29,7 @@ _PIECE: Final = 256
 
 def media_type(request: Request) -> str:
     """Return the body's content type without its parameters, in lower case; "" when not said."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
 
 
 def require_media_type(request: Request, *permitted: str) -> str:
@@ -46,14 +47,14 @@ def require_media_type(request: Request, *permitted: str) -> str:
 
 def require_plain(request: Request) -> None:
     """Raise UnsupportedMediaType when the body is compressed."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    encoding = (header(request, b"content-encoding") or "").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMediaType(encoding, ["a body without Content-Encoding"])
 
 
 def refuse_announced(request: Request, limit_bytes: int) -> None:
     """Raise BodyTooLarge when the announced length is above the limit."""
-    announced = request.headers.get("content-length", "")
+    announced = header(request, b"content-length") or ""
     if announced.isdigit() and int(announced) > limit_bytes:
         raise BodyTooLarge(limit_bytes)
 
@@ -73,7 +74,13 @@ async def read(request: Request, limit_bytes: int) -> bytes:
     received = 0
     try:
         async with asyncio.timeout(service.settings.body_seconds):
-            async for chunk in request.stream():
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunk: bytes = message.get("body", b"")
+                more = message.get("more_body", False)
                 received += len(chunk)
                 if received > limit_bytes:
                     raise BodyTooLarge(limit_bytes)
@@ -81,7 +88,7 @@ async def read(request: Request, limit_bytes: int) -> bytes:
                 chunks.append(chunk)
     except TimeoutError:
         raise RequestTimeout(service.settings.body_seconds) from None
-    return b"".join(chunks)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:

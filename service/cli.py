@@ -119,6 +119,7 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
         log_level=settings.log_level, log_config=None, access_log=False, server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_seconds, http=timed(settings), ws="none",
+        proxy_headers=False,  # nothing here asks who the client is
     )  # fmt: skip
 
 

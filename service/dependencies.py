@@ -71,15 +71,31 @@ class Service:
 
 def service_of(request: Request) -> Service:
     """Return the parts of the application that serves this request."""
-    service: Service = request.app.state.service
+    service: Service = request.scope["app"].state.service
     return service
 
 
+def header(request: Request, name: bytes) -> str | None:
+    """Return a header, None where it was not sent; the framework's own way takes ten times as long.
+
+    Parameters
+    ----------
+    request : Request
+    name : bytes
+        In lower case.
+    """
+    for sent, value in request.scope["headers"]:
+        if sent == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
 def _sent_key(request: Request) -> str | None:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    scheme, _, token = (header(request, b"authorization") or "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return request.headers.get("x-api-key") or None
+    return header(request, b"x-api-key") or None
 
 
 def _check_key(request: Request, *, writes: bool) -> None:
@@ -88,8 +104,8 @@ def _check_key(request: Request, *, writes: bool) -> None:
         keys.check(_sent_key(request), writes=writes)
         return
     # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin.
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+    origin = header(request, b"origin")
+    if origin is not None and origin.partition("://")[2] != header(request, b"host"):
         raise OriginRefused(origin)
 
 

@@ -1,10 +1,12 @@
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
 
+from index.connections import Transaction, connect
 from index.directory import DataDirectory, bytes_of
 from index.errors import (
     CollectionNotFound,
@@ -132,6 +134,29 @@ def test_a_failed_write_leaves_nothing_behind(store: Store) -> None:
     assert keys_and_ids(store) == [(1, "a")]
     put(store, ["d"])
     assert keys_and_ids(store) == [(1, "a"), (2, "d")]
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), sqlite3.OperationalError()])
+def test_a_transaction_that_is_left_by_an_error_takes_everything_back(
+    tmp_path: Path, error: BaseException
+) -> None:
+    path = tmp_path / "numbers.sqlite"
+    with closing(connect(path, mode="rwc")) as connection:
+        connection.execute("CREATE TABLE numbers (number)")
+
+        def broken_off() -> None:
+            with Transaction(connection, "things", path):
+                connection.execute("INSERT INTO numbers VALUES (1)")
+                raise error
+
+        expected = DamagedFile if isinstance(error, sqlite3.Error) else type(error)
+        with pytest.raises(expected):
+            broken_off()
+        assert not connection.in_transaction
+        assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
+        with Transaction(connection, "things", path):
+            connection.execute("INSERT INTO numbers VALUES (2)")
+        assert connection.execute("SELECT number FROM numbers").fetchall() == [(2,)]
 
 
 def test_rows_are_fetched_by_id(store: Store) -> None:

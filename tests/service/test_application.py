@@ -55,6 +55,49 @@ def test_the_framework_would_answer_every_request_in_the_same_way(
         assert one == other
 
 
+def sent_in_pieces(client: Client, pieces: list[Json]) -> list[int]:
+    """Send what a server is told of one request's body; return the status of each answer."""
+    told, statuses = iter(pieces), list[int]()
+
+    async def receive() -> Json:
+        return next(told)
+
+    async def send(message: Json) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    path = f"{_PLANTS}/items"
+    scope = {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+        "method": "PUT", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [(b"content-type", b"application/json")], "root_path": "",
+        "scheme": "http", "server": ("test", 80), "client": ("test", 1),
+    }  # fmt: skip
+    client.run(client.app(scope, receive, send))
+    return statuses
+
+
+def body_pieces(item_id: str) -> list[Json]:
+    """Return a put of one item as a server tells of it, three bytes at a time."""
+    body = b'{"items": [{"id": "%b", "vector": [1, 2, 3, 4]}]}' % item_id.encode()
+    parts = [body[at : at + 3] for at in range(0, len(body), 3)]
+    return [
+        {"type": "http.request", "body": part, "more_body": number < len(parts)}
+        for number, part in enumerate(parts, 1)
+    ]
+
+
+def test_a_body_that_comes_in_pieces_is_read_to_its_end(client: Client) -> None:
+    assert sent_in_pieces(client, body_pieces("new")) == [200]
+    assert client.get(f"{_PLANTS}/items/new").json()["vector"] == [1, 2, 3, 4]
+
+
+def test_a_sender_that_goes_away_before_the_end_has_stored_nothing(client: Client) -> None:
+    pieces = [*body_pieces("new")[:-1], {"type": "http.disconnect"}]
+    assert sent_in_pieces(client, pieces) == [400]
+    assert client.get(f"{_PLANTS}/items/new").status_code == 404
+
+
 def test_requests_are_counted_by_their_routes_pattern(client: Client) -> None:
     client.post(f"{_PLANTS}/query", json={"vector": [1, 2, 3, 4]})
     text = client.get("/metrics").text
