@@ -1,12 +1,16 @@
 """Search by neighbour lists: the recall asked for is the mean recall, whatever has happened."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from index import growth
-from index.hits import HOP, METHODS
+from index.calibration import Effort
+from index.hits import HOP, METHODS, RowView
 from index.hop import Hop, HopSearch
-from index.kernels.coarse import BYTES
+from index.kernels.coarse import BYTES, FLOATS, SHORTS
+from index.parallel import Workers
 from index.params import SearchParams
 from tests.hopping import far_apart, link, linked, recall
 from tests.made_data import Csr, Floats, clustered, counts
@@ -290,6 +294,25 @@ def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
         assert recall(index, crowd[60:], limit, 0.95).reaches(0.95)
         others = rng.standard_normal((200, 16)).astype(np.float32)
         assert recall(index, others, limit, 0.8).methods[WALKED] > 190
+
+
+@pytest.mark.parametrize(("kind", "more"), [(BYTES, 50), (SHORTS, 10), (FLOATS, 4)])
+def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
+    kind: int, more: int, dense: Made
+) -> None:
+    index, _, _ = dense
+    hop, rows = index.state.hop, index.rows.view()
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    rounding = replace(hop.lists.coarse.rounding, kind=kind)
+    lists = replace(hop.lists, coarse=replace(hop.lists.coarse, rounding=rounding))
+    walks = HopSearch(
+        hop.neighbours,
+        lists,
+        index.state.tables,
+        lambda *_: np.empty((0, 8), np.uint64),
+        Workers(1),
+    )
+    assert walks.walk(view, 100, Effort.of(1.0, 100)).rescored == 100 + more
 
 
 @pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])
