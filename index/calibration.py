@@ -1,8 +1,8 @@
 """What effort a walk needs for the recall asked for, as measured on the collection's own items.
 
-An effort is one number whatever the limit is. Below 1 it is how many lists are read, as a share of
-the limit (of `LEAST_BEAM` at least); from 1 on it is how far a walk reaches: it goes on with rows
-up to so many times as far away as the last hit wanted.
+An effort is one number whatever the limit is. Below 1 it is of how many of the best rows the lists
+are read, as a share of the limit (of `LEAST_BEAM` at least); from 1 on it is how far a walk
+reaches: it goes on with rows up to so many times as far away as the last hit wanted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _PLACES: Final = 32
 """A walk that is ended by its reach keeps at most so many rows for each hit wanted."""
 _FEW_PLACES: Final = 2
 """A walk that is ended by a number of lists keeps so many: more are scored exactly in the end."""
+_ONWARD_REACH: Final = 1.02
+"""A walk of few lists reaches so far, once it goes on."""
 _RARE_REACH: Final = 1.15
 _FARTHER: Final = 1.15
 """A walk for a rare query reaches so far at least, and so much farther than the one before."""
@@ -102,7 +104,8 @@ class Effort:
     beam : int
         The best rows that are kept, at most.
     lists : float
-        Lists read at most; a fraction is the share of the queries that read one more.
+        Lists read at most, or of how many of the best rows they are; see `kernels.walk.step`. A
+        fraction is the share of the queries that read one more.
     recall : float
         Expected.
     candidates : float
@@ -129,6 +132,10 @@ class Effort:
         """Return the effort of the second walk, for a query that is unlike most."""
         reach = max(_RARE_REACH, _FARTHER * self.number)
         return Effort.of(reach, self.places, self.recall, _PLACES * self.candidates)
+
+    def onward(self) -> Effort:
+        """Return the effort with which a walk of few lists goes on."""
+        return Effort.of(_ONWARD_REACH, self.places, self.recall, _PLACES * self.candidates)
 
     @property
     def number(self) -> float:
@@ -165,11 +172,15 @@ class Calibration:
         By rising limit.
     scan_nanoseconds : float
         What scanning one row takes for the queries measured, on average.
+    flat : float
+        Nearly all of these queries are nearer to the nearest row than to the tenth, times this
+        factor; 1 where that is not known.
     """
 
     rows: int
     curves: tuple[Curve, ...]
     scan_nanoseconds: float
+    flat: float = 1.0
 
     def effort(self, limit: int, recall: float) -> Effort | None:
         """Return the effort for a recall in the mean over queries like the items.
@@ -207,6 +218,7 @@ class Calibration:
         return {
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
+            "flat": self.flat,
             "curves": [
                 {
                     "limit": curve.limit, "efforts": list(curve.efforts),
@@ -227,7 +239,8 @@ class Calibration:
             )
             for each in document["curves"]
         )  # fmt: skip
-        return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]))
+        flat = float(document.get("flat", 1.0))
+        return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]), flat)
 
 
 def _scaled(curve: Curve, number: float, limit: int) -> Effort:

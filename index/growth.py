@@ -12,7 +12,7 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
-from index.checks import LIMIT, RECALL, shares_found, to_check
+from index.checks import LIMIT, RECALL, Checks, shares_found, to_check
 from index.coarse import Rounding
 from index.costs import counted_scan_nanoseconds, dense_scan_nanoseconds, scan_nanoseconds
 from index.hits import BatchHits, RowView
@@ -159,7 +159,7 @@ def _calibrated(
     rounded = RoundedRows.of(walks.lists.coarse, walks.workers)
     none = np.full(len(held_out), -1, np.int64)
 
-    def search(chosen: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
         if stop.is_set():
             raise _Stopped
 
@@ -167,7 +167,7 @@ def _calibrated(
             return keys[chosen, :tables]
 
         queries, params = view.vectors[held_out[chosen]], SearchParams(limit=limit)
-        walk = replace(walks.walk(view, limit, effort), rare=rare)
+        walk = replace(walks.walk(view, limit, effort), rare=rare, flat=flat)
         own = replace(walks, keys_of=keys_of)
         return own.search(
             view, queries, params, none[chosen], walk, hidden=hidden, pieces=_PIECES
@@ -215,21 +215,30 @@ def extended(
     first = len(rows) - len(keys)
     if len(keys) > _MOST_ADDED * first:
         return None
-    lists = hop.neighbours.extend(rows, keys, tables, workers)
-    grown = replace(hop, lists=lists)
+    checks = _checked(hop, rows, first, tables, inverted, keys_of, workers=workers)
+    return replace(hop, lists=hop.neighbours.extend(rows, keys, tables, workers), checks=checks)
+
+
+def _checked(
+    hop: Hop, rows: VectorBatch, first: int, tables: Tables, inverted: InvertedIndex,
+    keys_of: KeysOf, *, workers: Workers,
+) -> Checks:  # fmt: skip
+    """Return the checks with those of the rows from ``first`` on, while nothing leads to them."""
     chosen = to_check(first, len(rows), rows.numbers)
     effort = hop.calibration.effort(LIMIT, RECALL) if len(chosen) else None
     if effort is None:
-        return grown
-    alive = np.ones(len(rows), np.uint8)
-    walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
-    view, queries, params = RowView(rows, alive, len(rows)), rows[chosen], SearchParams(limit=LIMIT)
-    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare)
-    found = walks.search(view, queries, params, chosen, walk).hits
-    exact = replace(params, recall=1.0)
-    true = scan(view, queries, exact, skip=chosen, inverted=inverted, workers=workers)
-    checks = hop.checks.with_more(shares_found(found, true), effort.recall)
-    return replace(grown, checks=checks)
+        return hop.checks
+    new = np.zeros(len(rows), np.uint8)
+    new[first:] = 1
+    known = RowView(rows.first(first), np.ones(first, np.uint8), first)
+    queries, params = rows[chosen], SearchParams(limit=LIMIT)
+    none = np.full(len(chosen), -1, np.int64)
+    walks = HopSearch(hop.neighbours, hop.lists, tables, keys_of, workers)
+    walk = replace(walks.walk(known, LIMIT, effort), rare=effort.rare, flat=hop.calibration.flat)
+    found = walks.search(known, queries, params, none, walk, hidden=new).hits
+    exact, older = replace(params, recall=1.0), RowView(rows, 1 - new, first)
+    true = scan(older, queries, exact, skip=none, inverted=inverted, workers=workers)
+    return hop.checks.with_more(shares_found(found, true), effort.recall)
 
 
 def adopted(

@@ -76,14 +76,18 @@ class Walk:
         Rows scored exactly.
     sizes : Sizes
         Of sparse queries as long as the rows.
-    efforts : (2, 3) float64
-        The effort, and that of the second walk, as `kernels.hop` takes them.
+    efforts : (3, 3) float64
+        The effort, that of going on, and that of the second walk, as `kernels.hop` takes them.
     work : (6,) int64
         What each query costs as far as it is known before; see `hits.BatchHits`.
     rare : float
         A query whose last hit scores less, or that has too few, is walked for again; 0: none.
     strange : float
         Below this score of the last hit, in the end, a query is left to the tables.
+    nearest : float
+        And below this score of the first.
+    flat : float
+        See `Calibration`: of few lists, a walk goes on for a query that is not so much nearer.
     """
 
     effort: Effort
@@ -94,6 +98,8 @@ class Walk:
     work: Int64s
     rare: float = 0.0
     strange: float = 0.0
+    nearest: float = 0.0
+    flat: float = 1.0
 
 
 class Walks:
@@ -171,9 +177,17 @@ class Hop:
         if effort is None or search.foreseen(view, effort) > self.scan_nanoseconds(view, together):
             return None
         share = max(1, view.permitted_count) / len(view.vectors)
-        strange = self.calibration.strange(ceil(params.limit / share), effort.number)
+        known = self.calibration
+        strange = known.strange(ceil(params.limit / share), effort.number)
+        nearest = known.strange(ceil(1 / share), effort.number)
         walk = search.walk(view, params.limit, effort)
-        return replace(walk, rare=effort.rare, strange=strange)
+        return replace(
+            walk,
+            rare=effort.rare,
+            strange=strange,
+            nearest=nearest,
+            flat=known.flat,
+        )
 
     def effort(self, view: RowView, params: SearchParams) -> Effort | None:
         """Return the effort of a walk, None where no effort that was measured is enough.
@@ -300,7 +314,9 @@ class HopSearch:
         if view.permitted_count < n:
             room *= _MOST_FILTERED
         tables = effort.tables(lists.tables)
-        efforts = [(each.beam + 1, each.lists, each.reach) for each in (effort, wider)]
+        efforts = [
+            (each.beam + 1, each.lists, each.reach) for each in (effort, effort.onward(), wider)
+        ]
         return Walk(
             effort, tables, min(effort.beam + 1, limit + more),
             self.neighbours.sizes(self.tables, beam, min(room, n + beam)),
@@ -358,7 +374,8 @@ class HopSearch:
                 vectors.indptr, vectors.slots, vectors.values, view.permitted,
                 view.permitted_count < n, view.permitted_count, skip, hidden, walk.efforts,
                 min(effort.beam, max(effort.places, limit)), walk.rescored,
-                float(params.min_score), walk.rare, walk.strange, *out,
+                float(params.min_score), walk.flat, walk.rare, walk.strange,
+                walk.nearest, *out,
             )  # fmt: skip
             spaces.give(space)
 

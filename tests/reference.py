@@ -275,14 +275,15 @@ def pruned(
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk over neighbour lists found: its beam, best first, and all it has seen."""
+    """What a walk over lists found: its beam, best first, and all rows it has seen and read."""
 
     beam: list[int]
     seen: set[int]
+    read: set[int]
 
 
 def best_first(
-    entries: Iterable[int],
+    entries: Iterable[int] | Walked,
     lists: Sequence[Sequence[int]],
     score: Callable[[int], float],
     *,
@@ -293,28 +294,35 @@ def best_first(
 ) -> Walked:
     """Read the list of the best row again and again, until the beam cannot get better.
 
-    With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use. With
-    ``permitted``, only such rows are in the beam; any row may lead the way. Of equal scores the
-    higher row comes first.
+    With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, and
+    ``most`` lists are read; else, those of the ``most`` best rows. A walk that begins with another
+    goes on where that ended, with what was in its beam. With ``permitted``, only such rows are in
+    the beam; any row may lead the way. Of equal scores the higher row comes first.
     """
-    seen = set(entries)
     read: set[int] = set()
+    if isinstance(entries, Walked):
+        known, seen, read = set(entries.beam), set(entries.seen), set(entries.read)
+    else:
+        known, seen = set(entries), set(entries)
 
     def ranked(rows: Iterable[int]) -> list[int]:
         return sorted(rows, key=lambda row: (score(row), row), reverse=True)
 
     while True:
-        best = ranked(row for row in seen if permitted is None or row in permitted)[:beam]
-        unread = ranked(seen - read)
-        if not unread or len(read) == most:
-            return Walked(best, seen)
+        best = ranked(row for row in known if permitted is None or row in permitted)[:beam]
+        unread = ranked(known - read)
+        if not unread:
+            return Walked(best, seen, read)
         row = unread[0]
+        if (ranked(known).index(row) if reach[1] == math.inf else len(read)) >= most:
+            return Walked(best, seen, read)
         if len(best) == beam and (score(row), row) < (score(best[-1]), best[-1]):
-            return Walked(best, seen)
+            return Walked(best, seen, read)
         wanted, times = reach
         if len(best) >= wanted:
             away = 1.0 - score(best[wanted - 1])
             if 1.0 - score(row) > away + (times - 1.0) * max(away, 0.02):
-                return Walked(best, seen)
+                return Walked(best, seen, read)
         read.add(row)
+        known.update(set(lists[row]) - seen)
         seen.update(lists[row])

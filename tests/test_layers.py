@@ -85,7 +85,7 @@ ARROWS: dict[str, set[str]] = {
         "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
         "tables",
     },
-    "measuring": {"calibration"},
+    "measuring": {"calibration", "kernels"},
     "calibration": set(),
     "checks": set(),
     "neighbours": {

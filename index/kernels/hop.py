@@ -24,6 +24,7 @@ from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
     FOUND,
+    LEAST_DISTANCE,
     MARKED,
     SIZE,
     Entries,
@@ -44,8 +45,11 @@ ANSWERED, UNANSWERED = range(2)
 """What became of a query: found as others are; or its last hit, whatever min_score is, scores less
 than those of any like it, a second walk found too few permitted rows, rounding spoils it, or does
 not tell its hits from rows left out."""
-_FREE, _FIRST, _SECOND, _ENDED = range(4)
-"""What a space is used for: nothing; a query's first walk or its second; to keep what was found."""
+_FREE, _FIRST, _ONWARD, _SECOND, _ENDED = range(5)
+"""What a space is used for: nothing; a query's first walk, that walk gone on with, or its second;
+to keep what was found."""
+PLACE = 10
+"""The first hit is compared with the one at this place: a walk keeps so many at least."""
 _SEEDS = 64
 """Rows of the first walk's pool, and of its hits, that the second one begins with, at most."""
 _MOST_LOST = 0.5
@@ -102,6 +106,19 @@ def _last_score(best: Any, size: Any, limit: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _is_flat(best: Any, size: Any, own: Any, flat: Any) -> Any:
+    """Return whether the first hit is hardly nearer than the one at `PLACE`, by a factor.
+
+    A query among rows like it is near to some of them, and from outside all are about as far.
+    """
+    if size < own + PLACE:
+        return False
+    first = np.float32(1.0) - score_of(at(best, own))
+    last = np.float32(1.0) - score_of(at(best, own + PLACE - 1))
+    return first > flat * max(last, LEAST_DISTANCE)
+
+
+@njit(cache=True, nogil=True)
 def _begin_again(rows: Any, space: Any) -> None:
     """Make a space ready for a second walk, from the best rows of the one that ended in it."""
     size, found = at(space.state, SIZE), at(space.state, FOUND)
@@ -145,8 +162,10 @@ def hop(
     wanted: int,
     rescored: int,
     least: float,
+    flat: float,
     rare: float,
     strange: float,
+    nearest: float,
     out_scores: Float64s,
     out_rows: Int64s,
     out_sizes: Int64s,
@@ -186,20 +205,26 @@ def hop(
         A row that a query must not return, or -1.
     hidden : (count,) or (0,) uint8
         1 for rows that no list names, and that are treated as if they were not there at all.
-    efforts : (2, 3) float64
-        Of the first walk and of the second: the best rows that are kept, at most; lists read at
-        most, where a fraction is the share of the queries that read one more, chosen by their keys;
-        how far beyond the last of the hits wanted it goes (`walk.within_reach`).
+    efforts : (3, 3) float64
+        Of the first walk, of going on with it, and of the second: the best rows that are kept, at
+        most; lists read (see `walk.step`), where a fraction is the share of the queries that read
+        one more, chosen by their keys; how far beyond the last of the hits wanted it goes
+        (`walk.within_reach`).
     wanted : int
         Hits, the limit at least.
     rescored : int
         The best rows that are scored exactly, at least the limit.
     least : float
         min_score.
+    flat : float
+        After a walk without a reach a query whose first hit is farther away than the tenth, times
+        this factor, walks on.
     rare : float
         A query whose last hit scores less, or that found too few, is walked for again; 0: none is.
     strange : float
         Below this score of the last hit, in the end, a query is `UNANSWERED`.
+    nearest : float
+        And below this score of the first.
     out_scores, out_rows : (m, limit) float64 and int64, written in place
         Hits by falling exact score, equal scores by rising row.
     out_sizes : (m,) int64, written in place
@@ -264,17 +289,21 @@ def hop(
                 beam = np.int64(efforts[effort, 0])
                 if step(
                     view, query, lists, width, count, space, beam,
-                    _whole(efforts[effort, 1], keys[m, 0]), min(beam, wanted + own),
+                    _whole(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
                     np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
                     continue
                 best, size = _best(space, filtered)
+                few = efforts[0, 2] == np.inf  # lists, instead of a reach
+                if stages[s] == _FIRST and few and _is_flat(best, size, own, np.float32(flat)):
+                    stages[s] = _ONWARD
+                    continue
                 marked = at(space.state, MARKED)
                 unmark(space.marks, marked)
                 before[s] += marked
                 enough = min(limit + own, permitted_count)
                 little = size < enough or _last_score(best, size, limit) < rare
-                if stages[s] == _FIRST and rare > 0 and little:
+                if stages[s] != _SECOND and rare > 0 and little:
                     stages[s] = _SECOND
                     _begin_again(view, space)
                     continue
@@ -315,8 +344,9 @@ def hop(
             out_counters[m, BEAM] = size
             lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             spoilt = lost > _MOST_LOST * norms[m]
-            few = size < min(limit + own, permitted_count)
-            odd = hidden_hits or spoilt or few or _last_score(best, size, limit) < strange
+            missing = size < min(limit + own, permitted_count)
+            odd = hidden_hits or spoilt or missing or _last_score(best, size, limit) < strange
+            odd = odd or _last_score(best, size, 1) < nearest
             out_outcomes[m] = UNANSWERED if odd else ANSWERED
             stages[s] = _FREE
             queries_left -= 1

@@ -32,7 +32,7 @@ _ONE = np.uint64(1)
 _NOTHING = np.uint64(0)
 _ZERO = np.float32(0.0)
 _ONE_FLOAT = np.float32(1.0)
-_LEAST_DISTANCE = np.float32(0.02)
+LEAST_DISTANCE = np.float32(0.02)
 """Rounded rows tell smaller distances apart badly."""
 _LINE_INTS = 16
 """Int32s of a cache line of 64 bytes."""
@@ -273,10 +273,10 @@ def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: 
 def within_reach(score: Any, reach: Any) -> Any:
     """Return the least score that is within reach of the last hit's.
 
-    That is, d ≤ d(last hit) + (reach − 1) · max(d(last hit), `_LEAST_DISTANCE`), d = 1 − score.
+    That is, d ≤ d(last hit) + (reach − 1) · max(d(last hit), `LEAST_DISTANCE`), d = 1 − score.
     """
     distance = _ONE_FLOAT - score
-    return score - (reach - _ONE_FLOAT) * max(distance, _LEAST_DISTANCE)
+    return score - (reach - _ONE_FLOAT) * max(distance, LEAST_DISTANCE)
 
 
 @njit(cache=True, nogil=True)
@@ -311,7 +311,8 @@ def step(
     beam : int
         Capacity of the pool, or of the hits when rows are filtered.
     most : int
-        Lists read at most.
+        Lists read at most. Without a reach, those of so many of the best rows are read: lists read
+        on the way to these do not count.
     wanted : int
         Hits, at most ``beam``.
     reach : float32
@@ -359,7 +360,8 @@ def step(
     here = place_of(pool, best) if surprising else first_unread(pool, size, here)
     bound = _bound(best_kept, found if filtered else size, beam, wanted, reach)
     hopeful = here < size and at(pool, here) >= bound
-    if not hopeful or at(state, READ) >= most or marked + width > space.room:
+    read = here if reach == np.inf else at(state, READ)
+    if not hopeful or read >= most or marked + width > space.room:
         hopeful = False
     elif surprising:  # nothing has asked for its list yet
         fetch_list(links, row_of(best), width)

@@ -121,6 +121,14 @@ def test_a_query_is_rare_below_a_score_between_those_measured() -> None:
     assert BOTH.strange(10, 1.1) == pytest.approx(0.125)
 
 
+def test_notes_that_say_nothing_of_flat_queries_have_none() -> None:
+    known = Calibration(5000, (ONE,), 7.5, 0.875)
+    kept = json.loads(json.dumps(known.to_dict()))
+    assert Calibration.from_dict(kept) == known
+    del kept["flat"]
+    assert Calibration.from_dict(kept) == Calibration(5000, (ONE,), 7.5, 1.0)
+
+
 @pytest.mark.parametrize("dim", [8, 24])
 def test_new_queries_find_what_was_measured_and_few_are_walked_again(
     dim: int, rng: np.random.Generator

@@ -29,7 +29,7 @@ def true(queries: Int64s, limit: int) -> BatchHits:
 def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: float) -> None:
     walked_twice = []
 
-    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
         m = len(queries)
         sizes = np.full(m, limit)
         if rare == inf:
@@ -53,8 +53,8 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
         limits[chosen] = limit
         return true(chosen, limit)
 
-    def search(chosen: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
-        del effort, rare
+    def search(chosen: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
+        del effort, rare, flat
         return true(chosen, limit)
 
     made = calibrate(queries, ROWS, search, scan, scan_nanoseconds=1.0)
@@ -67,7 +67,7 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
 def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: float) -> None:
     """Not before walks reach far: a pause of the rise below says nothing."""
 
-    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
         assert rare in {0.0, inf}
         share = 0.0 if effort.number < 1 else min(effort.number, settled) / (settled + 0.1)
         all_ = found(limit, np.full(len(queries), limit))
@@ -82,13 +82,59 @@ def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: f
     assert 1 <= len(measured) <= 3
 
 
+@pytest.mark.parametrize(("nearer", "known"), [(0.5, True), (0.0, True), (0.0, False)])
+def test_a_query_is_flat_whose_first_hit_is_hardly_nearer_than_the_tenth(
+    nearer: float, known: bool
+) -> None:
+    """Of a thousand, thirty are about as far from the first as from the tenth."""
+    sizes = 100 if known else 9
+    factors = np.full(QUERIES, nearer)
+    factors[-40:] = 0.9
+    given = set()
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        hits = found(limit, np.full(len(chosen), min(limit, sizes)))
+        hits.scores[:] = 0.8
+        hits.scores[:, 0] = 1.0 - 0.2 * factors[chosen]
+        return hits
+
+    def search(chosen: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
+        given.add(flat)
+        return scan(chosen, limit)
+
+    made = calibrate(QUERIES, ROWS, search, scan, scan_nanoseconds=1.0)
+    assert given == {made.flat}
+    assert made.flat == pytest.approx(0.9 if known else 1.0)
+
+
+@pytest.mark.parametrize("queries", [160, 400, 800])
+def test_the_more_queries_are_measured_the_nearer_to_them_a_strange_one_may_be(
+    queries: int,
+) -> None:
+    """The least of few says less of how little others score."""
+    lasts = np.linspace(0.5, 0.9, queries)
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        hits = found(limit, np.full(len(chosen), limit))
+        hits.scores[:] = lasts[chosen, None]
+        return hits
+
+    def search(chosen: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
+        return scan(chosen, limit)
+
+    made = calibrate(queries, ROWS, search, scan, scan_nanoseconds=1.0)
+    strange = {curve.limit: curve.strange[0] for curve in made.curves}
+    assert strange[1] == strange[10] == pytest.approx(0.46 if queries == 800 else 0.42)
+    assert strange[100] < 0.5
+
+
 @pytest.mark.parametrize(("candidates", "asked"), [(1000, {160}), (1001, {160, 80})])
 def test_every_second_query_is_enough_once_walks_score_many_rows(
     candidates: int, asked: set[int]
 ) -> None:
     queries_asked = {}
 
-    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
         assert rare == 0.0
         if limit == 100:
             queries_asked[effort.number] = len(queries)
@@ -110,7 +156,7 @@ def graded(
     """Return a search of this recall and cost by effort, and the efforts it is asked for by 100."""
     asked: list[float] = []
 
-    def search(queries: Int64s, limit: int, effort: Effort, rare: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
         del rare
         if limit == 100:
             asked.append(effort.number)

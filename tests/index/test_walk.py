@@ -78,6 +78,7 @@ class Graph:
     def search(
         self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
         queries: slice = slice(None), hidden: UInt8s = _NOBODY, rare: float = 0.0,
+        flat: float = 1.0,
     ) -> list[tuple[list[int], int]]:  # fmt: skip
         """Return for each query the rows found, best first, and how many have been seen."""
         backend = self.index.backend
@@ -92,7 +93,7 @@ class Graph:
         view = RowView(self.rows, mask, int(mask.sum()))
         hits = search.search(
             view, batch, SearchParams(limit=limit), np.full(len(batch), -1, np.int64),
-            replace(search.walk(view, limit, effort), rare=rare), hidden=hidden,
+            replace(search.walk(view, limit, effort), rare=rare, flat=flat), hidden=hidden,
         ).hits  # fmt: skip
         return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
 
@@ -126,6 +127,16 @@ class Graph:
             self.entries(query, effort.tables(self.lists.tables)), self.links, scores.__getitem__,
             beam=effort.beam + 1, most=int(effort.lists), reach=(limit, effort.reach),
             permitted=permitted,
+        )  # fmt: skip
+
+    def walked_on(
+        self, query: int, first: reference.Walked, effort: Effort, limit: int
+    ) -> reference.Walked:
+        """Return the walk that goes on where the first one ended."""
+        scores, onward = [self.score(query, row) for row in range(ROWS)], effort.onward()
+        return reference.best_first(
+            first, self.links, scores.__getitem__, beam=onward.beam + 1, most=int(onward.lists),
+            reach=(limit, onward.reach),
         )  # fmt: skip
 
     def walked_again(
@@ -199,6 +210,28 @@ def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
         assert found[query] == (best[:limit], len(first.seen) + len(second.seen))
         again += 1
     assert 0 < again < len(lasts) or max(lasts) == 0.0
+
+
+@pytest.mark.parametrize(("effort", "limit"), [(Effort.of(0.3, 10), 10), (Effort.of(0.05, 60), 60)])
+def test_who_is_about_as_far_from_its_tenth_hit_as_from_its_first_walks_on(
+    effort: Effort, limit: int, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.02)
+    once = graph.search(effort, limit)
+    factors = np.array([
+        (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
+        for query, (rows, _) in enumerate(once)
+    ])  # fmt: skip
+    flat = float(np.median(factors))  # between two of them
+    found = graph.search(effort, limit, flat=flat)
+    for query, factor in enumerate(factors):
+        if factor <= flat:
+            assert found[query] == once[query]
+            continue
+        onward = graph.walked_on(query, graph.walked(query, effort, limit), effort, limit)
+        best = sorted(onward.beam, key=lambda row: (-graph.score(query, row), row))
+        assert found[query] == (best[:limit], len(onward.seen))
+    assert found != once
 
 
 @pytest.mark.parametrize("share", [0.05, 0.6, 0.98])
