@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt8s, UInt64s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
 from index.checks import Checks
@@ -22,8 +22,8 @@ from index.kernels.tiles import MANY
 from index.neighbours import BESIDE, SEEN_A_PLACE, Lists, Neighbours
 from index.parallel import Workers
 from index.params import SearchParams
-from index.spaces import Sizes
 from index.tables import Tables
+from index.walks import Walk, Walks
 
 _ROW: Final = 30.0
 _BYTE: Final = 0.06
@@ -48,75 +48,11 @@ _FARTHER: Final = 1.1
 """A walk for half of the rows or less reaches so many times as far, or as the last hit at least."""
 _ALL: Final = 100
 """Per cent."""
-_MOST_REMEMBERED: Final = 1024
-"""Walks that are remembered."""
-
 _MOST_TOGETHER: Final = 512
 """Of more queries together none is scanned in less time."""
 
 _NOBODY: Final = np.empty(0, np.uint8)
 """Hides no row."""
-
-
-Asked = tuple[int, float, int, int, int, int, int]
-"""Limit and recall; how many rows there are, are permitted and are alive; segments of tables; how
-many queries come together in a thread, see `_together`."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Walk:
-    """How queries are walked for: what depends on what is asked for, not on the queries.
-
-    Attributes
-    ----------
-    effort : Effort
-    tables : int
-        Through how many tables it enters.
-    rescored : int
-        Rows scored exactly.
-    sizes : Sizes
-        Of sparse queries as long as the rows.
-    efforts : (3, 3) float64
-        The effort, that of going on, and that of the second walk, as `kernels.hop` takes them.
-    work : (6,) int64
-        What each query costs as far as it is known before; see `hits.BatchHits`.
-    rare : float
-        A query whose last hit scores less, or that has too few, is walked for again; 0: none.
-    strange : float
-        Below this score of the last hit, in the end, a query is left to the tables.
-    nearest : float
-        And below this score of the first.
-    flat : float
-        See `Calibration`: of few lists, a walk goes on for a query that is not so much nearer.
-    """
-
-    effort: Effort
-    tables: int
-    rescored: int
-    sizes: Sizes
-    efforts: Float64s
-    work: Int64s
-    rare: float = 0.0
-    strange: float = 0.0
-    nearest: float = 0.0
-    flat: float = 1.0
-
-
-class Walks:
-    """Walks that have been planned: most queries ask for the same."""
-
-    def __init__(self) -> None:
-        self._known: dict[Asked, Walk | None] = {}
-
-    def get(self, asked: Asked, plan: Callable[[], Walk | None]) -> Walk | None:
-        """Return the walk for what is asked, planned at the first time; None is kept, too."""
-        try:
-            return self._known[asked]
-        except KeyError:
-            if len(self._known) >= _MOST_REMEMBERED:  # any recall may be asked for
-                self._known.clear()
-            walk = self._known[asked] = plan()
-            return walk
 
 
 @dataclass(frozen=True, slots=True)

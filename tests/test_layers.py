@@ -83,8 +83,9 @@ ARROWS: dict[str, set[str]] = {
     },
     "hop": {
         "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
-        "tables",
+        "tables", "walks",
     },
+    "walks": {"calibration", "spaces"},
     "measuring": {"calibration", "kernels"},
     "calibration": set(),
     "checks": set(),
