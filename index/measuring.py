@@ -29,8 +29,7 @@ _FLAT: Final = 0.03
 """Walks of few lists go on for queries whose first hit is hardly nearer than the tenth: for this
 share of queries like the items. From outside a crowd all of it is about as far; and of frames of
 daily sports, searched for like items, the flattest tenth found 0.44 where the others found 0.87.
-Source: "The Role of Local Intrinsic Dimensionality in Benchmarking Nearest Neighbor Search"
-(Aumüller and Ceccarello, 2019): what sees many dimensions is hard to find neighbours of."""
+Source: [LID]: neighbours of what sees many dimensions are hard to find."""
 _RARE: Final = 0.01
 _RARE_FOUND: Final = 0.1
 """A query is rare whose hits score less than those of nearly all others: less than the last true
