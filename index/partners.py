@@ -129,6 +129,8 @@ class PairJoin:
 
     def offer(self, sink: PairSink, recall: float) -> None:
         """Offer pairs so that the share of them asked for is found in the mean."""
+        if self.view.permitted_count < 2:  # noqa: PLR2004 (a pair)
+            return
         if recall < 1:
             if sink.limit is not None and self.links is not None:
                 self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for

@@ -207,6 +207,20 @@ def test_so_many_tables_are_made_for_a_join_as_pay(
     assert backend.is_overdue(replace(index.state, scanned=ROWS), ROWS, ROWS) == (taken > 8)
 
 
+@pytest.mark.parametrize("rows", [0, 40])
+@pytest.mark.parametrize("dim", [DIM, None])
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+def test_no_rows_have_no_pairs(
+    rows: int, dim: int | None, recall: float, rng: np.random.Generator
+) -> None:
+    index = SmallIndex(CollectionConfig(dim=dim, backend=GcwsParams()))
+    if rows:
+        index.add(made_data.counts(rng, rows, 1)[0] if dim is None else clusters(rng, 3)[:rows])
+    view = RowView(index.rows.view(), np.zeros(rows, np.uint8), 0)
+    a, b, scores = backend_of(index).pairs(index.state, view, min_score=0.1, recall=recall)
+    assert len(a) == len(b) == len(scores) == 0
+
+
 def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None:
     rows = clusters(rng, 10)
     index = unlinked(rows, 32)
