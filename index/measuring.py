@@ -47,13 +47,13 @@ Of queries like the items, if distances fall off exponentially, one in 3,500 is 
 1024, and one in 900 beyond that of 160."""
 
 _LADDER: Final = (
-    0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.13,
-    1.17, 1.22, 1.3, 1.4, 1.6, 2.0, 3.0,
+    0.05, 0.07, 0.08, 0.09, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.01, 1.02, 1.03,
+    1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22, 1.3, 1.4, 1.6, 2.0, 3.0,
 )  # fmt: skip
 """Efforts measured."""
 _FIRST: Final = tuple(
     _LADDER.index(number)
-    for number in (0.1, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
+    for number in (0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
 )
 """Those measured first, by place."""
 _RATIO: Final = 2.0
