@@ -19,6 +19,7 @@ from benchmarks.report import Table, arguments
 from index.backends.protocol import RowHits
 from index.batches import VectorBatch
 from index.params import ExactParams, GcwsParams, Guarantee, SearchParams
+from index.warmup import compile_kernels
 
 QUERIES: Final = 1000
 LIMIT: Final = 10
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, metavar="NAME")
     parser.add_argument("--targets", nargs="+", type=float, default=TARGETS, metavar="RECALL")
     options = parser.parse_args()
+    compile_kernels()
     table = Table("recall", COLUMNS)
     for name in options.sets:
         add_rows(table, load(name, options.data), options.targets)
