@@ -58,6 +58,10 @@ _LINE_FLOATS = 16
 """Float32s of a cache line of 64 bytes."""
 _PREFETCHED_LINES = 16
 """Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
+_ROWS_AHEAD = 4
+_LINES_AHEAD = 2
+"""While rows are scored, so many lines of the row so many further on are asked for once more: those
+asked for long before may have left the caches again, which threads of one core share."""
 
 
 class Rows(NamedTuple):
@@ -261,12 +265,33 @@ def score(rows: Any, query: Any, row: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
+def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
+    """Ask for what the row that is scored a little after the one at ``i`` begins with."""
+    row = np.int64(at(some, min(i + _ROWS_AHEAD, last - 1)))
+    prefetch(offset(rows.norms, row))
+    for byte in range(0, min(stride, _LINES_AHEAD * REGISTER_BYTES), REGISTER_BYTES):
+        prefetch(offset(rows.copies, row * stride + byte))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
 def _score_bytes(
     rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
 ) -> None:
     for i in range(first, last):
         row = np.int64(at(some, i))
+        _fetch_again(rows, stride, some, i, last)
         apart = _byte_distance(query.copy, offset(rows.copies, row * stride), stride)
+        put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _score_shorts(
+    rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
+) -> None:
+    for i in range(first, last):
+        row = np.int64(at(some, i))
+        _fetch_again(rows, stride, some, i, last)
+        apart = _short_distance(query.copy, offset(rows.copies, row * stride), stride)
         put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
 
 
@@ -289,14 +314,14 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
         _score_bytes(rows, query, 2 * REGISTER_BYTES, some, first, last, out)
     elif rows.kind == BYTES:
         _score_bytes(rows, query, stride, some, first, last, out)
+    elif rows.kind == SHORTS and stride == 2 * REGISTER_BYTES:
+        _score_shorts(rows, query, 2 * REGISTER_BYTES, some, first, last, out)
     elif rows.kind == SHORTS:
-        for i in range(first, last):
-            row = np.int64(at(some, i))
-            apart = _short_distance(query.copy, offset(rows.copies, row * stride), stride)
-            put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+        _score_shorts(rows, query, stride, some, first, last, out)
     elif rows.kind == FLOATS:
         for i in range(first, last):
             row = np.int64(at(some, i))
+            _fetch_again(rows, stride, some, i, last)
             apart = _float_distance(query.copy, offset(rows.copies, row * stride), stride)
             put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
     else:

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s
-from index.kernels.addresses import put
+from index.kernels.addresses import prefetch, put
 from index.kernels.heap import push
 from index.kernels.simd import (
     LANES,
@@ -35,6 +35,10 @@ _BLOCK = 128
 _ROUNDING = 1.0 + 1e-4
 _TILE_FLOATS = 1 << 14
 """Floats of the rows that stay in cache while several queries pass over them (64 KB)."""
+_ROWS_AHEAD = 3
+_FLOATS_AHEAD = 256
+"""Exact scores ask for so many floats, at most, of the row so many rows further on: rows asked for
+long before may have left the caches again, which threads of one core share."""
 
 
 @njit(cache=True, nogil=True)
@@ -219,6 +223,9 @@ def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, o
     zero = splat(0.0)
     for h in range(count):
         row = offset(rows, at(chosen, h) * width)
+        further = offset(rows, at(chosen, min(h + _ROWS_AHEAD, count - 1)) * width)
+        for i in range(0, min(width, _FLOATS_AHEAD), LANES):
+            prefetch(offset(further, i))
         low = zero
         high = zero
         for i in range(0, width, LANES):
