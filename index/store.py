@@ -121,6 +121,12 @@ class Store:
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
+        if len(changes) == 1 and len(changes[0].rows.ids) == 1 and not changes[0].gone:
+            # A statement alone is a transaction: two further ones would begin and end it.
+            with sql_errors(self.name, self.path):
+                self._insert((key,), changes[0].rows)
+            self._next_key = key + 1
+            return
         with Transaction(self._writer, self.name, self.path):
             for change in changes:
                 if change.gone:

@@ -124,7 +124,7 @@ def _is_collection(path: Path) -> bool:
 POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "in a transaction": _at_sql("INSERT INTO items", done=True),
     "before commit": _at_sql("COMMIT", done=False),
-    "after commit, before memory": _at_sql("COMMIT", done=True),
+    "after commit, before memory": _after(Store, "write"),
     "after memory, before the answer": _after(Writer, "make"),
     "during a merge": _after(tables, "_merge"),
     "during a compaction": _after(GrowingRows, "take"),

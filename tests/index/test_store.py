@@ -242,6 +242,18 @@ def test_a_full_disk_is_told_and_nothing_is_half_stored(store: Store) -> None:
     assert keys_and_ids(store) == [(1, "a"), (2, "b")]
 
 
+def test_a_row_alone_without_space_leaves_nothing_and_no_transaction(store: Store) -> None:
+    put(store, ["a"])
+    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+    store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(DiskFull):
+        store.write([Change([], rows(["b"], payload=b'"' + b"x" * 100_000 + b'"'))])
+    assert not store._writer.in_transaction
+    assert keys_and_ids(store) == [(1, "a")]
+    put(store, ["c"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "c")]
+
+
 def test_another_program_in_the_file_is_told_of(path: Path, store: Store) -> None:
     store._writer.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(path, isolation_level=None)
