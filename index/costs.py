@@ -44,6 +44,9 @@ _BLOCK_FLOAT: Final = 0.03
 _BUCKET_PAIR: Final = 5.0
 _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
+_PREFIX_ENTRY: Final = 80.0
+_PREFIX_PAIR: Final = 10.0
+_PREFIX_SUM: Final = 1.0
 _PAIR_FOUND: Final = 35.0
 _WALK_LIST: Final = 60.0
 _HASH_GENERATED: Final = 1.0
@@ -165,6 +168,16 @@ def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
     else:
         a_pair = _BUCKET_PAIR + _BUCKET_ENTRY * _mean_entries(view)
     return pairs * a_pair + found * _PAIR_FOUND
+
+
+def prefix_nanoseconds(view: RowView, reads: float) -> float:
+    """Return what the join by prefixes takes, with so many entries of lists to read.
+
+    Without any it is what ordering the entries takes.
+    """
+    entries = _mean_entries(view)
+    ordering = view.permitted_count * entries * _PREFIX_ENTRY
+    return ordering + reads * (_PREFIX_PAIR + _PREFIX_SUM * entries)
 
 
 def walk_nanoseconds(view: RowView, scored: float, lists: float) -> float:

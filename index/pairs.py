@@ -1,4 +1,4 @@
-"""Near-duplicate pairs: a join of the tables with themselves, or all rows against all."""
+"""Near-duplicate pairs: the best so far, and a join of the tables with themselves."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from index.arrays import Float64s, Int32s, Int64s, UInt64s
 from index.bands import BandPlan, depth_for
 from index.errors import InvalidParameter
 from index.hits import Pairs, RowView
-from index.inverted import InvertedIndex
-from index.kernels.join import exact_pairs, join_block, join_table
+from index.kernels.join import exact_pairs, join_table
 from index.kernels.merging import keep_new, merge
 from index.parallel import Workers
-from index.scan import Scanner, tolerance
+from index.scan import tolerance
 from index.tables import Tables
 
 MAX_PAIRS: Final = 2_000_000
 """More pairs than this are not listed at once."""
 
-_CAPACITY: Final = 1 << 18
+CAPACITY: Final = 1 << 18
+"""Pairs that are listed before they are offered."""
 _PENDING: Final = 1 << 20
-_BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later ones pass by (128 KB)
-_BLOCK_ROWS: Final = 64  # sparse rows, each of which is looked up by itself
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
@@ -156,7 +154,7 @@ def joined_pairs(
     slack = tolerance(vectors, vectors)
 
     def join(first: int, last: int) -> None:
-        a, b = np.empty(_CAPACITY, np.int32), np.empty(_CAPACITY, np.int32)
+        a, b = np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32)
         for table in range(first, last):
             # The better the pairs found so far, the deeper the buckets that are worth a look.
             depth = depth_for(plan, sink.least, recall) or 1
@@ -172,80 +170,3 @@ def joined_pairs(
 
     workers.split(plan.bands, join)
     return True
-
-
-def pairs_by_scan(
-    view: RowView,
-    *,
-    min_score: float,
-    limit: int | None,
-    stop: threading.Event | None,
-    workers: Workers,
-) -> Pairs:
-    """Return the pairs of permitted rows with GMM at least ``min_score``, where no index helps.
-
-    Parameters
-    ----------
-    view : RowView
-    min_score, limit, stop : see `PairSink`
-    workers : Workers
-    """
-    sink = PairSink(view, min_score, limit, stop)
-    inverted = InvertedIndex()
-    if view.vectors.form == "sparse":
-        inverted = inverted.cover(view.vectors, workers)
-    scanned_pairs(view, inverted, sink, workers=workers)
-    return sink.result()
-
-
-def scanned_pairs(
-    view: RowView, inverted: InvertedIndex, sink: PairSink, *, workers: Workers
-) -> None:
-    """Offer all pairs, each row compared with every later one."""
-    n = len(view.vectors)
-    compare = _compare_dense if view.vectors.form == "dense" else _compare_sparse
-    width = view.vectors.dense.shape[1]
-    size = max(1, _BLOCK_FLOATS // width) if width else _BLOCK_ROWS
-    blocks = -(-n // size)
-    parts = min(workers.threads, blocks)
-
-    def run(first: int, last: int) -> None:
-        # Early blocks have more rows after them, so blocks are dealt out in turn.
-        for part in range(first, last):
-            for block in range(part, blocks, parts):
-                if not sink.done:
-                    compare(view, inverted, sink, block * size, min(n, (block + 1) * size))
-
-    workers.split(parts, run)
-
-
-def _compare_dense(
-    view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
-) -> None:
-    """Offer the pairs of rows first … last - 1 with all later rows."""
-    del inverted
-    vectors = view.vectors
-    slack = tolerance(vectors, vectors)
-    a, b = np.empty(_CAPACITY, np.int32), np.empty(_CAPACITY, np.int32)
-    left, right = first, first + 1
-    while right < len(vectors) and not sink.done:
-        count, left, right = join_block(
-            vectors.dense, vectors.norms, view.permitted, np.float32(sink.least - slack),
-            first, last, left, right, a, b,
-        )  # fmt: skip
-        sink.add(a[:count], b[:count])
-
-
-def _compare_sparse(
-    view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
-) -> None:
-    """Offer the pairs of rows first … last - 1 with all later rows."""
-    vectors = view.vectors
-    scanner = Scanner(view, inverted, 0.0)
-    for row in range(first, last):
-        if not view.permitted[row] or sink.done:
-            continue
-        query = vectors[row : row + 1]
-        bound = sink.least - tolerance(vectors, query)
-        partners = scanner.collect(query, row, bound, after=row).astype(np.int32)
-        sink.add(np.full(len(partners), row, np.int32), partners)

@@ -1,4 +1,4 @@
-"""The join that finds near-duplicate pairs: by tables, by neighbour lists, or all with all.
+"""The join that finds near-duplicate pairs: by tables, by neighbour lists, or every pair.
 
 What the buckets of tables hold is counted, what lists find is measured on some of the rows, and
 what comparing all rows takes is known: the quickest way that keeps the recall asked for is taken.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +22,11 @@ from index.costs import (
     table_nanoseconds,
     walk_nanoseconds,
 )
+from index.exact_pairs import ExactJoin
 from index.hits import RowView
 from index.inverted import InvertedIndex
 from index.kernels.partners import READ, SCORED, WORK, meet, shared_buckets, walk_partners
-from index.pairs import PairSink, joined_pairs, scanned_pairs
+from index.pairs import CAPACITY, PairSink, joined_pairs
 from index.parallel import Workers
 from index.scan import Scanner, exact_scores, tolerance
 from index.tables import Tables
@@ -39,7 +41,6 @@ _WORTH: Final = 3.0
 """Lists are tried when the other ways take so many times what the sample takes."""
 _PATIENCE: Final = (0, 8, 32)
 _OWN_LIST: Final = -1
-_CAPACITY: Final = 1 << 18
 _ROWS_A_CALL: Final = 4096
 """Rows walked from before the least score wanted is looked up again."""
 
@@ -131,27 +132,36 @@ class PairJoin:
         """Offer pairs so that the share of them asked for is found in the mean."""
         if self.view.permitted_count < 2:  # noqa: PLR2004 (a pair)
             return
-        if recall < 1:
-            if sink.limit is not None and self.links is not None:
-                self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
-                sink.settle()
-            joining = self._joining(sink.least, recall, None)
-            scanning = all_pairs_nanoseconds(self.view, self.view.permitted_count) / 2
-            quickest = min(joining.nanoseconds, scanning)
-            trial = _WORTH * all_pairs_nanoseconds(self.view, _SAMPLED)
-            if self.links is not None and sink.least > 0 and quickest > trial:
-                sample = self.sampled(sink.least)
-                walks = None if sample is None else self.measured(self.links, sample, recall)
-                joining = self._joining(sink.least, recall, sample)
-                if walks is not None and walks.nanoseconds < min(joining.nanoseconds, scanning):
-                    self._walk(self.links, sink, walks.patience)
-                    return
-            if joining.nanoseconds <= scanning and joined_pairs(
-                self.view, self.widened(joining.bands), self.plan.of_first(joining.bands), sink,
-                recall=recall, workers=self.workers,
-            ):  # fmt: skip
-                return
-        scanned_pairs(self.view, self.inverted, sink, workers=self.workers)
+        if sink.limit is not None and self.links is not None:
+            self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
+            sink.settle()
+        if recall >= 1 or not self._offer_some(sink, recall):
+            self._exact(sink.least).offer(sink, self.workers)
+
+    def _exact(self, least: float, quickest: float = inf) -> ExactJoin:
+        return ExactJoin.of(self.view, self.inverted, least, quickest=quickest)
+
+    def _offer_some(self, sink: PairSink, recall: float) -> bool:
+        """Offer the share asked for in the quickest way; False where tables cannot promise it."""
+        joining = self._joining(sink.least, recall, None)
+        exact = self._exact(sink.least, joining.nanoseconds)
+        quickest = min(joining.nanoseconds, exact.nanoseconds)
+        trial = _WORTH * all_pairs_nanoseconds(self.view, _SAMPLED)
+        if self.links is not None and sink.least > 0 and quickest > trial:
+            sample = self.sampled(sink.least)
+            walks = None if sample is None else self.measured(self.links, sample, recall)
+            joining = self._joining(sink.least, recall, sample)
+            quickest = min(joining.nanoseconds, exact.nanoseconds)
+            if walks is not None and walks.nanoseconds < quickest:
+                self._walk(self.links, sink, walks.patience)
+                return True
+        if joining.nanoseconds > exact.nanoseconds:
+            exact.offer(sink, self.workers)
+            return True
+        return joined_pairs(
+            self.view, self.widened(joining.bands), self.plan.of_first(joining.bands), sink,
+            recall=recall, workers=self.workers,
+        )  # fmt: skip
 
     def _joining(self, least: float, recall: float, sample: Sample | None) -> Joining:
         """Return the quickest join: by the tables there are, or by twice as many, and so on.
@@ -209,7 +219,7 @@ class PairJoin:
     ) -> Int64s:
         """Offer the pairs that walks from chosen rows find; return what they cost."""
         vectors = self.view.vectors
-        capacity = max(_CAPACITY, len(vectors))
+        capacity = max(CAPACITY, len(vectors))
         a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
         work = np.zeros(WORK, np.int64)
         least = np.float32(sink.least - tolerance(vectors, vectors))

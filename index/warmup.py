@@ -20,8 +20,10 @@ from index.kernels import CACHE_FOLDER
 from index.kernels.coarse import BYTES, SHORTS
 from index.kernels.partners import meet
 from index.kernels.tiles import MANY
+from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
+from index.prefixes import PrefixJoin
 from index.rounded import RoundedRows
 from index.rows import GrowingRows
 from index.scan import Scanner, scan
@@ -157,6 +159,10 @@ class _Exercise:
         if rows.form == "dense":  # done for collections that are too large to compare all rows
             alive, some, least = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
             meet(rows.dense, rows.norms, alive, some, least, 0, _ROWS, found[0], found[1])
+            return
+        prefixes = PrefixJoin.of(self._view(), 0.99)  # quicker than comparing rows, if they differ
+        if prefixes is not None:
+            prefixes.offer(PairSink(self._view(), 0.99, None), Workers(1))
 
     def _similarity(self) -> None:
         rows = self._rows.view()

@@ -10,9 +10,10 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.backends.protocol import Report, unheard
 from index.batches import VectorBatch
+from index.exact_pairs import ExactJoin
 from index.hits import BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
-from index.pairs import PairSink, scanned_pairs
+from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig, SearchParams
 from index.saved import Saved
@@ -119,7 +120,7 @@ class ExactBackend:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
         sink = PairSink(view, min_score, limit, stop)
-        scanned_pairs(view, state, sink, workers=self._workers)
+        ExactJoin.of(view, state, min_score).offer(sink, self._workers)
         return sink.result()
 
     def nbytes(self, state: InvertedIndex) -> int:

@@ -12,12 +12,12 @@ import numpy as np
 from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
 from index.backends.protocol import Encoder, Report, unheard
 from index.batches import VectorBatch, padded_width, row_width
+from index.exact_pairs import all_pairs
 from index.features import FeatureMap, FourierMap
 from index.hits import METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels.products import scan_products
 from index.nystroem import NystroemMap, drawn_landmarks
-from index.pairs import pairs_by_scan
 from index.parallel import Workers
 from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
 from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
@@ -293,9 +293,7 @@ class FeatureBackend:
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del state, recall
-        return pairs_by_scan(
-            view, min_score=min_score, limit=limit, stop=stop, workers=self._workers
-        )
+        return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=self._workers)
 
     def nbytes(self, state: FeatureState) -> int:
         """Bytes of memory the features and their map hold."""

@@ -12,13 +12,13 @@ from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.binning import RandomBinning
+from index.exact_pairs import all_pairs
 from index.gathering import gathered
 from index.hashing import Signatures
 from index.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels import gather as counters
 from index.kernels.gather import COUNTERS
-from index.pairs import pairs_by_scan
 from index.parallel import Workers
 from index.params import CollectionConfig, RandomBinningParams, SearchParams
 from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
@@ -201,9 +201,7 @@ class RandomBinningBackend:
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del state, recall
-        return pairs_by_scan(
-            view, min_score=min_score, limit=limit, stop=stop, workers=self._workers
-        )
+        return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=self._workers)
 
     def nbytes(self, state: Tables) -> int:
         """Bytes of memory the tables hold, and the parameters of the bins."""

@@ -9,9 +9,10 @@ import pytest
 from index import pairs as pairs_module
 from index.backends import make_backend
 from index.errors import InvalidParameter
+from index.exact_pairs import compared_pairs
 from index.hits import RowView
 from index.inverted import InvertedIndex
-from index.pairs import PairSink, scanned_pairs
+from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import BackendParams, CollectionConfig, ExactParams, GcwsParams
 from index.rows import GrowingRows
@@ -170,7 +171,7 @@ def test_every_thread_has_rows_to_compare_with_the_others(dim: int | None) -> No
     batch = space.prepare(space.from_items([SparseVector([i % 9], [1.0]) for i in range(600)]))
     view = RowView(batch, np.ones(600, np.uint8), 600)
     workers = _Counted(4)
-    scanned_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
+    compared_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
     assert workers.parts == 4
 
 

@@ -1,0 +1,294 @@
+"""The exact join of sparse rows with themselves, by the slots that a pair must have in common.
+
+Put the slots in one order for all rows, those of few rows first. A pair of rows x and y with
+|y| ≤ |x| and GMM of at least t has Σ min ≥ t/(1 + t)·(|x| + |y|), which is at least t·|x|, as
+|y| ≥ t·|x|, and at least 2t/(1 + t)·|y|. So the first slot that they have in common is not among
+the last slots of x that make up less than t·|x| together, nor among those of y that make up less
+than 2t/(1 + t)·|y|: it is in what is left of each, its prefix. Prefixes leave out the slots that
+most rows have, which are most of the work. And from that slot on, either row has what they share:
+where that is too little, the pair need not be scored.
+
+A slot is known by the place that it hashes to, and the order is that of places. Where several slots
+share a place, more pairs are looked at, and Σ min is taken too great, never too small.
+
+Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the first slot on; here
+for weighted rows, of which the lesser weight counts.
+"""
+
+import numpy as np
+from numba import njit
+
+from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
+from index.kernels.addresses import prefetch
+from index.kernels.simd import offset, pointer
+
+MOST_ENTRIES = 1 << 20
+"""Longer rows have no prefix."""
+MOST_PLACES = 20
+"""Bits of a place."""
+_MULTIPLIER = np.uint32(0x9E3779B1)
+_MOST_COUNT = (1 << 23) - 1
+_ENTRY = np.uint64(MOST_ENTRIES - 1)
+_ENTRY_BITS = np.uint64(20)
+_COUNT_BITS = np.uint64(20 + MOST_PLACES)
+_NEAR_BITS = 12
+"""Of places in a table of one row's values: 16 KB, half of a first cache."""
+_AHEAD = 8
+"""Partners whose entries are asked for before they are scored."""
+_AT_ONCE = 8
+"""Entries added up before what was missed is looked at."""
+_ROUNDING = 1e-5
+"""Norms and least scores are float32."""
+
+
+@njit(cache=True, nogil=True)
+def _place(slot: np.uint32, shift: np.uint32) -> np.uint32:
+    return np.uint32(slot * _MULTIPLIER) >> shift
+
+
+@njit(cache=True, nogil=True)
+def count_places(
+    indptr: Int64s, slots: UInt32s, rows: Int64s, shift: np.uint32, counts: Int32s
+) -> None:
+    """Count the entries of chosen rows by place.
+
+    Parameters
+    ----------
+    indptr, slots : compressed rows
+    rows : (m,) int64
+        Those that count.
+    shift : uint32
+        32 less the bits of a place.
+    counts : (places,) int32, added to in place
+    """
+    for row in rows:
+        for entry in range(indptr[row], indptr[row + 1]):
+            counts[_place(slots[entry], shift)] += 1
+
+
+@njit(cache=True, nogil=True)
+def _longest(indptr: Int64s, rows: Int64s) -> int:
+    longest = 0
+    for row in rows:
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    return longest
+
+
+@njit(cache=True, nogil=True)
+def _put_in_order(
+    slots: UInt32s, values: Float32s, first: int, last: int, shift: np.uint32, counts: Int32s,
+    keys: UInt64s, rests: Float64s,
+) -> None:  # fmt: skip
+    """Write a row's entries in the order of places, and what they and all after them make up.
+
+    The place of an entry is in the middle of its key, see `_place_of`.
+    """
+    size = last - first
+    for entry in range(first, last):
+        place = _place(slots[entry], shift)
+        count = np.uint64(min(counts[place], _MOST_COUNT))
+        key = count << _COUNT_BITS | np.uint64(place) << _ENTRY_BITS
+        keys[entry - first] = key | np.uint64(entry - first)
+    keys[:size].sort()
+    rest = 0.0
+    for i in range(size - 1, -1, -1):
+        rest += values[first + np.int64(keys[i] & _ENTRY)]
+        rests[i] = rest
+
+
+@njit(cache=True, nogil=True)
+def _prefix(rests: Float64s, size: int, least: float) -> int:
+    """Return how many entries there are from which on a row makes up at least so much."""
+    while size > 0 and rests[size - 1] < least:
+        size -= 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _place_of(key: np.uint64) -> np.int64:
+    return np.int64((key >> _ENTRY_BITS) & np.uint64((1 << MOST_PLACES) - 1))
+
+
+@njit(cache=True, nogil=True)
+def list_prefixes(
+    indptr: Int64s, slots: UInt32s, values: Float32s, norms: Float32s, rows: Int64s,
+    shift: np.uint32, counts: Int32s, least: float, starts: Int64s, listed: Int32s,
+    over: Float32s,
+) -> float:  # fmt: skip
+    """List under each place the rows in whose prefix it is; return how often the join reads them.
+
+    Parameters
+    ----------
+    indptr, slots, values, norms : compressed rows
+    rows : (m,) int64
+        By rising norm; the lists hold places in this array, rising.
+    shift, counts : see `count_places`
+    least : float
+        The least score of a pair, above 0.
+    starts : (places + 1,) int64, written in place
+        Where each list begins.
+    listed : (entries of the rows,) int32, written in place
+    over : (entries of the rows,) float32, written in place
+        What each row listed makes up from this place on, less what it takes of Σ min itself: the
+        other row of a pair takes no more than the rest.
+
+    Returns
+    -------
+    float
+        How many entries of lists all rows read together, at most.
+    """
+    longest = _longest(indptr, rows)
+    keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
+    places = np.empty(listed.shape[0], np.int32)
+    spare = np.empty(listed.shape[0], np.float32)
+    sizes = np.empty(rows.shape[0], np.int32)
+    share = least / (1.0 + least) * (1.0 - _ROUNDING)
+    own = 2.0 * least / (1.0 + least) * (1.0 - _ROUNDING)
+    wider = least * (1.0 - _ROUNDING)
+    seen = np.zeros(starts.shape[0], np.int64)
+    total = 0
+    reads = 0.0
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        first, last = indptr[row], indptr[row + 1]
+        norm = np.float64(norms[row])
+        _put_in_order(slots, values, first, last, shift, counts, keys, rests)
+        for i in range(_prefix(rests, last - first, wider * norm)):
+            reads += seen[_place_of(keys[i])]
+        size = _prefix(rests, last - first, own * norm)
+        for i in range(size):
+            place = _place_of(keys[i])
+            places[total + i] = place
+            spare[total + i] = rests[i] - (share - _ROUNDING) * norm
+            seen[place] += 1
+        sizes[number] = size
+        total += size
+    starts[0] = 0
+    for place in range(starts.shape[0] - 1):
+        starts[place + 1] = starts[place] + seen[place]
+        seen[place] = starts[place]
+    total = 0
+    for number in range(rows.shape[0]):
+        for i in range(total, total + sizes[number]):
+            at = seen[places[i]]
+            listed[at] = number
+            over[at] = spare[i]
+            seen[places[i]] += 1
+        total += sizes[number]
+    return reads
+
+
+@njit(cache=True, nogil=True)
+def _first_of_norm(
+    listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, least: float
+) -> int:
+    """Return the first place of a list whose row has this norm or a greater one."""
+    while low < high:
+        middle = (low + high) // 2
+        if norms[rows[listed[middle]]] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _shared(
+    slots: UInt32s, values: Float32s, first: int, last: int, query: Float32s, near: np.uint32,
+    most_missed: float,
+) -> float:  # fmt: skip
+    """Return Σ min of a row and the one whose values are in a table; -1 once too much is missed."""
+    shared, missed = 0.0, 0.0
+    for entry in range(first, last, _AT_ONCE):
+        for i in range(entry, min(entry + _AT_ONCE, last)):
+            low = min(query[_place(slots[i], near)], values[i])
+            shared += low
+            missed += values[i] - low
+        if missed > most_missed:
+            return -1.0
+    return shared
+
+
+@njit(cache=True, nogil=True)
+def join_prefixes(
+    indptr: Int64s, slots: UInt32s, values: Float32s, norms: Float32s, rows: Int64s,
+    shift: np.uint32, counts: Int32s, starts: Int64s, listed: Int32s, over: Float32s,
+    least: float, first: int, step: int, out_a: Int32s, out_b: Int32s,
+) -> tuple[int, int]:  # fmt: skip
+    """List the pairs of some rows, and rows before them, that score at least ``least``.
+
+    The work stops when the output may not hold the next row's pairs, and can go on from there.
+
+    Parameters
+    ----------
+    indptr, slots, values, norms, rows, shift, counts, starts, listed, over : see
+        `list_prefixes`
+    least : float
+        At least that by which prefixes were listed.
+    first, step : int
+        Places in ``rows``: first, first + step, and so on.
+    out_a, out_b : (capacity,) int32, written in place
+        The lesser and the greater row of each pair; capacity is at least m.
+
+    Returns
+    -------
+    count, first : int
+        Pairs written, and where to go on: m or beyond when all is done.
+    """
+    longest = _longest(indptr, rows)
+    keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
+    met = np.full(rows.shape[0], -1, np.int32)
+    partners = np.empty(rows.shape[0], np.int64)
+    near = np.uint32(32 - _NEAR_BITS)
+    query = np.zeros(1 << _NEAR_BITS, np.float32)
+    share = least / (1.0 + least) * (1.0 - _ROUNDING)
+    found = 0
+    number = first
+    while number < rows.shape[0] and found + number <= out_a.shape[0]:
+        row = rows[number]
+        begin, end = indptr[row], indptr[row + 1]
+        norm = np.float64(norms[row])
+        shortest = least * (1.0 - _ROUNDING) * norm
+        _put_in_order(slots, values, begin, end, shift, counts, keys, rests)
+        for entry in range(begin, end):
+            query[_place(slots[entry], near)] += values[entry]
+        needed = np.float32((share - _ROUNDING) * norm)
+        some = 0
+        for i in range(_prefix(rests, end - begin, shortest)):
+            place = _place_of(keys[i])
+            # Lists rise, and so do norms: those wanted lie together, before this row.
+            stop = starts[place + 1]
+            low = _first_of_norm(listed, starts[place], stop, norms, rows, shortest)
+            longest_norm = rests[i] / share - norm
+            for at in range(low, stop):
+                if over[at] < needed:
+                    continue
+                other = listed[at]
+                if other >= number:
+                    break
+                if met[other] == number:
+                    continue
+                met[other] = number
+                partner = rows[other]
+                if norms[partner] > longest_norm:
+                    break
+                partners[some] = partner
+                some += 1
+        for i in range(some):
+            ahead = partners[min(i + _AHEAD, some - 1)]
+            prefetch(offset(pointer(slots), indptr[ahead]))
+            prefetch(offset(pointer(values), indptr[ahead]))
+            partner = partners[i]
+            least_shared = share * (norm + norms[partner])
+            shared = _shared(
+                slots, values, indptr[partner], indptr[partner + 1], query, near,
+                norms[partner] * (1.0 + _ROUNDING) - least_shared,
+            )  # fmt: skip
+            if shared >= least_shared:
+                out_a[found] = min(row, partner)
+                out_b[found] = max(row, partner)
+                found += 1
+        for entry in range(begin, end):
+            query[_place(slots[entry], near)] = np.float32(0.0)
+        number += step
+    return found, number
