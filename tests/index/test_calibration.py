@@ -164,6 +164,29 @@ def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() ->
     assert Effort.of(0.5, 1).lists == 5  # as for ten
 
 
+def test_walks_that_reach_far_enter_through_all_tables_others_through_half() -> None:
+    few_lists, near, far = (Effort.of(number, 10) for number in (0.5, 1.039, 1.04))
+    assert [each.tables(16) for each in (few_lists, near, far)] == [8, 8, 16]
+    assert [each.tables(6) for each in (few_lists, near, far)] == [4, 4, 6]  # a few at least
+    assert [each.tables(3) for each in (few_lists, near, far)] == [3, 3, 3]
+
+
+def test_a_second_walk_reaches_farther_than_the_first() -> None:
+    for number in (0.1, 0.9, 1.0, 1.02, 1.5, 3.0):
+        first = Effort.of(number, 20)
+        second = first.wider()
+        assert second.reach >= 1.15 * max(1.0, number)
+        assert second.places == first.places == 20
+        assert second.beam >= first.beam
+        assert second.lists >= first.lists
+
+
+def test_an_effort_for_a_few_hits_is_one_for_ten() -> None:
+    for number in (0.3, 1.1):
+        assert Effort.of(number, 1) == Effort.of(number, 9) == Effort.of(number, 10)
+        assert Effort.of(number, 11).beam > Effort.of(number, 10).beam
+
+
 def test_a_calibration_comes_back_from_its_json() -> None:
     text = json.dumps(BOTH.to_dict())
     assert Calibration.from_dict(json.loads(text)) == BOTH
