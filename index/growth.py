@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from index.params import SearchParams
 from index.rounded import RoundedRows
 from index.saved import UNKNOWN, Saved
 from index.scan import scan, scan_work
+from index.sweeps import swept
 from index.tables import Tables
 
 GROWTH: Final = 1.5
@@ -159,16 +161,25 @@ def _calibrated(
     rounded = RoundedRows.of(walks.lists.coarse, walks.workers)
     none = np.full(len(held_out), -1, np.int64)
 
-    def search(chosen: Int64s, limit: int, effort: Effort, rare: float, flat: float) -> BatchHits:
+    def of(chosen: Int64s) -> tuple[HopSearch, VectorBatch]:
         if stop.is_set():
             raise _Stopped
 
         def keys_of(_: VectorBatch, tables: int) -> UInt64s:
             return keys[chosen, :tables]
 
-        queries, params = view.vectors[held_out[chosen]], SearchParams(limit=limit)
-        walk = replace(walks.walk(view, limit, effort), rare=rare, flat=flat)
-        own = replace(walks, keys_of=keys_of)
+        return replace(walks, keys_of=keys_of), view.vectors[held_out[chosen]]
+
+    def sweep(
+        chosen: Int64s, limit: int, efforts: Sequence[Effort], flat: float
+    ) -> list[BatchHits]:
+        own, queries = of(chosen)
+        return swept(own, view, queries, limit, efforts, flat=flat, hidden=hidden, pieces=_PIECES)
+
+    def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+        own, queries = of(chosen)
+        params = SearchParams(limit=limit)
+        walk = replace(own.walk(view, limit, effort), rare=inf, flat=flat)
         return own.search(
             view, queries, params, none[chosen], walk, hidden=hidden, pieces=_PIECES
         ).hits
@@ -188,7 +199,7 @@ def _calibrated(
         work = scan_work(linked, queries, LIMIT, skip=none[:_COSTED], inverted=inverted)
         cost = alone = counted_scan_nanoseconds(work)
     return calibrate(
-        len(held_out), rows, search, true, scan_nanoseconds=cost / rows,
+        len(held_out), rows, sweep, search, true, scan_nanoseconds=cost / rows,
         most_candidates=walks.candidates_within(view, GROWTH * alone),
     )  # fmt: skip
 

@@ -6,7 +6,8 @@ queries like any other. The exact scan says what should have been found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -56,6 +57,11 @@ _FIRST: Final = tuple(
     for number in (0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
 )
 """Those measured first, by place."""
+_TOGETHER: Final = (0.9, 1.0, 1.03, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
+"""Efforts up to each of these, beyond the one before, are measured by one walk: they enter through
+the same tables, and the farthest is one of the first. By a reach of 1 alone: a walk that goes on a
+little keeps more rows that rounding has made seem farther than the last hit, so that of letters at
+1.0 it finds 0.004 more."""
 _RATIO: Final = 2.0
 _DEARER: Final = 1.4
 _HARDLY: Final = 1.1
@@ -75,9 +81,10 @@ _ROUNDING: Final = 1e-9
 _DOUBT: Final = 0.5
 """Recall is taken to be less than its mean over the queries measured by so many standard errors."""
 
-Search = Callable[[Int64s, int, Effort, float, float], BatchHits]
-"""Of queries by number, a limit, an effort, the score of the last hit below which a query is walked
-for again (at 0 none is), and the factor of `Calibration.flat`."""
+Sweep = Callable[[Int64s, int, Sequence[Effort], float], list[BatchHits]]
+"""Walks once for each of some queries, by number; limit, efforts, factor of `Calibration.flat`."""
+Search = Callable[[Int64s, int, Effort, float], BatchHits]
+"""Walks twice for each of some queries, by number; limit, effort, the same factor."""
 Scan = Callable[[Int64s, int], BatchHits]
 """The true hits of queries by number, and a limit."""
 
@@ -113,6 +120,10 @@ class _True:
         return replace(self, least=self.least[chosen])
 
 
+_Walked = tuple[Int64s, dict[int, _True], dict[int, BatchHits]]
+"""Queries, their true hits by limit, and what was found by efforts, by their places."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Point:
     """What one effort gave for one limit; as `Curve` has it for all, recall as it was measured."""
@@ -124,7 +135,7 @@ class _Point:
 
 
 def calibrate(
-    queries: int, rows: int, search: Search, scan: Scan, *, scan_nanoseconds: float,
+    queries: int, rows: int, sweep: Sweep, search: Search, scan: Scan, *, scan_nanoseconds: float,
     most_candidates: float = inf,
 ) -> Calibration:  # fmt: skip
     """Measure recall by effort for the limits 1, 10, 30 and 100.
@@ -138,6 +149,7 @@ def calibrate(
         among the rows searched.
     rows : int
         How many rows are searched.
+    sweep : Sweep
     search : Search
     scan : Scan
     scan_nanoseconds : float
@@ -157,7 +169,7 @@ def calibrate(
             wanted = min(limit, rows)
             least = np.concatenate([_last_scores(found, wanted) for found in parts])
             true[limit] = _True.of(wanted, least)
-        ladder = _Ladder(chosen, true, searched, search, flat)
+        ladder = _Ladder(chosen, true, searched, sweep, search, flat)
         ladder.climb(most)
         curves += [ladder.curve(limit) for limit in limits]
     return Calibration(rows, tuple(curves), scan_nanoseconds, flat)
@@ -203,19 +215,22 @@ class _Ladder:
         By the limits judged.
     searched : int
         The limit searched with.
+    sweep : Sweep
     search : Search
     flat : float
         See `Calibration`.
     """
 
     def __init__(
-        self, queries: Int64s, true: dict[int, _True], searched: int, search: Search, flat: float
-    ) -> None:
-        self._searched, self._search, self._flat = searched, search, flat
+        self, queries: Int64s, true: dict[int, _True], searched: int, sweep: Sweep, search: Search,
+        flat: float,
+    ) -> None:  # fmt: skip
+        self._searched, self._sweep, self._search, self._flat = searched, sweep, search, flat
         self._all = queries, true
         second = slice(None, None, 2)
         fewer = {limit: each.of_queries(second) for limit, each in true.items()}
         self._fewer = queries[second], fewer
+        self._walked: dict[int, _Walked] = {}
         self._points: dict[int, dict[int, _Point]] = {}
 
     def climb(self, most: float) -> None:
@@ -252,10 +267,8 @@ class _Ladder:
 
     def _measure(self, place: int, before: int) -> bool:
         """Measure an effort beyond another; return whether it is of use."""
-        dear = before in self._points and self._point(before).candidates > _DEAR
-        queries, true = self._fewer if dear else self._all
-        effort = Effort.of(_LADDER[place], self._searched)
-        found = self._search(queries, self._searched, effort, 0.0, self._flat)
+        queries, true, hits = self._walk(place, before)
+        found = hits[place]
         few = found.sizes < true[self._searched].wanted
         if np.mean(few) > _MOST_FEW and place < len(_LADDER) - 1:
             return False
@@ -269,12 +282,25 @@ class _Ladder:
         again = np.flatnonzero(rare_anywhere)
         wider = found[:0]
         if len(again):
-            wider = self._search(queries[again], self._searched, effort, inf, self._flat)
+            effort = Effort.of(_LADDER[place], self._searched)
+            wider = self._search(queries[again], self._searched, effort, self._flat)
         self._points[place] = {
             limit: _point(found, wider, again, rests[limit], each, rare[limit])
             for limit, each in true.items()
         }
         return True
+
+    def _walk(self, place: int, before: int) -> _Walked:
+        """Walk by an effort and those measured with it, if that has not been done yet."""
+        last = bisect_left(_TOGETHER, _LADDER[place])
+        if last not in self._walked:
+            dear = before in self._points and self._point(before).candidates > _DEAR
+            queries, true = self._fewer if dear else self._all
+            places = [i for i, each in enumerate(_LADDER) if bisect_left(_TOGETHER, each) == last]
+            efforts = [Effort.of(_LADDER[each], self._searched) for each in places]
+            hits = self._sweep(queries, self._searched, efforts, self._flat)
+            self._walked[last] = queries, true, dict(zip(places, hits, strict=True))
+        return self._walked[last]
 
     def _settled(self, before: int, place: int) -> bool:
         """Return whether an effort adds next to nothing to the one before; see `_LEFT`."""

@@ -79,8 +79,9 @@ ARROWS: dict[str, set[str]] = {
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
         "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "keying",
-        "measuring", "neighbours", "parallel", "rounded", "saved", "scan", "tables",
+        "measuring", "neighbours", "parallel", "rounded", "saved", "scan", "sweeps", "tables",
     },
+    "sweeps": {"calibration", "hop", "kernels", "neighbours"},
     "hop": {
         "calibration", "checks", "coarse", "costs", "kernels", "neighbours", "parallel", "spaces",
         "tables", "walks",

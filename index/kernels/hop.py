@@ -63,7 +63,7 @@ _AHEAD = 256
 
 
 @njit(cache=True, nogil=True)
-def _whole(most: float, key: np.uint64) -> int:
+def whole(most: float, key: np.uint64) -> int:
     """Return a number or the one above it, in such shares that the mean is ``most``."""
     below = np.int64(most)
     drawn = np.float64((key * _GOLDEN) >> np.uint64(40)) * _SCALE
@@ -79,7 +79,7 @@ def _best(space: Any, filtered: bool) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _fetch_rows(rows: Float32s, best: Any, count: int) -> None:
+def fetch_rows(rows: Float32s, best: Any, count: int) -> None:
     """Ask for the float32 rows of the first entries of a pool."""
     for i in range(count):
         address = offset(pointer(rows), row_of(at(best, i)) * rows.shape[1])
@@ -88,7 +88,7 @@ def _fetch_rows(rows: Float32s, best: Any, count: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _choose(best: Any, size: Any, skip: Any, most: Any, out: Any) -> Any:
+def choose(best: Any, size: Any, skip: Any, most: Any, out: Any) -> Any:
     """Write the rows of the first entries of a pool but for one; return how many."""
     kept = 0
     for i in range(size):
@@ -106,7 +106,7 @@ def _last_score(best: Any, size: Any, limit: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _is_flat(best: Any, size: Any, own: Any, flat: Any) -> Any:
+def is_flat(best: Any, size: Any, own: Any, flat: Any) -> Any:
     """Return whether the first hit is hardly nearer than the one at `PLACE`, by a factor.
 
     A query among rows like it is near to some of them, and from outside all are about as far.
@@ -289,13 +289,13 @@ def hop(
                 beam = np.int64(efforts[effort, 0])
                 if step(
                     view, query, lists, width, count, space, beam,
-                    _whole(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
+                    whole(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
                     np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
                     continue
                 best, size = _best(space, filtered)
                 few = efforts[0, 2] == np.inf  # lists, instead of a reach
-                if stages[s] == _FIRST and few and _is_flat(best, size, own, np.float32(flat)):
+                if stages[s] == _FIRST and few and is_flat(best, size, own, np.float32(flat)):
                     stages[s] = _ONWARD
                     continue
                 marked = at(space.state, MARKED)
@@ -309,9 +309,9 @@ def hop(
                     continue
                 stages[s] = _ENDED
                 if not sparse:  # scored at the next turn
-                    _fetch_rows(rows, best, min(rescored, size))
+                    fetch_rows(rows, best, min(rescored, size))
                     continue
-            kept = _choose(best, size, skipped, rescored, pointer(chosen))
+            kept = choose(best, size, skipped, rescored, pointer(chosen))
             if sparse:
                 part = slice(query_indptr[m], query_indptr[m + 1])
                 clear(

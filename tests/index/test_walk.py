@@ -1,35 +1,26 @@
 """Walks over neighbour lists, and pruning, against plain Python."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from numba import njit
 
 from index import calibration, hop
-from index.arrays import Int32s, UInt8s
-from index.backends import GcwsBackend
+from index.arrays import Int32s
 from index.calibration import Effort
 from index.coarse import CoarseRows, Rounding
-from index.hits import RowView
-from index.hop import HopSearch
 from index.kernels.addresses import put
-from index.kernels.coarse import BYTES, FLOATS, rows_at
+from index.kernels.coarse import FLOATS, rows_at
 from index.kernels.linking import prune
 from index.kernels.simd import pointer
 from index.kernels.walk import NONE, Marks, mark, space_at, unmark
-from index.neighbours import BESIDE, WIDTH, Neighbours
-from index.parallel import Workers
-from index.params import CollectionConfig, GcwsParams, SearchParams
+from index.neighbours import WIDTH, Neighbours
+from index.params import CollectionConfig
 from index.spaces import Sizes, Spaces
 from tests import reference
+from tests.graphs import ROWS, TABLES, UNITS, Graph
 from tests.searching import SmallIndex
-
-ROWS = 300
-UNITS = Rounding(BYTES, 1.0, 128)
-TABLES = 3
-_NOBODY = np.empty(0, np.uint8)
 
 
 @njit(nogil=True)
@@ -55,107 +46,6 @@ def _mark(words, seen, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
 @njit(nogil=True)
 def _unmark(words, seen, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     unmark(Marks(pointer(words), pointer(seen)), count)
-
-
-class Graph:
-    """Rows of whole numbers, which bytes hold exactly, with lists of random rows."""
-
-    def __init__(self, rng: np.random.Generator, *, linked: float = 0.05) -> None:
-        self.data = rng.integers(-9, 10, (ROWS, 20)).astype(np.float32)
-        self.queries = rng.integers(-9, 10, (20, 20)).astype(np.float32)
-        self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
-        self.index.add(self.data)
-        self.rows = self.index.rows.view()
-        self.neighbours = Neighbours(UNITS, self.rows, TABLES)
-        self.lists = self.neighbours.cover(self.rows)
-        self.links: list[list[int]] = []
-        for row in range(ROWS):
-            count = min(WIDTH, rng.binomial(ROWS, linked))
-            self.links.append(rng.choice(ROWS, count, replace=False).tolist())
-            self.lists.links[row, :count] = self.links[row]
-            assert (self.lists.links[row, count:] == NONE).all()
-
-    def search(
-        self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
-        queries: slice = slice(None), hidden: UInt8s = _NOBODY, rare: float = 0.0,
-        flat: float = 1.0,
-    ) -> list[tuple[list[int], int]]:  # fmt: skip
-        """Return for each query the rows found, best first, and how many have been seen."""
-        backend = self.index.backend
-        assert isinstance(backend, GcwsBackend)
-        search = HopSearch(
-            self.neighbours, self.lists, self.index.state.tables, backend._keying.keys, Workers(1)
-        )
-        mask = np.ones(ROWS, np.uint8)
-        if permitted is not None:
-            mask[[row for row in range(ROWS) if row not in permitted]] = 0
-        batch = self.index.prepare(self.queries[queries])
-        view = RowView(self.rows, mask, int(mask.sum()))
-        hits = search.search(
-            view, batch, SearchParams(limit=limit), np.full(len(batch), -1, np.int64),
-            replace(search.walk(view, limit, effort), rare=rare, flat=flat), hidden=hidden,
-        ).hits  # fmt: skip
-        return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
-
-    def score(self, query: int, row: int) -> float:
-        """Return the score as float32, whose ties are those of the kernel."""
-        u = reference.from_dense(self.queries[query])
-        v = reference.from_dense(self.data[row])
-        both, apart = reference.l1_norm(u) + reference.l1_norm(v), 0.0
-        for i in set(u) | set(v):
-            apart += abs(u.get(i, 0.0) - v.get(i, 0.0))
-        return float(np.float32(both - apart) / np.float32(both + apart))
-
-    def entries(self, query: int, most: int, hidden: UInt8s | None = None) -> set[int]:
-        """Return the rows around the query's places in the first tables, hidden ones left out."""
-        keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
-        (segment,) = self.index.state.tables.segments
-        found: set[int] = set()
-        for table in range(min(most, TABLES)):
-            place = int((segment.keys[table] < keys[table]).sum())
-            before, after = segment.rows[table][:place], segment.rows[table][place:]
-            if hidden is not None:
-                before, after = before[hidden[before] == 0], after[hidden[after] == 0]
-            found.update([*before[::-1][:BESIDE].tolist(), *after[:BESIDE].tolist()])
-        return found
-
-    def walked(
-        self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
-    ) -> reference.Walked:
-        scores = [self.score(query, row) for row in range(ROWS)]
-        return reference.best_first(
-            self.entries(query, effort.tables(self.lists.tables)), self.links, scores.__getitem__,
-            beam=effort.beam + 1, most=int(effort.lists), reach=(limit, effort.reach),
-            permitted=permitted,
-        )  # fmt: skip
-
-    def walked_on(
-        self, query: int, first: reference.Walked, effort: Effort, limit: int
-    ) -> reference.Walked:
-        """Return the walk that goes on where the first one ended."""
-        scores, onward = [self.score(query, row) for row in range(ROWS)], effort.onward()
-        return reference.best_first(
-            first, self.links, scores.__getitem__, beam=onward.beam + 1, most=int(onward.lists),
-            reach=(limit, onward.reach),
-        )  # fmt: skip
-
-    def walked_again(
-        self, query: int, first: reference.Walked, effort: Effort, limit: int
-    ) -> reference.Walked:
-        """Return the second walk, which begins with the best rows of the first."""
-        scores, wider = [self.score(query, row) for row in range(ROWS)], effort.wider()
-        return reference.best_first(
-            set(first.beam), self.links, scores.__getitem__, beam=wider.beam + 1,
-            most=int(wider.lists), reach=(limit, wider.reach),
-        )  # fmt: skip
-
-    def expected(
-        self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
-    ) -> tuple[list[int], int]:
-        """Return what `search` should."""
-        walked = self.walked(query, effort, limit, permitted)
-        best = sorted(walked.beam, key=lambda row: (-self.score(query, row), row))
-        return best[:limit], len(walked.seen)
 
 
 EFFORTS = [Effort(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]

@@ -1,0 +1,251 @@
+"""One walk for many efforts: what walks of less effort find is noted where they would have ended.
+
+Walks that reach less far take the same steps, and then end: the bound below which a row is of no
+use only rises while a walk goes on, so what the farther walk keeps beyond is never read before all
+that the nearer one keeps has been. Of the rows scored exactly in the end, those beyond the lesser
+reach may be more. Of walks ended by a number of lists the same is true, and nothing differs.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from index.kernels.coarse import SPARSE, Query, clear, place_shift, rows_at, spread_over
+from index.kernels.gmm_dense import exact_dense_at
+from index.kernels.gmm_sparse import exact_sparse
+from index.kernels.hop import choose, fetch_rows, is_flat, whole
+from index.kernels.pool import score_of
+from index.kernels.ranking import rank_nearly_sorted
+from index.kernels.simd import at, offset, pointer
+from index.kernels.walk import (
+    HERE,
+    MARKED,
+    RATED,
+    SIZE,
+    Entries,
+    begin,
+    enter,
+    find_entries,
+    space_at,
+    step,
+    unmark,
+    within_reach,
+)
+
+_FREE = -1
+"""Number of the query of a space without one."""
+
+
+@njit(cache=True, nogil=True)
+def _goes_on(space: Any, lists: Any, reach: Any, wanted: Any) -> Any:
+    """Return whether a walk of this effort would have gone on with the last step."""
+    here = at(space.state, HERE)
+    if reach == np.inf:
+        return here < lists
+    if at(space.state, SIZE) < wanted:
+        return True
+    least = within_reach(score_of(at(space.pool, wanted - 1)), reach)
+    return score_of(at(space.pool, here)) >= least
+
+
+@njit(cache=True, nogil=True)
+def _unknown(
+    chosen: Int64s, count: int, known: Int64s, known_count: int, exact: Float64s, out: Int64s
+) -> int:
+    """Move known scores to the places of their rows; return how many rows have none.
+
+    Rows are only ever put between those that were the best before, and push out the last ones.
+
+    Parameters
+    ----------
+    chosen : (r,) int64
+        The best ``count`` rows, by quick score.
+    known : (r,) int64
+        The best ``known_count`` rows before.
+    exact : (r,) float64
+        Their scores; in place, those of ``chosen``, where known.
+    out : (r,) int64, written in place
+        Places in ``chosen`` of the others.
+    """
+    place = 0
+    missing = 0
+    for i in range(count):
+        if place < known_count and chosen[i] == known[place]:
+            place += 1
+        else:
+            out[missing] = i
+            missing += 1
+    following = missing
+    for i in range(count - 1, -1, -1):  # from the end, so that none is written over too early
+        if following > 0 and out[following - 1] == i:
+            following -= 1
+        else:
+            place -= 1
+            exact[i] = exact[place]
+    return missing
+
+
+@njit(cache=True, nogil=True)
+def sweep(
+    row_addresses: Int64s,
+    spaces: Int64s,
+    segments: Int64s,
+    beside: int,
+    links: Int32s,
+    count: int,
+    codes: UInt8s,
+    code_norms: Float32s,
+    queries: Float32s,
+    query_indptr: Int64s,
+    query_slots: UInt32s,
+    query_values: Float32s,
+    keys: UInt64s,
+    rows: Float32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    permitted: UInt8s,
+    hidden: UInt8s,
+    efforts: Float64s,
+    onward: Float64s,
+    wanted: int,
+    flat: float,
+    rescored: int,
+    out_scores: Float64s,
+    out_rows: Int64s,
+    out_sizes: Int64s,
+    out_candidates: Int64s,
+) -> None:
+    """Search for every query by several efforts, as `hop.hop` does by each of them.
+
+    Nothing is filtered, skipped or walked for twice.
+
+    Parameters
+    ----------
+    row_addresses, spaces, segments, beside, links, count, codes, code_norms, queries, query_indptr,
+    query_slots, query_values, keys, rows, indptr, slots, values, permitted, hidden : see `hop.hop`
+    efforts : (e, 3) float64
+        Rising by the lists read, all without a reach, or by the reach; the rest is the same. See
+        `hop.hop`.
+    onward : (3,) float64
+        The effort with which a walk without a reach goes on for a flat query.
+    wanted, flat, rescored : see `hop.hop`
+    out_scores, out_rows : (m, e, limit) float64 and int64, written in place
+    out_sizes, out_candidates : (m, e) int64, written in place
+        Hits found, and rows scored quickly.
+    """
+    view = rows_at(row_addresses)
+    m_all, tables = keys.shape
+    entries = Entries(segments, tables, beside)
+    steps = efforts.shape[0]
+    limit = out_scores.shape[2]
+    width = links.shape[1]
+    sparse = view.kind == SPARSE
+    walks = spaces.shape[0]
+    numbers = np.full(walks, _FREE, np.int64)
+    following = np.zeros(walks, np.int64)  # the least effort that has not ended
+    ends = np.zeros(walks, np.int64)  # the last effort of this walk, and one
+    gone_on = np.zeros(walks, np.bool_)
+    known = np.empty((walks, rescored), np.int64)
+    known_counts = np.zeros(walks, np.int64)
+    known_scores = np.empty((walks, rescored), np.float64)
+    chosen = np.empty(rescored, np.int64)
+    new_rows = np.empty(rescored, np.int64)
+    new_scores = np.empty(rescored, np.float64)
+    ranked = np.empty(rescored, np.float64)
+    missing = np.empty(rescored, np.int64)
+    # Flat queries are walked for again by each effort, to go on with: query · steps + effort.
+    again = np.empty(m_all * steps, np.int64)
+    again_count = 0
+    begun = 0
+    ended = 0
+    while ended < m_all + again_count:
+        for s in range(walks):
+            space = space_at(spaces[s])
+            if numbers[s] == _FREE:
+                if begun == m_all + again_count:
+                    continue
+                if begun < m_all:
+                    m, following[s], ends[s] = begun, 0, steps
+                else:
+                    m, following[s] = again[begun - m_all] // steps, again[begun - m_all] % steps
+                    ends[s] = following[s] + 1
+                begun += 1
+                numbers[s], gone_on[s], known_counts[s] = m, False, 0
+                find_entries(entries, offset(pointer(keys), m * tables), spaces[s : s + 1], 1)
+                begin(space)
+                if sparse:
+                    spread_over(
+                        space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
+                        pointer(query_slots), pointer(query_values), query_indptr[m],
+                        query_indptr[m + 1],
+                    )  # fmt: skip
+                enter(view, space, space.places, entries, count, hidden)
+                continue
+            m = numbers[s]
+            shift = np.uint32(0)
+            if sparse:
+                shift = place_shift(query_indptr[m + 1] - query_indptr[m])
+            code = offset(pointer(codes), m * codes.shape[1])
+            query = Query(code, code_norms[m], space.table, shift)
+            effort = onward if gone_on[s] else efforts[ends[s] - 1]
+            beam = np.int64(effort[0])
+            hits = min(beam, wanted)
+            going = step(
+                view, query, pointer(links), width, count, space, beam,
+                whole(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
+                False,
+            )  # fmt: skip
+            while following[s] < ends[s]:
+                e = following[s]
+                lists, reach = whole(efforts[e, 1], keys[m, 0]), np.float32(efforts[e, 2])
+                if going and (gone_on[s] or _goes_on(space, lists, reach, hits)):
+                    break
+                size = at(space.state, SIZE)
+                few = reach == np.inf and not gone_on[s]
+                if few and is_flat(space.pool, size, 0, np.float32(flat)):
+                    if ends[s] == e + 1:
+                        gone_on[s] = True
+                        break
+                    again[again_count] = m * steps + e
+                    again_count += 1
+                    following[s] += 1
+                    continue
+                best = choose(space.pool, size, -1, rescored, pointer(chosen))
+                new = _unknown(chosen, best, known[s], known_counts[s], known_scores[s], missing)
+                if not sparse:
+                    fetch_rows(rows, space.pool, best if new > 0 else 0)
+                for i in range(new):
+                    new_rows[i] = chosen[missing[i]]
+                if sparse:
+                    part = slice(query_indptr[m], query_indptr[m + 1])
+                    exact_sparse(
+                        query_slots[part], query_values[part], indptr, slots, values,
+                        new_rows[:new], new_scores,
+                    )  # fmt: skip
+                else:
+                    exact_dense_at(
+                        offset(pointer(queries), m * queries.shape[1]), pointer(rows),
+                        queries.shape[1], pointer(new_rows), new, pointer(new_scores),
+                    )  # fmt: skip
+                for i in range(new):
+                    known_scores[s, missing[i]] = new_scores[i]
+                known[s, :best] = chosen[:best]
+                known_counts[s] = best
+                found = min(limit, rank_nearly_sorted(known_scores[s], chosen, best, 0.0, ranked))
+                out_scores[m, e, :found] = ranked[:found]
+                out_rows[m, e, :found] = chosen[:found]
+                out_sizes[m, e] = found
+                out_candidates[m, e] = at(space.state, RATED)
+                following[s] += 1
+            if following[s] == ends[s]:
+                unmark(space.marks, at(space.state, MARKED))
+                if sparse:
+                    clear(
+                        space.table, shift, pointer(query_slots), query_indptr[m],
+                        query_indptr[m + 1],
+                    )  # fmt: skip
+                numbers[s] = _FREE
+                ended += 1

@@ -1,0 +1,102 @@
+"""Walks by several efforts at once find what they find one by one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from index.backends import GcwsBackend
+from index.calibration import Effort
+from index.hits import RowView
+from index.hop import HopSearch
+from index.parallel import Workers
+from index.params import SearchParams
+from index.sweeps import swept
+from tests.graphs import ROWS, Graph
+from tests.hopping import linked
+from tests.made_data import Csr, Floats, clustered, counts
+from tests.searching import SmallIndex
+
+Rows = Floats | Csr
+LISTS = (0.05, 0.2, 0.3, 0.7, 0.9)
+NEAR = (1.01, 1.02, 1.03)
+FAR = (1.1, 1.17, 1.3)
+
+
+@pytest.fixture(scope="module")
+def indexes() -> dict[str, tuple[SmallIndex, Rows]]:
+    """Return indexes with lists, and queries."""
+    rng = np.random.default_rng(3)
+    dense, sparse = clustered(rng, 4000, 100, dim=32), counts(rng, 4000, 100, words=500)
+    return {"dense": (linked(dense[0]), dense[1]), "sparse": (linked(sparse[0]), sparse[1])}
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+@pytest.mark.parametrize("numbers", [LISTS, (1.0,), NEAR, FAR])
+@pytest.mark.parametrize("limit", [10, 30])
+def test_one_walk_finds_and_sees_what_walks_of_each_effort_do(
+    limit: int, numbers: Sequence[float], share: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=share)
+    hidden = (rng.random(ROWS) < 0.1).astype(np.uint8)
+    efforts = [Effort.of(number, limit) for number in numbers]
+    found = graph.swept(efforts, limit, hidden=hidden)
+    assert found == [graph.search(effort, limit, hidden=hidden) for effort in efforts]
+    plain = [Effort(each.beam, round(each.lists), 0.0, 0.0, reach=each.reach) for each in efforts]
+    for effort, hits in zip(plain, graph.swept(plain, limit), strict=True):
+        for query in range(len(graph.queries)):
+            assert hits[query] == graph.expected(query, effort, limit)
+
+
+@pytest.mark.parametrize("limit", [10, 30])
+def test_it_walks_on_for_those_of_each_effort_that_are_flat(
+    limit: int, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.02)
+    efforts = [Effort.of(number, limit) for number in LISTS]
+    lasting = [graph.search(effort, limit) for effort in efforts]
+    factors = [
+        (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
+        for query, (rows, _) in enumerate(lasting[2])
+        if len(rows) >= 10
+    ]
+    flat = float(np.median(factors))
+    found = graph.swept(efforts, limit, flat=flat)
+    assert found == [graph.search(effort, limit, flat=flat) for effort in efforts]
+    changed = [
+        sum(one != other for one, other in zip(*each, strict=True))
+        for each in zip(found, lasting, strict=True)
+    ]
+    assert len(set(changed)) > 1
+    assert max(changed) > 1
+    reaching = [Effort.of(number, limit) for number in FAR]
+    assert graph.swept(reaching, limit, flat=flat) == graph.swept(reaching, limit)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("numbers", [LISTS, (1.0,), NEAR, FAR])
+@pytest.mark.parametrize("limit", [10, 40])
+def test_so_it_does_over_rounded_rows_and_sparse_ones_with_two_threads(
+    limit: int, numbers: Sequence[float], form: str, indexes: dict[str, tuple[SmallIndex, Rows]]
+) -> None:
+    index, queries = indexes[form]
+    hop, backend, rows = index.state.hop, index.backend, index.rows.view()
+    assert hop is not None
+    assert isinstance(backend, GcwsBackend)
+    search = HopSearch(
+        hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(2)
+    )
+    view, batch = RowView(rows, np.ones(len(rows), np.uint8), len(rows)), index.prepare(queries)
+    none, shown = np.full(len(batch), -1), np.zeros(len(rows), np.uint8)
+    efforts = [Effort.of(number, limit) for number in numbers]
+    found = swept(search, view, batch, limit, efforts, flat=0.9, hidden=shown, pieces=2)
+    for effort, hits in zip(efforts, found, strict=True):
+        walk = replace(search.walk(view, limit, effort), flat=0.9)
+        alone = search.search(view, batch, SearchParams(limit=limit), none, walk).hits
+        assert hits.candidates.tolist() == alone.candidates.tolist()
+        assert hits.sizes.tolist() == alone.sizes.tolist()
+        inside = np.arange(limit) < hits.sizes[:, None]
+        more = (hits.scores - alone.scores)[inside]
+        assert more.min() >= 0
+        assert (hits.rows == alone.rows)[inside].mean() > (1 - 1e-9 if effort.number <= 1 else 0.99)
