@@ -134,9 +134,10 @@ class Checkpoints:
 
     def start_if_due(self) -> None:
         """Write in another thread once many rows have been put; any thread."""
-        view = self._collection.view
-        if self._store.next_key - self._next_key <= max(LEAST_ROWS, view.count // SHARE):
+        most = max(LEAST_ROWS, self._collection.count // SHARE)
+        if self._store.next_key - self._next_key <= most:
             return
+        view = self._collection.view
         if self._collection.backend.saved(view.state) is None:
             return
         self._start()

@@ -1,7 +1,8 @@
 """Items in memory: ids, vectors, payloads and their index, seen through immutable views.
 
 One writer at a time changes a collection (the caller sees to it); readers take ``view`` once and
-use nothing else, so they never wait and never see half a change. Rows are numbered in the order in
+use nothing else, so they never wait for the disk and never see half a change. A few new items wait
+to be taken in together by whoever takes a view next. Rows are numbered in the order in
 which they were put, the order of the keys they come with; an update gives its item a new row.
 """
 
@@ -11,18 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from index.arrays import Int64s, UInt8s, with_room
 from index.backends import make_backend
-from index.columns import Columns
+from index.contents import Contents
 from index.errors import BackendNotFound
 from index.hits import LiveSample, Pairs, RowView
-from index.indexed import Attached, Indexed
-from index.items import Encoded, Loaded, QueryResults, View, text_bytes
+from index.indexed import Indexed
+from index.items import Encoded, Loaded, QueryResults, View
+from index.later import Later, NewItems
 from index.parallel import searches
 from index.params import CollectionConfig, GcwsParams, SearchParams
 from index.parts import search_in_parts
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
-
-_NONE_ATTACHED: Final[Attached] = MappingProxyType({})
+_MOST_LATER: Final = 32
+"""New items may wait up to so many: whoever reads next takes them in, in some 0.2 ms."""
 
 
 class Collection:
@@ -57,35 +58,26 @@ class Collection:
         # Held for the moment in which the ids and the view change, never for work.
         self._names = threading.Lock()
         self._row_of = RowsById()
-        self._text_bytes, self._build_seconds = 0, 0.0  # the latter of the primary index
+        self._build_seconds = 0.0  # of the primary index
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
-        self._reset(GrowingRows(config.form, config.dim), [], [])
-        self.view = self._view(self.backend.empty(), 0, 0)
+        rows = GrowingRows(config.form, config.dim)
+        self._contents = Contents(rows, [], [], np.empty(0, np.int64))
+        self._shown = self._contents.view(self.backend.empty(), 0, 0)
+        self._later = Later()
+        self._taking = threading.Lock()  # held while items come to wait, or are taken in
 
-    def _reset(self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None]) -> None:
-        self._rows = rows
-        self._ids = ids
-        self._payloads = payloads
-        self._columns = Columns(payloads)
-        self._alive = np.ones(len(ids), np.uint8)
-        self._keys = np.empty(len(ids), np.int64)
+    @property
+    def view(self) -> View:
+        """All there is; any thread."""
+        if self._later:
+            self._take_in()
+        return self._shown
 
-    def _view(
-        self,
-        state: object,
-        count: int,
-        version: int,
-        attached: Attached = _NONE_ATTACHED,
-        rows: VectorBatch | None = None,
-    ) -> View:
-        vectors = self._rows.view() if rows is None else rows
-        n = len(vectors)
-        return View(
-            vectors=vectors, alive=self._alive[:n], count=count, keys=self._keys[:n],
-            ids=self._ids, payloads=self._payloads, columns=self._columns, state=state,
-            version=version, attached=attached,
-        )  # fmt: skip
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        return self._shown.count + len(self._later)
 
     def encode(self, vectors: RawBatch) -> Encoded:
         """Transform and hash vectors; any thread.
@@ -101,7 +93,7 @@ class Collection:
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        others = self.view.attached
+        others = self._shown.attached
         if not others:
             return Encoded(prepared, codes, seconds)
         attached = {name: each.ahead(prepared) for name, each in others.items()}
@@ -127,32 +119,38 @@ class Collection:
         saved : callable
             Is told the (n,) keys, and returns what was kept of an earlier index of the rows.
         """
-        self._rows.reserve(count)
+        held = self._contents
+        held.rows.reserve(count)
         codes = np.empty((count, self.backend.code_width), np.uint64)
         for piece in pieces:
-            before, n = len(self._rows), len(self._rows) + len(piece.ids)
+            before, n = len(held), len(held) + len(piece.ids)
             codes = with_room(codes, before, n)
             codes[before:n] = piece.encoded.codes
-            self._append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
-        n = len(self._rows)
+            held.append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
+        n = len(held)
         if not self._is_compiled:
-            self._compile(self._rows.view())
-        kept, start = saved(self._keys[:n]), time.perf_counter()
-        state = self.backend.restored(self._rows.view(), codes[:n], kept)
+            self._compile(held.rows.view())
+        kept, start = saved(held.keys[:n]), time.perf_counter()
+        state = self.backend.restored(held.rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
-        row_of = RowsById(self._ids)
+        row_of = RowsById(held.ids)
         with self._names:
             self._row_of = row_of
-            self.view = self._view(state, n, self.view.version + 1)
+            self._shown = held.view(state, n, self._shown.version + 1)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
+        if self._later:
+            self._take_in()
         return [row for row in map(self._row_of.get, ids) if row is not None]
 
     def keys_of(self, ids: Iterable[str]) -> list[int | None]:
         """Return the key of each id, None where there is no such item."""
-        keys = self.view.keys
-        return [None if row is None else int(keys[row]) for row in map(self._row_of.get, ids)]
+        if self._later and not set(self._later.ids).isdisjoint(ids):
+            self._take_in()
+        rows = [*map(self._row_of.get, ids)]
+        keys = self._shown.keys
+        return [None if row is None else int(keys[row]) for row in rows]
 
     def put(
         self,
@@ -175,56 +173,69 @@ class Collection:
             Rising, and above all before.
         replaced : sequence of int
         """
-        before, old = len(self._rows), self.view
+        new = NewItems(ids, payloads, encoded, keys)
+        if not replaced and self._let_wait(new):
+            return
+        if self._later:
+            self._take_in()
+        self._add(new, replaced)
+        self._compact_if_due()
+
+    def _let_wait(self, new: NewItems) -> bool:
+        """Let new items wait to be taken in with others, where that takes who reads next little."""
+        with self._taking:
+            shown, later = self._shown, self._later
+            count = len(later) + len(new.ids)
+            if shown.attached or count > _MOST_LATER:
+                return False
+            numbers = later.numbers + new.encoded.vectors.numbers
+            if not self.backend.may_wait(shown.state, shown.vectors, count, numbers):
+                return False
+            later.add(new)
+            return True
+
+    def _take_in(self) -> None:
+        """Take in the items that wait; any thread."""
+        with self._taking:
+            shown, later = self._shown, self._later
+            if not later:  # another thread did
+                return
+            try:
+                self._add(later.joined())
+            finally:
+                if self._shown is shown:
+                    self._contents.cut(len(shown))
+                else:
+                    self._later = Later()
+
+    def _add(self, new: NewItems, replaced: Sequence[int] = ()) -> None:
+        held, old = self._contents, self._shown
         if replaced:
-            self._alive = self._alive.copy()  # readers hold the old one
-            self._alive[list(replaced)] = 0
-        self._append(ids, payloads, encoded.vectors, keys)
-        rows, start = self._rows.view(), time.perf_counter()
+            held.kill(replaced)
+        encoded = new.encoded
+        held.append(new.ids, new.payloads, encoded.vectors, new.keys)
+        rows, start = held.rows.view(), time.perf_counter()
         state = self.backend.extend(old.state, rows, encoded.codes)
         self._build_seconds += encoded.seconds + time.perf_counter() - start
-        count = old.count + len(ids) - len(replaced)
+        count = old.count + len(new.ids) - len(replaced)
         attached = old.attached and {
             name: indexed.extended(rows, encoded.vectors, encoded.attached.get(name))
             for name, indexed in old.attached.items()
         }
-        view = self._view(state, count, old.version + 1, attached, rows)
+        view = held.view(state, count, old.version + 1, attached, rows)
         with self._names:
-            self._row_of.put(ids, before)
-            self.view = view
-        self._compact_if_due()
-
-    def _append(
-        self,
-        ids: Sequence[str],
-        payloads: Sequence[bytes | None],
-        vectors: VectorBatch,
-        keys: range | Sequence[int],
-    ) -> None:
-        before, n = len(self._rows), len(self._rows) + len(ids)
-        self._rows.append(vectors)
-        self._ids.extend(ids)
-        self._payloads.extend(payloads)
-        self._text_bytes += text_bytes(ids, payloads)
-        self._keys = with_room(self._keys, before, n)
-        self._alive = with_room(self._alive, before, n)
-        if n == before + 1:  # numpy takes many times as long for a slice
-            self._keys[before] = keys[0]
-            self._alive[before] = 1
-        else:
-            self._keys[before:n] = keys
-            self._alive[before:n] = 1
+            self._row_of.put(new.ids, len(view) - len(new.ids))
+            self._shown = view
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""
-        self._alive = self._alive.copy()  # readers hold the old one
-        self._alive[list(rows)] = 0
-        old = self.view
-        view = self._view(old.state, old.count - len(rows), old.version + 1, old.attached)
+        held, old = self._contents, self.view
+        held.kill(rows)
+        view = held.view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._names:
             for row in rows:
-                self._row_of.remove(self._ids[row])
-            self.view = view
+                self._row_of.remove(held.ids[row])
+            self._shown = view
         self._compact_if_due()
 
     def _compact_if_due(self) -> None:
@@ -239,24 +250,17 @@ class Collection:
         kept = np.flatnonzero(old.alive)
         new_rows = np.full(len(old), -1, np.int64)
         new_rows[kept] = np.arange(len(kept))
-        rows = kept.tolist()
-        keys = old.keys[kept]
-        self._reset(
-            self._rows.take(kept), [old.ids[row] for row in rows],
-            [old.payloads[row] for row in rows],
-        )  # fmt: skip
-        self._keys[:] = keys
-        self._text_bytes = text_bytes(self._ids, self._payloads)
-        state = self.backend.renumber(old.state, self._rows.view(), new_rows)
+        self._contents = held = self._contents.some(kept)
+        rows = held.rows.view()
+        state = self.backend.renumber(old.state, rows, new_rows)
         attached = {
-            name: indexed.renumbered(self._rows.view(), new_rows)
-            for name, indexed in old.attached.items()
+            name: indexed.renumbered(rows, new_rows) for name, indexed in old.attached.items()
         }
-        view = self._view(state, len(rows), old.version + 1, attached)
-        row_of = RowsById(self._ids)
+        view = held.view(state, len(kept), old.version + 1, attached)
+        row_of = RowsById(held.ids)
         with self._names:
             self._row_of = row_of
-            self.view = view
+            self._shown = view
 
     # Attaching: the caller sees to it that nothing else changes.
 
@@ -264,7 +268,7 @@ class Collection:
         """Add a backend of a new name, with an index of the present rows."""
         view = self.view
         attached = {**view.attached, indexed.name: indexed}
-        self.view = replace(view, attached=attached, version=view.version + 1)
+        self._shown = replace(view, attached=attached, version=view.version + 1)
 
     def detach(self, name: str) -> None:
         """Remove an attached backend.
@@ -277,7 +281,7 @@ class Collection:
         if name not in view.attached:
             raise BackendNotFound(name)
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
-        self.view = replace(view, attached=attached, version=view.version + 1)
+        self._shown = replace(view, attached=attached, version=view.version + 1)
 
     # Improving (`index.improvement`): one thread at a time, beside those that read and write.
 
@@ -293,10 +297,10 @@ class Collection:
         view = self.view
         if indexed.backend is self.backend:
             self._build_seconds = indexed.build_seconds
-            self.view = replace(view, state=indexed.state, version=view.version + 1)
+            self._shown = replace(view, state=indexed.state, version=view.version + 1)
         else:
             attached = {**view.attached, indexed.name: indexed}
-            self.view = replace(view, attached=attached, version=view.version + 1)
+            self._shown = replace(view, attached=attached, version=view.version + 1)
 
     # Reading: any thread.
 
@@ -318,8 +322,10 @@ class Collection:
 
     def locate(self, item_id: str) -> tuple[View, int | None]:
         """Return a view, and the row of an item in it."""
+        if self._later:
+            self._take_in()
         with self._names:
-            return self.view, self._row_of.get(item_id)
+            return self._shown, self._row_of.get(item_id)
 
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
@@ -388,7 +394,6 @@ class Collection:
         """Return about how many bytes of memory the collection holds."""
         view = self.view
         return (
-            self._rows.nbytes + self._alive.nbytes + self._keys.nbytes + self._text_bytes
-            + view.columns.nbytes + self.backend.nbytes(view.state)
+            self._contents.nbytes + view.columns.nbytes + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )  # fmt: skip

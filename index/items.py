@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from index.vectors import RawBatch, VectorBatch, VectorSpace
 Total = tuple[str, int, int, int, float]
 """A method of search, how many queries it answered, candidates found, rows scored, and the sum of
 the recall to be expected of each."""
-
-_BYTES_PER_ID: Final = 49 + 8 + 104
-"""A short string, its place in the list, its place in the dictionary of rows."""
-_BYTES_PER_PAYLOAD: Final = 33
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,12 +345,3 @@ class Encoded:
             sum(part.seconds for part in parts),
             attached,
         )
-
-
-def text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
-    """Return about how many bytes of memory ids and payloads hold."""
-    total = sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
-    for payload in payloads:
-        if payload is not None:
-            total += len(payload) + _BYTES_PER_PAYLOAD
-    return total

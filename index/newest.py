@@ -50,11 +50,17 @@ class Newest:
 
     def may_wait(self, rows: VectorBatch) -> bool:
         """Return whether scanning them costs little; they are the last of ``rows``."""
-        if self.count > MOST_ROWS:
+        return self.has_room(rows, 0, 0)
+
+    def has_room(self, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return whether ``count`` further rows may wait with these, the last of ``rows``."""
+        if self.count + count > MOST_ROWS:
             return False
         if rows.form == "dense":
-            return self.count * int(rows.dense.shape[1]) <= _MOST_NUMBERS
-        return bool(rows.indptr[-1] - rows.indptr[-1 - self.count] <= _MOST_NUMBERS)
+            own = self.count * int(rows.dense.shape[1])
+        else:
+            own = int(rows.indptr[-1] - rows.indptr[-1 - self.count])
+        return own + numbers <= _MOST_NUMBERS
 
     @property
     def codes(self) -> UInt64s:

@@ -70,6 +70,12 @@ class GrowingRows:
             self._entries = entries
         self._count = count
 
+    def cut(self, count: int) -> None:
+        """Forget all rows but the first ``count``; nobody may hold a view of the others."""
+        self._count = count
+        if self._form == "sparse":
+            self._entries = int(self._indptr[count])
+
     def view(self) -> VectorBatch:
         """Return all rows so far, without copying; valid for as long as it is held."""
         norms = self._norms[: self._count]

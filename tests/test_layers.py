@@ -54,8 +54,10 @@ ARROWS: dict[str, set[str]] = {
     "pages": set(),
     "schema": {"checksums"},
     "directory": set(),
+    "contents": {"columns", "indexed", "items", "rows"},
+    "later": {"items"},
     "collection": {
-        "backends", "columns", "filters", "indexed", "items", "parallel", "parts", "rows",
+        "backends", "contents", "filters", "later", "indexed", "items", "parallel", "parts", "rows",
         "rows_by_id", "saved", "vectors",
     },
     "parts": {"indexed", "items", "vectors"},

@@ -56,6 +56,11 @@ class ExactBackend:
         del codes
         return state.cover(rows, self._workers) if self._form == "sparse" else state
 
+    def may_wait(self, state: InvertedIndex, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return False: rows are scanned, or in the inverted index, at once."""
+        del state, rows, count, numbers
+        return False
+
     def renumber(self, state: InvertedIndex, rows: VectorBatch, new_rows: Int64s) -> InvertedIndex:
         """Return the index after a compaction."""
         del state, new_rows

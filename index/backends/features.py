@@ -128,6 +128,11 @@ class FeatureBackend:
         """
         return self._extended(state, rows, codes)
 
+    def may_wait(self, state: FeatureState, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return False: rows have features at once."""
+        del state, rows, count, numbers
+        return False
+
     def _extended(
         self, state: FeatureState, rows: VectorBatch, codes: UInt64s | None = None
     ) -> FeatureState:

@@ -88,6 +88,10 @@ class GcwsBackend:
             return extended
         return self._complete(extended, rows, self._workers)
 
+    def may_wait(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return whether further rows would wait beside tables and lists."""
+        return state.is_settled and state.newest.has_room(rows, count, numbers)
+
     def _complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
         """Return the state with all of ``rows`` in tables and lists."""
         newest = state.newest

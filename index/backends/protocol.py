@@ -86,6 +86,18 @@ class Backend(Protocol[State]):
             What `encode`, or the `encoder` of this state, returned for the new rows.
         """
 
+    def may_wait(self, state: State, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return whether `extend` by further rows is done in a moment, and can be tried again.
+
+        Parameters
+        ----------
+        state : State
+        rows : VectorBatch
+            Those there are.
+        count, numbers : int
+            How many further ones, and how many numbers a scan of them would read.
+        """
+
     def renumber(self, state: State, rows: VectorBatch, new_rows: Int64s) -> State:
         """Return ``state`` after a compaction.
 

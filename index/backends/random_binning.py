@@ -84,6 +84,11 @@ class RandomBinningBackend:
         """Return the tables with the last len(codes) of ``rows`` added."""
         return state.extend(codes, len(rows) - len(codes), self._workers)
 
+    def may_wait(self, state: Tables, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return False: rows are in tables at once."""
+        del state, rows, count, numbers
+        return False
+
     def renumber(self, state: Tables, rows: VectorBatch, new_rows: Int64s) -> Tables:
         """Return the tables after a compaction."""
         del rows

@@ -42,6 +42,21 @@ def waiting(rows: Rows) -> SmallIndex:
     return index
 
 
+def test_it_is_foreseen_whether_further_rows_wait(
+    made: tuple[Rows, Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    view, backend = index.rows.view(), index.backend
+    monkeypatch.setattr(newest, "MOST_ROWS", index.state.newest.count + 5)
+    few = 5 * DIM
+    assert backend.may_wait(index.state, view, 5, few)
+    assert not backend.may_wait(index.state, view, 6, few)
+    assert not backend.may_wait(index.state, view, 5, newest._MOST_NUMBERS)
+    unsettled = SmallIndex(index.config).add(rows[:OLD])
+    assert not backend.may_wait(unsettled.state, unsettled.rows.view(), 1, 1)
+
+
 def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
     index = waiting(rows)
