@@ -34,10 +34,12 @@ _START: Final = 4000.0
 _LEAST_WALKED: Final = 400
 """Rows that a walk for good recall scores at least: fingerprints took 420 at 0.95."""
 _SPARE: Final = 4
+_LEAST_AT_FIRST: Final = 10
 _SPARE_ROUNDED: Final = 10
-"""Rows scored exactly beyond the limit, at least; of rows rounded to whole numbers more, and half
-the limit of bytes, too: of rows of 45 raw numbers in 16 bits with room for the greatest, 4 more
-left recall at 0.989 at most, 10 more bring 0.9935."""
+"""Rows scored exactly beyond the limit; of rows rounded to whole numbers so many in all at first,
+at least, and where these leave it in doubt (`kernels.doubt`) more, half the limit of bytes, too: of
+rows of 45 raw numbers in 16 bits with room for the greatest, 4 more left recall at 0.989 at most,
+10 more bring 0.9935."""
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096
@@ -243,9 +245,12 @@ class HopSearch:
         lists, n, wider = self.lists, len(view.vectors), effort.wider()
         beam = wider.beam + 1  # the skipped row may take a place
         kind = lists.coarse.rounding.kind
-        more = _SPARE_ROUNDED if kind in (BYTES, SHORTS) else _SPARE
-        if kind == BYTES:
-            more = max(more, limit // 2)
+        at_first = limit + _SPARE
+        rescored = at_first
+        if kind in (BYTES, SHORTS):
+            at_first = max(at_first, _LEAST_AT_FIRST)
+            rescored = limit + max(_SPARE_ROUNDED, limit // 2 if kind == BYTES else 0)
+        kept = effort.beam + 1
         room = max(_LEAST_ROOM, SEEN_A_PLACE * beam)
         if view.permitted_count < n:
             room *= _MOST_FILTERED
@@ -254,7 +259,7 @@ class HopSearch:
             (each.beam + 1, each.lists, each.reach) for each in (effort, effort.onward(), wider)
         ]
         return Walk(
-            effort, tables, min(effort.beam + 1, limit + more),
+            effort, tables, min(kept, at_first), min(kept, rescored),
             self.neighbours.sizes(self.tables, beam, min(room, n + beam)),
             np.array(efforts), np.array([HOP, tables, 0, 0, 0, 0]),
         )  # fmt: skip
@@ -309,7 +314,7 @@ class HopSearch:
                 some.dense, some.indptr, some.slots, some.values, keys, vectors.dense,
                 vectors.indptr, vectors.slots, vectors.values, view.permitted,
                 view.permitted_count < n, view.permitted_count, skip, hidden, walk.efforts,
-                min(effort.beam, max(effort.places, limit)), walk.rescored,
+                min(effort.beam, max(effort.places, limit)), walk.at_first, walk.rescored,
                 float(params.min_score), walk.flat, walk.rare, walk.strange,
                 walk.nearest, *out,
             )  # fmt: skip

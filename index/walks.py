@@ -27,8 +27,8 @@ class Walk:
     effort : Effort
     tables : int
         Through how many tables it enters.
-    rescored : int
-        Rows scored exactly.
+    at_first, rescored : int
+        Rows scored exactly at first, and in all where that is not enough.
     sizes : Sizes
         Of sparse queries as long as the rows.
     efforts : (3, 3) float64
@@ -47,6 +47,7 @@ class Walk:
 
     effort: Effort
     tables: int
+    at_first: int
     rescored: int
     sizes: Sizes
     efforts: Float64s

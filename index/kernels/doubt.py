@@ -7,6 +7,9 @@ each other than rounding tells, the line is flat: a row of a lower quick score i
 left out, of quick score c at most, beats the last hit only where it lies z = (last hit − line at
 c) / σ deviations above the line or more, of which the chance is about exp(−z²/2) / 2; and there are
 about as many such rows as come before c while the line rises by σ.
+
+Where rounding matters little, a few rows beyond the limit are enough; where more than a few hits
+are to be expected among the others, more rows are scored, and what was found is judged once more.
 """
 
 from typing import Any
@@ -17,17 +20,17 @@ from numba import njit
 from index.kernels.pool import row_of, score_of
 from index.kernels.simd import at
 
-_MOST_MISSED = 0.25
+MOST_MISSED = 0.25
 """So many missed hits are put up with, for each that is wanted."""
+FEW_MISSED = 0.001
+"""And so many before more rows are scored exactly: little beside the misses of a walk at 0.99."""
 _LEAST_SPREAD = 2.5e-7
 """Float32 sums alone make quick scores differ by so much."""
 
 
 @njit(cache=True, nogil=True)
-def rounding_hides_hits(
-    best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any, limit: Any
-) -> Any:
-    """Return whether more hits are to be expected among the rows left out than may be missed.
+def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any) -> Any:
+    """Return how many hits are to be expected among the rows left out.
 
     Parameters
     ----------
@@ -41,8 +44,6 @@ def rounding_hides_hits(
     count : int
     last : float
         The exact score of the last hit.
-    limit : int
-        Hits wanted.
     """
     quick_mean, exact_mean = 0.0, 0.0
     quick_square, exact_square, product = 0.0, 0.0, 0.0
@@ -71,7 +72,7 @@ def rounding_hides_hits(
         slope = max((product / count - quick_mean * exact_mean) / quick_variance, 0.0)
     spread = np.sqrt(max(exact_variance - slope * slope * quick_variance, 0.0))
     if spread < _LEAST_SPREAD:
-        return False
+        return 0.0
     left_out = score_of(at(best, min(place, size - 1)))
     line = first_exact + exact_mean + slope * (left_out - first_quick - quick_mean)
     z = (last - line) / spread
@@ -79,4 +80,4 @@ def rounding_hides_hits(
     while near < place and slope * (score_of(at(best, place - 1 - near)) - left_out) <= spread:
         near += 1
     chance = 0.5 * np.exp(-0.5 * max(z, 0.0) ** 2)
-    return chance * near > _MOST_MISSED * limit
+    return chance * near

@@ -16,7 +16,7 @@ from index.kernels.coarse import (
     rows_at,
     spread_over,
 )
-from index.kernels.doubt import rounding_hides_hits
+from index.kernels.doubt import FEW_MISSED, MOST_MISSED, hits_left_out
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.pool import row_of, score_of
@@ -160,6 +160,7 @@ def hop(
     hidden: UInt8s,
     efforts: Float64s,
     wanted: int,
+    at_first: int,
     rescored: int,
     least: float,
     flat: float,
@@ -212,8 +213,9 @@ def hop(
         (`walk.within_reach`).
     wanted : int
         Hits, the limit at least.
-    rescored : int
-        The best rows that are scored exactly, at least the limit.
+    at_first, rescored : int
+        The best rows that are scored exactly at first, at least the limit; and in all, where
+        rounding may hide hits among those left out.
     least : float
         min_score.
     flat : float
@@ -309,31 +311,35 @@ def hop(
                     continue
                 stages[s] = _ENDED
                 if not sparse:  # scored at the next turn
-                    fetch_rows(rows, best, min(rescored, size))
+                    fetch_rows(rows, best, min(at_first, size))
                     continue
-            kept = choose(best, size, skipped, rescored, pointer(chosen))
             if sparse:
-                part = slice(query_indptr[m], query_indptr[m + 1])
                 clear(
-                    space.table, place_shift(part.stop - part.start), pointer(query_slots),
-                    part.start, part.stop,
+                    space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
+                    pointer(query_slots), query_indptr[m], query_indptr[m + 1],
                 )  # fmt: skip
-                exact_sparse(
-                    query_slots[part], query_values[part], indptr, slots, values, chosen[:kept],
-                    exact,
-                )  # fmt: skip
-            else:
-                exact_dense_at(
-                    offset(pointer(queries), m * queries.shape[1]), floats, queries.shape[1],
-                    pointer(chosen), kept, pointer(exact),
-                )  # fmt: skip
-            found = rank_nearly_sorted(exact, chosen, kept, least, ranked)
-            last = ranked[limit - 1] if found >= limit else least
-            hidden_hits = (
-                unit > 0
-                and kept > 0
-                and rounding_hides_hits(best, size, skipped, pointer(exact), kept, last, limit)
-            )
+            kept = found = 0
+            left_out = 0.0
+            for most in (at_first, rescored):
+                known = kept
+                kept = choose(best, size, skipped, most, pointer(chosen))
+                if sparse:
+                    part = slice(query_indptr[m], query_indptr[m + 1])
+                    exact_sparse(
+                        query_slots[part], query_values[part], indptr, slots, values,
+                        chosen[known:kept], exact[known:],
+                    )  # fmt: skip
+                else:
+                    exact_dense_at(
+                        offset(pointer(queries), m * queries.shape[1]), floats, queries.shape[1],
+                        offset(pointer(chosen), known), kept - known, offset(pointer(exact), known),
+                    )  # fmt: skip
+                found = rank_nearly_sorted(exact, chosen, kept, least, ranked)
+                last = ranked[limit - 1] if found >= limit else least
+                if unit > 0 and kept > 0:
+                    left_out = hits_left_out(best, size, skipped, pointer(exact), kept, last)
+                if kept < most or left_out <= FEW_MISSED * limit:
+                    break
             found = min(found, limit)
             for i in range(found):
                 out_scores[m, i] = ranked[i]
@@ -345,6 +351,7 @@ def hop(
             lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             spoilt = lost > _MOST_LOST * norms[m]
             missing = size < min(limit + own, permitted_count)
+            hidden_hits = left_out > MOST_MISSED * limit
             odd = hidden_hits or spoilt or missing or _last_score(best, size, limit) < strange
             odd = odd or _last_score(best, size, 1) < nearest
             out_outcomes[m] = UNANSWERED if odd else ANSWERED

@@ -312,7 +312,8 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
         lambda *_: np.empty((0, 8), np.uint64),
         Workers(1),
     )
-    assert walks.walk(view, 100, Effort.of(1.0, 100)).rescored == 100 + more
+    walk = walks.walk(view, 100, Effort.of(1.0, 100))
+    assert (walk.at_first, walk.rescored) == (104, 100 + more)
 
 
 @pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])
