@@ -18,6 +18,7 @@ from index.exact_pairs import compared_pairs
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import GcwsParams
+from index.prefixes import PrefixJoin
 
 RECALLS: Final = (0.9, 0.99, 1.0)
 COMPILING_SCORE: Final = 0.9
@@ -78,6 +79,10 @@ def add_rows(table: Table, task: Task, folder: Path, threads: int) -> None:
     for recall in RECALLS:  # compiled, or read from the cache
         found(small, COMPILING_SCORE, recall)
     compared(small, COMPILING_SCORE, threads)
+    if small.view.vectors.form == "sparse":  # of which so few are compared
+        prefixes = PrefixJoin.of(small.view, COMPILING_SCORE)
+        assert prefixes is not None
+        prefixes.offer(PairSink(small.view, COMPILING_SCORE, None), Workers(threads))
     for least in task.scores:
         truth, all_seconds = compared(engine, least, threads)
         for recall in RECALLS:
