@@ -14,7 +14,7 @@ from benchmarks.datasets import load
 from benchmarks.engine import Engine
 from benchmarks.report import Table, arguments
 from index.arrays import Int64s
-from index.exact_pairs import compared_pairs
+from index.exact_join import compared_pairs
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import GcwsParams

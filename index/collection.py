@@ -2,7 +2,7 @@
 
 One writer at a time changes a collection (the caller sees to it); readers take ``view`` once and
 use nothing else, so they never wait for the disk and never see half a change. A few new items wait
-to be taken in together by whoever takes a view next. Rows are numbered in the order in
+until somebody takes a view, who takes them in together first. Rows are numbered in the order in
 which they were put, the order of the keys they come with; an update gives its item a new row.
 """
 
@@ -69,7 +69,7 @@ class Collection:
 
     @property
     def view(self) -> View:
-        """All there is; any thread."""
+        """A view of all items; those that wait are taken in before; any thread."""
         if self._later:
             self._take_in()
         return self._shown
@@ -77,7 +77,8 @@ class Collection:
     @property
     def count(self) -> int:
         """How many items there are."""
-        return self._shown.count + len(self._later)
+        with self._taking:
+            return self._shown.count + len(self._later)
 
     def encode(self, vectors: RawBatch) -> Encoded:
         """Transform and hash vectors; any thread.
@@ -144,7 +145,7 @@ class Collection:
             self._take_in()
         return [row for row in map(self._row_of.get, ids) if row is not None]
 
-    def keys_of(self, ids: Iterable[str]) -> list[int | None]:
+    def keys_of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the key of each id, None where there is no such item."""
         if self._later and not set(self._later.ids).isdisjoint(ids):
             self._take_in()
@@ -182,7 +183,7 @@ class Collection:
         self._compact_if_due()
 
     def _let_wait(self, new: NewItems) -> bool:
-        """Let new items wait to be taken in with others, where that takes who reads next little."""
+        """Return whether new items wait now: where whoever reads next is hardly held up."""
         with self._taking:
             shown, later = self._shown, self._later
             count = len(later) + len(new.ids)
@@ -203,7 +204,7 @@ class Collection:
             try:
                 self._add(later.joined())
             finally:
-                if self._shown is shown:
+                if self._shown is shown:  # after an error: the rows go, the items stay
                     self._contents.cut(len(shown))
                 else:
                     self._later = Later()
@@ -250,7 +251,7 @@ class Collection:
         kept = np.flatnonzero(old.alive)
         new_rows = np.full(len(old), -1, np.int64)
         new_rows[kept] = np.arange(len(kept))
-        self._contents = held = self._contents.some(kept)
+        self._contents = held = self._contents.take(kept)
         rows = held.rows.view()
         state = self.backend.renumber(old.state, rows, new_rows)
         attached = {

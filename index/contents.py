@@ -69,7 +69,15 @@ class Contents:
         vectors: VectorBatch,
         keys: range | Sequence[int],
     ) -> None:
-        """Add live rows at the end."""
+        """Add live rows at the end.
+
+        Parameters
+        ----------
+        ids, payloads, vectors
+            Of n new rows.
+        keys : range or sequence of int
+            n of them, rising and above all before.
+        """
         before, n = len(self.rows), len(self.rows) + len(ids)
         self.rows.append(vectors)
         self.ids.extend(ids)
@@ -109,7 +117,7 @@ class Contents:
             version=version, attached=attached,
         )  # fmt: skip
 
-    def some(self, kept: Int64s) -> Contents:
+    def take(self, kept: Int64s) -> Contents:
         """Return the items of some rows, (m,) and rising, all of them live."""
         chosen = kept.tolist()
         ids, payloads = [self.ids[row] for row in chosen], [self.payloads[row] for row in chosen]

@@ -47,6 +47,7 @@ _BUCKET_ENTRY: Final = 8.0
 _PREFIX_ENTRY: Final = 80.0
 _PREFIX_PAIR: Final = 10.0
 _PREFIX_SUM: Final = 1.0
+"""Hashing and sorting an entry; looking at a posting; adding up an entry of the row it names."""
 _PAIR_FOUND: Final = 35.0
 _WALK_LIST: Final = 60.0
 _HASH_GENERATED: Final = 1.0
@@ -171,7 +172,7 @@ def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
 
 
 def prefix_nanoseconds(view: RowView, reads: float) -> float:
-    """Return what the join by prefixes takes, with so many entries of lists to read.
+    """Return what the join by prefixes takes that reads so many postings.
 
     Without any it is what ordering the entries takes.
     """

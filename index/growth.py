@@ -161,7 +161,8 @@ def _calibrated(
     rounded = RoundedRows.of(walks.lists.coarse, walks.workers)
     none = np.full(len(held_out), -1, np.int64)
 
-    def of(chosen: Int64s) -> tuple[HopSearch, VectorBatch]:
+    def searching(chosen: Int64s) -> tuple[HopSearch, VectorBatch]:
+        """Return what searches for some of the rows, and these as queries."""
         if stop.is_set():
             raise _Stopped
 
@@ -173,11 +174,11 @@ def _calibrated(
     def sweep(
         chosen: Int64s, limit: int, efforts: Sequence[Effort], flat: float
     ) -> list[BatchHits]:
-        own, queries = of(chosen)
+        own, queries = searching(chosen)
         return swept(own, view, queries, limit, efforts, flat=flat, hidden=hidden, pieces=_PIECES)
 
     def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
-        own, queries = of(chosen)
+        own, queries = searching(chosen)
         params = SearchParams(limit=limit)
         walk = replace(own.walk(view, limit, effort), rare=inf, flat=flat)
         return own.search(

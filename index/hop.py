@@ -34,12 +34,13 @@ _START: Final = 4000.0
 _LEAST_WALKED: Final = 400
 """Rows that a walk for good recall scores at least: fingerprints took 420 at 0.95."""
 _SPARE: Final = 4
+"""Rows scored exactly beyond the limit, at first."""
 _LEAST_AT_FIRST: Final = 10
+"""Of rows rounded to whole numbers so many in all, at least: a line is fitted to their scores."""
 _SPARE_ROUNDED: Final = 10
-"""Rows scored exactly beyond the limit; of rows rounded to whole numbers so many in all at first,
-at least, and where these leave it in doubt (`kernels.doubt`) more, half the limit of bytes, too: of
-rows of 45 raw numbers in 16 bits with room for the greatest, 4 more left recall at 0.989 at most,
-10 more bring 0.9935."""
+"""Rows scored exactly beyond the limit where the first leave hits in doubt (`kernels.doubt`); of
+bytes half the limit, if that is more. Of rows of 45 raw numbers in 16 bits with room for the
+greatest, 4 alone left recall at 0.989 at most, 10 bring 0.994."""
 _MOST_FILTERED: Final = 20
 """A filter that leaves less than one row in this many is not walked."""
 _LEAST_ROOM: Final = 4096

@@ -1,4 +1,4 @@
-"""Items that are stored and wait to be taken into memory together, by whoever reads it next."""
+"""New items that are stored, and wait for whoever reads the collection next to take them in."""
 
 from __future__ import annotations
 

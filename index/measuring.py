@@ -58,10 +58,10 @@ _FIRST: Final = tuple(
 )
 """Those measured first, by place."""
 _TOGETHER: Final = (0.9, 1.0, 1.03, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
-"""Efforts up to each of these, beyond the one before, are measured by one walk: they enter through
-the same tables, and the farthest is one of the first. By a reach of 1 alone: a walk that goes on a
-little keeps more rows that rounding has made seem farther than the last hit, so that of letters at
-1.0 it finds 0.004 more."""
+"""Efforts up to each of these, beyond the one before, are measured by one walk. The farthest is one
+of those measured first, but for 1.03, the last below `FAR`: all of one walk enter through the same
+tables. A reach of 1 is measured alone: walks that reach farther keep rows that rounding has made
+seem farther away than the last hit, by which letters at 1.0 would seem to find 0.004 more."""
 _RATIO: Final = 2.0
 _DEARER: Final = 1.4
 _HARDLY: Final = 1.1
@@ -292,15 +292,17 @@ class _Ladder:
 
     def _walk(self, place: int, before: int) -> _Walked:
         """Walk by an effort and those measured with it, if that has not been done yet."""
-        last = bisect_left(_TOGETHER, _LADDER[place])
-        if last not in self._walked:
+        group = bisect_left(_TOGETHER, _LADDER[place])
+        if group not in self._walked:
             dear = before in self._points and self._point(before).candidates > _DEAR
             queries, true = self._fewer if dear else self._all
-            places = [i for i, each in enumerate(_LADDER) if bisect_left(_TOGETHER, each) == last]
-            efforts = [Effort.of(_LADDER[each], self._searched) for each in places]
+            places = [
+                p for p, number in enumerate(_LADDER) if bisect_left(_TOGETHER, number) == group
+            ]
+            efforts = [Effort.of(_LADDER[p], self._searched) for p in places]
             hits = self._sweep(queries, self._searched, efforts, self._flat)
-            self._walked[last] = queries, true, dict(zip(places, hits, strict=True))
-        return self._walked[last]
+            self._walked[group] = queries, true, dict(zip(places, hits, strict=True))
+        return self._walked[group]
 
     def _settled(self, before: int, place: int) -> bool:
         """Return whether an effort adds next to nothing to the one before; see `_LEFT`."""

@@ -53,7 +53,10 @@ class Newest:
         return self.has_room(rows, 0, 0)
 
     def has_room(self, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether ``count`` further rows may wait with these, the last of ``rows``."""
+        """Return whether ``count`` further rows, of so many numbers, may wait with these.
+
+        These are the last of ``rows``.
+        """
         if self.count + count > MOST_ROWS:
             return False
         if rows.form == "dense":

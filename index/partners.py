@@ -1,7 +1,7 @@
 """The join that finds near-duplicate pairs: by tables, by neighbour lists, or every pair.
 
 What the buckets of tables hold is counted, what lists find is measured on some of the rows, and
-what comparing all rows takes is known: the quickest way that keeps the recall asked for is taken.
+what the exact join takes is foreseen: the quickest way that keeps the recall asked for is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from index.costs import (
     table_nanoseconds,
     walk_nanoseconds,
 )
-from index.exact_pairs import ExactJoin
+from index.exact_join import ExactJoin
 from index.hits import RowView
 from index.inverted import InvertedIndex
 from index.kernels.partners import READ, SCORED, WORK, meet, shared_buckets, walk_partners

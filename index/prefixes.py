@@ -1,4 +1,7 @@
-"""The exact join of sparse rows by the slots that a pair must have in common."""
+"""The exact join of sparse rows by the slots that a pair must have in common: prefix filtering.
+
+Source: [PREFIX], [PPJOIN]; see `kernels.prefixes`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from index.costs import prefix_nanoseconds
 from index.hits import RowView
 from index.kernels.prefixes import (
     MOST_ENTRIES,
-    MOST_PLACES,
+    MOST_PLACE_BITS,
     count_places,
     join_prefixes,
     list_prefixes,
@@ -21,8 +24,8 @@ from index.pairs import CAPACITY, PairSink
 from index.parallel import Workers
 from index.scan import tolerance
 
-LEAST_PLACES: Final = 12
-"""Bits."""
+LEAST_PLACE_BITS: Final = 12
+"""Of the number of a place, at least."""
 _PARTS: Final = 16
 """For each thread: rows that come late are compared with more before them."""
 
@@ -35,15 +38,20 @@ class PrefixJoin:
     ----------
     view : RowView
     least : float
-        Pairs that score less are not looked for.
+        Less than the score asked for by what float32 may lose; pairs that score less are not
+        looked for.
     rows : (m,) int64
         Permitted rows by rising norm.
     shift : uint32
+        32 less the bits of a place.
     counts : (places,) int32
+        Entries at each place.
     starts : (places + 1,) int64
+        Where each place's list begins.
     listed : (e,) int32
+        Positions in ``rows``, rising in each list; e entries in all rows.
     over : (e,) float32
-        See `kernels.prefixes`.
+        What each has from its place on beyond its own part of Σ min, in units of its values.
     nanoseconds : float
         What the join is expected to take.
     """
@@ -66,13 +74,13 @@ class PrefixJoin:
         """
         vectors = view.vectors
         least -= tolerance(vectors, vectors)
-        if least <= 0 or vectors.longest >= MOST_ENTRIES:
+        if least <= 0 or vectors.longest > MOST_ENTRIES:
             return None
         rows = np.flatnonzero(view.permitted)
         rows = rows[np.argsort(vectors.norms[rows], kind="stable")]
         indptr, slots = vectors.indptr, vectors.slots
         entries = int(np.sum(indptr[rows + 1] - indptr[rows]))
-        bits = min(MOST_PLACES, max(LEAST_PLACES, entries.bit_length()))
+        bits = min(MOST_PLACE_BITS, max(LEAST_PLACE_BITS, entries.bit_length()))
         shift, counts = np.uint32(32 - bits), np.zeros(1 << bits, np.int32)
         count_places(indptr, slots, rows, shift, counts)
         starts, listed = np.empty(len(counts) + 1, np.int64), np.empty(entries, np.int32)

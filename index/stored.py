@@ -65,7 +65,7 @@ class StoredCollection:
 
     def __len__(self) -> int:
         """Return the number of items."""
-        return self._memory.view.count
+        return self._memory.count
 
     # Writing
 

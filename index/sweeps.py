@@ -28,7 +28,7 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
     view : RowView
         With no row left out but those ``hidden``.
     queries : VectorBatch
-        None of them among the rows.
+        None of them among the rows that are not hidden.
     limit : int
     efforts : sequence of Effort
         For the limit, rising: all by lists, or all by reach and through the same tables.
@@ -38,6 +38,11 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
         See `HopSearch.search`.
     pieces : int
         See `Workers.split`.
+
+    Returns
+    -------
+    list of BatchHits
+        One an effort. Of what a query cost, method, tables and candidates are told.
     """
     m, lists, rounding = len(queries), search.lists, search.lists.coarse.rounding
     vectors, walk, last = view.vectors, search.walk(view, limit, efforts[-1]), efforts[-1]

@@ -160,7 +160,9 @@ class _Exercise:
             alive, some, least = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
             meet(rows.dense, rows.norms, alive, some, least, 0, _ROWS, found[0], found[1])
             return
-        prefixes = PrefixJoin.of(self._view(), 0.99)  # quicker than comparing rows, if they differ
+        prefixes = PrefixJoin.of(
+            self._view(), 0.99
+        )  # for more rows: so few are compared all with all
         if prefixes is not None:
             prefixes.offer(PairSink(self._view(), 0.99, None), Workers(1))
 

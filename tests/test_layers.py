@@ -72,7 +72,7 @@ ARROWS: dict[str, set[str]] = {
         "rounded", "rows", "scan", "search", "similarity", "vectors",
     },
     "backends": {
-        "bands", "binning", "exact_pairs", "features", "gathering", "growth", "hashing", "hop",
+        "bands", "binning", "exact_join", "features", "gathering", "growth", "hashing", "hop",
         "inverted", "kernels", "keying", "newest", "nystroem", "pairs", "parallel", "partners",
         "rerank", "sampled", "saved", "scan", "search", "similarity", "tables",
     },
@@ -102,10 +102,10 @@ ARROWS: dict[str, set[str]] = {
     "search": {"bands", "costs", "inverted", "kernels", "parallel", "scan", "tables"},
     "pairs": {"bands", "kernels", "parallel", "scan", "tables"},
     "partners": {
-        "bands", "costs", "exact_pairs", "inverted", "kernels", "pairs", "parallel", "scan",
+        "bands", "costs", "exact_join", "inverted", "kernels", "pairs", "parallel", "scan",
         "tables",
     },
-    "exact_pairs": {
+    "exact_join": {
         "costs", "inverted", "kernels", "pairs", "parallel", "prefixes", "scan",
     },
     "prefixes": {"costs", "kernels", "pairs", "parallel", "scan"},

@@ -10,7 +10,7 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.backends.protocol import Report, unheard
 from index.batches import VectorBatch
-from index.exact_pairs import ExactJoin
+from index.exact_join import ExactJoin
 from index.hits import BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink

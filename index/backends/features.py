@@ -12,7 +12,7 @@ import numpy as np
 from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
 from index.backends.protocol import Encoder, Report, unheard
 from index.batches import VectorBatch, padded_width, row_width
-from index.exact_pairs import all_pairs
+from index.exact_join import all_pairs
 from index.features import FeatureMap, FourierMap
 from index.hits import METHODS, BatchHits, Pairs, RowView
 from index.inverted import InvertedIndex

@@ -87,7 +87,9 @@ class Backend(Protocol[State]):
         """
 
     def may_wait(self, state: State, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether `extend` by further rows is done in a moment, and can be tried again.
+        """Return whether further rows may wait to be added by whoever reads next: False is right.
+
+        True only where `extend` by them takes a moment, and can be tried again after an error.
 
         Parameters
         ----------

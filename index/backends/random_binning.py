@@ -12,7 +12,7 @@ from index.backends.protocol import Report, unheard
 from index.bands import BandPlan
 from index.batches import VectorBatch, row_width
 from index.binning import RandomBinning
-from index.exact_pairs import all_pairs
+from index.exact_join import all_pairs
 from index.gathering import gathered
 from index.hashing import Signatures
 from index.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView

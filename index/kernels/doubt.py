@@ -8,8 +8,8 @@ left out, of quick score c at most, beats the last hit only where it lies z = (l
 c) / σ deviations above the line or more, of which the chance is about exp(−z²/2) / 2; and there are
 about as many such rows as come before c while the line rises by σ.
 
-Where rounding matters little, a few rows beyond the limit are enough; where more than a few hits
-are to be expected among the others, more rows are scored, and what was found is judged once more.
+So few rows are scored exactly at first; where more than `FEW_MISSED` of the hits wanted are to be
+expected among the others, more are scored, and what was found is judged once more.
 """
 
 from typing import Any
@@ -23,7 +23,8 @@ from index.kernels.simd import at
 MOST_MISSED = 0.25
 """So many missed hits are put up with, for each that is wanted."""
 FEW_MISSED = 0.001
-"""And so many before more rows are scored exactly: little beside the misses of a walk at 0.99."""
+"""More than so many, for each that is wanted, and more rows are scored exactly: a tenth of what a
+walk at 0.99 may miss."""
 _LEAST_SPREAD = 2.5e-7
 """Float32 sums alone make quick scores differ by so much."""
 

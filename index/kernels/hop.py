@@ -63,8 +63,8 @@ _AHEAD = 256
 
 
 @njit(cache=True, nogil=True)
-def whole(most: float, key: np.uint64) -> int:
-    """Return a number or the one above it, in such shares that the mean is ``most``."""
+def whole_lists(most: float, key: np.uint64) -> int:
+    """Return how many lists a query reads: a number or the one above it, ``most`` in the mean."""
     below = np.int64(most)
     drawn = np.float64((key * _GOLDEN) >> np.uint64(40)) * _SCALE
     return below + 1 if drawn < most - below else below
@@ -291,7 +291,7 @@ def hop(
                 beam = np.int64(efforts[effort, 0])
                 if step(
                     view, query, lists, width, count, space, beam,
-                    whole(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
+                    whole_lists(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
                     np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
                     continue
@@ -319,7 +319,7 @@ def hop(
                     pointer(query_slots), query_indptr[m], query_indptr[m + 1],
                 )  # fmt: skip
             kept = found = 0
-            left_out = 0.0
+            missed = 0.0
             for most in (at_first, rescored):
                 known = kept
                 kept = choose(best, size, skipped, most, pointer(chosen))
@@ -337,8 +337,8 @@ def hop(
                 found = rank_nearly_sorted(exact, chosen, kept, least, ranked)
                 last = ranked[limit - 1] if found >= limit else least
                 if unit > 0 and kept > 0:
-                    left_out = hits_left_out(best, size, skipped, pointer(exact), kept, last)
-                if kept < most or left_out <= FEW_MISSED * limit:
+                    missed = hits_left_out(best, size, skipped, pointer(exact), kept, last)
+                if kept < most or missed <= FEW_MISSED * limit:
                     break
             found = min(found, limit)
             for i in range(found):
@@ -351,8 +351,8 @@ def hop(
             lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             spoilt = lost > _MOST_LOST * norms[m]
             missing = size < min(limit + own, permitted_count)
-            hidden_hits = left_out > MOST_MISSED * limit
-            odd = hidden_hits or spoilt or missing or _last_score(best, size, limit) < strange
+            hides_hits = missed > MOST_MISSED * limit
+            odd = hides_hits or spoilt or missing or _last_score(best, size, limit) < strange
             odd = odd or _last_score(best, size, 1) < nearest
             out_outcomes[m] = UNANSWERED if odd else ANSWERED
             stages[s] = _FREE

@@ -6,7 +6,8 @@ Put the slots in one order for all rows, those of few rows first. A pair of rows
 the last slots of x that make up less than t·|x| together, nor among those of y that make up less
 than 2t/(1 + t)·|y|: it is in what is left of each, its prefix. Prefixes leave out the slots that
 most rows have, which are most of the work. And from that slot on, either row has what they share:
-where that is too little, the pair need not be scored.
+where that is too little, the pair need not be scored. (This is prefix filtering; these prefixes are
+not those of signatures.)
 
 A slot is known by the place that it hashes to, and the order is that of places. Where several slots
 share a place, more pairs are looked at, and Σ min is taken too great, never too small.
@@ -22,23 +23,26 @@ from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
 from index.kernels.addresses import prefetch
 from index.kernels.simd import offset, pointer
 
-MOST_ENTRIES = 1 << 20
+_ENTRY_BITS = 20
+MOST_ENTRIES = 1 << _ENTRY_BITS
 """Longer rows have no prefix."""
-MOST_PLACES = 20
-"""Bits of a place."""
+MOST_PLACE_BITS = 20
+"""Of the number of a place: lists begin at 2^20 places at most (8 MB)."""
 _MULTIPLIER = np.uint32(0x9E3779B1)
-_MOST_COUNT = (1 << 23) - 1
+"""2^32 divided by the golden ratio: Fibonacci hashing."""
+_MOST_COUNT = (1 << 24) - 1
+"""What fits above place and entry in a key: commoner places tie."""
 _ENTRY = np.uint64(MOST_ENTRIES - 1)
-_ENTRY_BITS = np.uint64(20)
-_COUNT_BITS = np.uint64(20 + MOST_PLACES)
-_NEAR_BITS = 12
+_PLACE_SHIFT = np.uint64(_ENTRY_BITS)
+_COUNT_SHIFT = np.uint64(_ENTRY_BITS + MOST_PLACE_BITS)
+_TABLE_BITS = 12
 """Of places in a table of one row's values: 16 KB, half of a first cache."""
 _AHEAD = 8
-"""Partners whose entries are asked for before they are scored."""
+"""Entries of the partner so many further on are asked for."""
 _AT_ONCE = 8
 """Entries added up before what was missed is looked at."""
 _ROUNDING = 1e-5
-"""Norms and least scores are float32."""
+"""Relative: more than float32 norms and least scores may be off, so that no pair is lost."""
 
 
 @njit(cache=True, nogil=True)
@@ -87,7 +91,7 @@ def _put_in_order(
     for entry in range(first, last):
         place = _place(slots[entry], shift)
         count = np.uint64(min(counts[place], _MOST_COUNT))
-        key = count << _COUNT_BITS | np.uint64(place) << _ENTRY_BITS
+        key = count << _COUNT_SHIFT | np.uint64(place) << _PLACE_SHIFT
         keys[entry - first] = key | np.uint64(entry - first)
     keys[:size].sort()
     rest = 0.0
@@ -106,7 +110,7 @@ def _prefix(rests: Float64s, size: int, least: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _place_of(key: np.uint64) -> np.int64:
-    return np.int64((key >> _ENTRY_BITS) & np.uint64((1 << MOST_PLACES) - 1))
+    return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MOST_PLACE_BITS) - 1))
 
 
 @njit(cache=True, nogil=True)
@@ -121,13 +125,14 @@ def list_prefixes(
     ----------
     indptr, slots, values, norms : compressed rows
     rows : (m,) int64
-        By rising norm; the lists hold places in this array, rising.
+        By rising norm; the lists hold positions in this array, rising.
     shift, counts : see `count_places`
     least : float
         The least score of a pair, above 0.
     starts : (places + 1,) int64, written in place
         Where each list begins.
     listed : (entries of the rows,) int32, written in place
+        Positions in ``rows``, list after list; nothing is written beyond starts[-1].
     over : (entries of the rows,) float32, written in place
         What each row listed makes up from this place on, less what it takes of Σ min itself: the
         other row of a pair takes no more than the rest.
@@ -135,7 +140,7 @@ def list_prefixes(
     Returns
     -------
     float
-        How many entries of lists all rows read together, at most.
+        How many postings all rows read together, at most.
     """
     longest = _longest(indptr, rows)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
@@ -182,7 +187,7 @@ def list_prefixes(
 def _first_of_norm(
     listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, least: float
 ) -> int:
-    """Return the first place of a list whose row has this norm or a greater one."""
+    """Return the first position in a list, from low on, whose row has at least this norm."""
     while low < high:
         middle = (low + high) // 2
         if norms[rows[listed[middle]]] < least:
@@ -194,14 +199,14 @@ def _first_of_norm(
 
 @njit(cache=True, nogil=True)
 def _shared(
-    slots: UInt32s, values: Float32s, first: int, last: int, query: Float32s, near: np.uint32,
+    slots: UInt32s, values: Float32s, first: int, last: int, table: Float32s, shift: np.uint32,
     most_missed: float,
 ) -> float:  # fmt: skip
-    """Return Σ min of a row and the one whose values are in a table; -1 once too much is missed."""
+    """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
     shared, missed = 0.0, 0.0
     for entry in range(first, last, _AT_ONCE):
         for i in range(entry, min(entry + _AT_ONCE, last)):
-            low = min(query[_place(slots[i], near)], values[i])
+            low = min(table[_place(slots[i], shift)], values[i])
             shared += low
             missed += values[i] - low
         if missed > most_missed:
@@ -215,7 +220,7 @@ def join_prefixes(
     shift: np.uint32, counts: Int32s, starts: Int64s, listed: Int32s, over: Float32s,
     least: float, first: int, step: int, out_a: Int32s, out_b: Int32s,
 ) -> tuple[int, int]:  # fmt: skip
-    """List the pairs of some rows, and rows before them, that score at least ``least``.
+    """List the pairs of some rows, and rows before them, that may score ``least`` or more.
 
     The work stops when the output may not hold the next row's pairs, and can go on from there.
 
@@ -226,7 +231,7 @@ def join_prefixes(
     least : float
         At least that by which prefixes were listed.
     first, step : int
-        Places in ``rows``: first, first + step, and so on.
+        Positions in ``rows``: first, first + step, and so on.
     out_a, out_b : (capacity,) int32, written in place
         The lesser and the greater row of each pair; capacity is at least m.
 
@@ -239,8 +244,8 @@ def join_prefixes(
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
     met = np.full(rows.shape[0], -1, np.int32)
     partners = np.empty(rows.shape[0], np.int64)
-    near = np.uint32(32 - _NEAR_BITS)
-    query = np.zeros(1 << _NEAR_BITS, np.float32)
+    table_shift = np.uint32(32 - _TABLE_BITS)
+    table = np.zeros(1 << _TABLE_BITS, np.float32)
     share = least / (1.0 + least) * (1.0 - _ROUNDING)
     found = 0
     number = first
@@ -248,18 +253,18 @@ def join_prefixes(
         row = rows[number]
         begin, end = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
-        shortest = least * (1.0 - _ROUNDING) * norm
+        least_norm = least * (1.0 - _ROUNDING) * norm
         _put_in_order(slots, values, begin, end, shift, counts, keys, rests)
         for entry in range(begin, end):
-            query[_place(slots[entry], near)] += values[entry]
+            table[_place(slots[entry], table_shift)] += values[entry]
         needed = np.float32((share - _ROUNDING) * norm)
         some = 0
-        for i in range(_prefix(rests, end - begin, shortest)):
+        for i in range(_prefix(rests, end - begin, least_norm)):
             place = _place_of(keys[i])
             # Lists rise, and so do norms: those wanted lie together, before this row.
             stop = starts[place + 1]
-            low = _first_of_norm(listed, starts[place], stop, norms, rows, shortest)
-            longest_norm = rests[i] / share - norm
+            low = _first_of_norm(listed, starts[place], stop, norms, rows, least_norm)
+            greatest_norm = rests[i] / share - norm
             for at in range(low, stop):
                 if over[at] < needed:
                     continue
@@ -270,7 +275,7 @@ def join_prefixes(
                     continue
                 met[other] = number
                 partner = rows[other]
-                if norms[partner] > longest_norm:
+                if norms[partner] > greatest_norm:
                     break
                 partners[some] = partner
                 some += 1
@@ -281,7 +286,7 @@ def join_prefixes(
             partner = partners[i]
             least_shared = share * (norm + norms[partner])
             shared = _shared(
-                slots, values, indptr[partner], indptr[partner + 1], query, near,
+                slots, values, indptr[partner], indptr[partner + 1], table, table_shift,
                 norms[partner] * (1.0 + _ROUNDING) - least_shared,
             )  # fmt: skip
             if shared >= least_shared:
@@ -289,6 +294,6 @@ def join_prefixes(
                 out_b[found] = max(row, partner)
                 found += 1
         for entry in range(begin, end):
-            query[_place(slots[entry], near)] = np.float32(0.0)
+            table[_place(slots[entry], table_shift)] = np.float32(0.0)
         number += step
     return found, number

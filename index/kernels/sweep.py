@@ -3,7 +3,9 @@
 Walks that reach less far take the same steps, and then end: the bound below which a row is of no
 use only rises while a walk goes on, so what the farther walk keeps beyond is never read before all
 that the nearer one keeps has been. Of the rows scored exactly in the end, those beyond the lesser
-reach may be more. Of walks ended by a number of lists the same is true, and nothing differs.
+reach may be more. Walks ended by a number of lists take the same steps, too. And ``rescored`` rows
+are always scored exactly, where a search scores fewer unless rounding leaves hits in doubt: it is
+expected to miss `doubt.FEW_MISSED` of the hits more, at most.
 """
 
 from typing import Any
@@ -15,7 +17,7 @@ from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UI
 from index.kernels.coarse import SPARSE, Query, clear, place_shift, rows_at, spread_over
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
-from index.kernels.hop import choose, fetch_rows, is_flat, whole
+from index.kernels.hop import choose, fetch_rows, is_flat, whole_lists
 from index.kernels.pool import score_of
 from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
@@ -35,7 +37,7 @@ from index.kernels.walk import (
 )
 
 _FREE = -1
-"""Number of the query of a space without one."""
+"""Number in ``numbers`` of a space without a query."""
 
 
 @njit(cache=True, nogil=True)
@@ -52,8 +54,13 @@ def _goes_on(space: Any, lists: Any, reach: Any, wanted: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _unknown(
-    chosen: Int64s, count: int, known: Int64s, known_count: int, exact: Float64s, out: Int64s
-) -> int:
+    chosen: Int64s,
+    count: int,
+    known: Int64s,
+    known_count: int,
+    out_exact: Float64s,
+    out_missing: Int64s,
+) -> int:  # fmt: skip
     """Move known scores to the places of their rows; return how many rows have none.
 
     Rows are only ever put between those that were the best before, and push out the last ones.
@@ -64,9 +71,9 @@ def _unknown(
         The best ``count`` rows, by quick score.
     known : (r,) int64
         The best ``known_count`` rows before.
-    exact : (r,) float64
-        Their scores; in place, those of ``chosen``, where known.
-    out : (r,) int64, written in place
+    out_exact : (r,) float64, written in place
+        Their scores; afterwards those of ``chosen``, where known.
+    out_missing : (r,) int64, written in place
         Places in ``chosen`` of the others.
     """
     place = 0
@@ -75,15 +82,15 @@ def _unknown(
         if place < known_count and chosen[i] == known[place]:
             place += 1
         else:
-            out[missing] = i
+            out_missing[missing] = i
             missing += 1
     following = missing
     for i in range(count - 1, -1, -1):  # from the end, so that none is written over too early
-        if following > 0 and out[following - 1] == i:
+        if following > 0 and out_missing[following - 1] == i:
             following -= 1
         else:
             place -= 1
-            exact[i] = exact[place]
+            out_exact[i] = out_exact[place]
     return missing
 
 
@@ -118,7 +125,7 @@ def sweep(
     out_sizes: Int64s,
     out_candidates: Int64s,
 ) -> None:
-    """Search for every query by several efforts, as `hop.hop` does by each of them.
+    """Search for every query by several efforts, as `hop.hop` does by each.
 
     Nothing is filtered, skipped or walked for twice.
 
@@ -131,7 +138,9 @@ def sweep(
         `hop.hop`.
     onward : (3,) float64
         The effort with which a walk without a reach goes on for a flat query.
-    wanted, flat, rescored : see `hop.hop`
+    wanted, flat : see `hop.hop`
+    rescored : int
+        The best rows that are scored exactly, at least the limit.
     out_scores, out_rows : (m, e, limit) float64 and int64, written in place
     out_sizes, out_candidates : (m, e) int64, written in place
         Hits found, and rows scored quickly.
@@ -146,7 +155,7 @@ def sweep(
     walks = spaces.shape[0]
     numbers = np.full(walks, _FREE, np.int64)
     following = np.zeros(walks, np.int64)  # the least effort that has not ended
-    ends = np.zeros(walks, np.int64)  # the last effort of this walk, and one
+    ends = np.zeros(walks, np.int64)  # one beyond the last effort of this walk
     gone_on = np.zeros(walks, np.bool_)
     known = np.empty((walks, rescored), np.int64)
     known_counts = np.zeros(walks, np.int64)
@@ -156,7 +165,7 @@ def sweep(
     new_scores = np.empty(rescored, np.float64)
     ranked = np.empty(rescored, np.float64)
     missing = np.empty(rescored, np.int64)
-    # Flat queries are walked for again by each effort, to go on with: query · steps + effort.
+    # Flat queries walk again for each effort, and then on. Each is kept as query · steps + effort.
     again = np.empty(m_all * steps, np.int64)
     again_count = 0
     begun = 0
@@ -195,12 +204,12 @@ def sweep(
             hits = min(beam, wanted)
             going = step(
                 view, query, pointer(links), width, count, space, beam,
-                whole(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
+                whole_lists(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
                 False,
             )  # fmt: skip
             while following[s] < ends[s]:
                 e = following[s]
-                lists, reach = whole(efforts[e, 1], keys[m, 0]), np.float32(efforts[e, 2])
+                lists, reach = whole_lists(efforts[e, 1], keys[m, 0]), np.float32(efforts[e, 2])
                 if going and (gone_on[s] or _goes_on(space, lists, reach, hits)):
                     break
                 size = at(space.state, SIZE)

@@ -69,8 +69,11 @@ def _after(owner: Any, name: str) -> Callable[[Reached], None]:  # noqa: ANN401
     return install
 
 
-def _at_sql(begin: str, *, done: bool) -> Callable[[Reached], None]:
-    """Return a point before or after statements that begin with some words."""
+def _at_sql(begin: str, *, done: bool, inside: bool = False) -> Callable[[Reached], None]:
+    """Return a point before or after statements that begin with some words.
+
+    With ``inside``, only of those in a transaction of several.
+    """
 
     def install(reached: Reached) -> None:
         class Watched(sqlite3.Connection):
@@ -79,7 +82,7 @@ def _at_sql(begin: str, *, done: bool) -> Callable[[Reached], None]:
                 if here and not done:
                     reached()
                 cursor = super().execute(sql, *parameters)
-                if here and done:
+                if here and done and (self.in_transaction or not inside):
                     reached()
                 return cursor
 
@@ -122,10 +125,10 @@ def _is_collection(path: Path) -> bool:
 
 
 POINTS: Final[dict[str, Callable[[Reached], None]]] = {
-    "in a transaction": _at_sql("INSERT INTO items", done=True),
+    "in a transaction": _at_sql("INSERT INTO items", done=True, inside=True),
     "before commit": _at_sql("COMMIT", done=False),
     "after commit, before memory": _after(Store, "write"),
-    "after memory, before the answer": _after(Writer, "make"),
+    "after the write, before the answer": _after(Writer, "make"),
     "during a merge": _after(tables, "_merge"),
     "during a compaction": _after(GrowingRows, "take"),
     "before an improved index is adopted": _before(Collection, "adopt"),

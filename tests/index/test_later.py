@@ -101,18 +101,22 @@ def test_who_fails_to_take_items_in_leaves_them_to_the_next(
 def test_readers_that_come_together_take_items_in_once(waiting: StoredCollection) -> None:
     memory: Any = waiting._memory
     version = memory._shown.version
-    begun, extend = threading.Barrier(5), memory.backend.extend
+    begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
     calls: list[int] = []
 
-    def slow(*arguments: Any) -> object:  # noqa: ANN401
+    def counted(*arguments: Any) -> object:  # noqa: ANN401
         calls.append(1)
+        if len(calls) == 1:  # the others come while items are taken in
+            for _ in range(5):
+                assert entering.acquire(timeout=60)
         return extend(*arguments)
 
-    memory.backend.extend = slow
+    memory.backend.extend = counted
     seen: list[int] = []
 
     def read() -> None:
         begun.wait(60)
+        entering.release()
         seen.append(len(memory.view))
 
     threads = [threading.Thread(target=read) for _ in range(5)]

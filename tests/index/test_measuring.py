@@ -21,7 +21,7 @@ def found(limit: int, sizes: Int64s, candidates: int = 1) -> BatchHits:
     return BatchHits.found(HOP, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
 
 
-def each(search: Search) -> Sweep:
+def one_by_one(search: Search) -> Sweep:
     """Return what searches by several efforts, by one after the other."""
     return lambda queries, limit, efforts, flat: [
         search(queries, limit, effort, flat) for effort in efforts
@@ -52,7 +52,7 @@ def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: fl
         walked_twice.append(len(queries) / few)
         return true(queries, limit)
 
-    made = calibrate(200, ROWS, each(search), again, true, scan_nanoseconds=1.0)
+    made = calibrate(200, ROWS, one_by_one(search), again, true, scan_nanoseconds=1.0)
     assert {curve.efforts[0] for curve in made.curves} == {least}
     assert all(curve.recalls[0] == 1.0 for curve in made.curves)
     assert set(walked_twice) == (set() if few > 0.1 else {200.0, 160.0})
@@ -71,7 +71,7 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
         del effort, flat
         return true(chosen, limit)
 
-    made = calibrate(queries, ROWS, each(search), search, scan, scan_nanoseconds=1.0)
+    made = calibrate(queries, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
     assert limits.tolist() == [100] * min(queries, 160) + [10] * (queries - 160)
     assert [curve.limit for curve in made.curves] == [1, 10, 30, 100]
     assert all(curve.recalls == (1.0,) for curve in made.curves)
@@ -87,7 +87,7 @@ def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: f
         all_.scores[:, round(share * limit) :] = 0.0  # hits of no use, so that none are missing
         return all_
 
-    made = calibrate(200, ROWS, each(search), search, true, scan_nanoseconds=1.0)
+    made = calibrate(200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0)
     curve = next(curve for curve in made.curves if curve.limit == 100)
     measured = [effort for effort in curve.efforts if effort > settled]
     assert curve.efforts[0] == 0.05
@@ -115,7 +115,7 @@ def test_a_query_is_flat_whose_first_hit_is_hardly_nearer_than_the_tenth(
         given.add(flat)
         return scan(chosen, limit)
 
-    made = calibrate(QUERIES, ROWS, each(search), search, scan, scan_nanoseconds=1.0)
+    made = calibrate(QUERIES, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
     assert given == {made.flat}
     assert made.flat == pytest.approx(0.9 if known else 1.0)
 
@@ -135,7 +135,7 @@ def test_the_more_queries_are_measured_the_nearer_to_them_a_strange_one_may_be(
     def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
         return scan(chosen, limit)
 
-    made = calibrate(queries, ROWS, each(search), search, scan, scan_nanoseconds=1.0)
+    made = calibrate(queries, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
     strange = {curve.limit: curve.strange[0] for curve in made.curves}
     assert strange[1] == strange[10] == pytest.approx(0.46 if queries == 800 else 0.42)
     assert strange[100] < 0.5
@@ -157,7 +157,7 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
         rated = np.tile(scores, (len(queries), 1))
         return BatchHits.found(HOP, rows, rated, sizes, expected_recall=1.0, candidates=work)
 
-    calibrate(200, 100_000, each(search), search, true, scan_nanoseconds=1.0)
+    calibrate(200, 100_000, one_by_one(search), search, true, scan_nanoseconds=1.0)
     assert queries_asked[min(queries_asked)] == 160
     assert set(queries_asked.values()) == asked
 
@@ -175,7 +175,7 @@ def graded(recall: Callable[[float], float], candidates: Callable[[float], int])
 
 def test_efforts_between_two_are_measured_where_much_of_the_miss_is_lost_there() -> None:
     search = graded(lambda effort: 0.8 if effort < 0.5 else 0.99, lambda effort: 100)
-    made = measured(calibrate(200, ROWS, each(search), search, true, scan_nanoseconds=1.0))
+    made = measured(calibrate(200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0))
     assert made >= {0.4, 0.5}
     assert not {0.2, 0.7, 0.8, 1.01, 1.03} & made
 
@@ -185,7 +185,9 @@ def test_efforts_between_two_far_ones_are_measured_where_walks_become_dear() -> 
         return min(0.8 + max(0.0, effort - 1.0), 0.99)
 
     def efforts(search: Search) -> set[float]:
-        return measured(calibrate(200, ROWS, each(search), search, true, scan_nanoseconds=1.0))
+        return measured(
+            calibrate(200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0)
+        )
 
     cheap = graded(recall, lambda effort: 100)
     dear = graded(recall, lambda effort: 100 if effort < 1.05 else 200)
@@ -197,7 +199,7 @@ def test_nothing_is_measured_beyond_walks_that_take_longer_than_scans() -> None:
         lambda effort: min(0.3 + 4 * max(0.0, effort - 1), 1.0), lambda effort: int(100 * effort)
     )
     made = calibrate(
-        200, ROWS, each(search), search, true, scan_nanoseconds=1.0, most_candidates=110
+        200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0, most_candidates=110
     )
     assert max(measured(made)) == 1.13
 
@@ -215,7 +217,7 @@ def test_efforts_walked_together_are_walked_once_and_enter_through_as_many_table
         assert numbers == sorted(numbers)
         for number in numbers:
             walked[limit, number] = walked.get((limit, number), 0) + 1
-        return each(search)(queries, limit, efforts, flat)
+        return one_by_one(search)(queries, limit, efforts, flat)
 
     made = calibrate(200, ROWS, sweep, search, true, scan_nanoseconds=1.0)
     assert set(walked.values()) == {1}

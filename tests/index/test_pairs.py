@@ -9,7 +9,7 @@ import pytest
 from index import pairs as pairs_module
 from index.backends import make_backend
 from index.errors import InvalidParameter
-from index.exact_pairs import compared_pairs
+from index.exact_join import compared_pairs
 from index.hits import RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink
@@ -185,3 +185,17 @@ def test_a_join_that_nobody_waits_for_ends(
     stop.set()
     assert len(find(LEAST, recall, None, stop)[0]) == 0
     assert len(find(LEAST, recall)[0]) > 0
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("dim", [4, None])
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+@pytest.mark.parametrize("backend", [ExactParams(), GcwsParams(bands=4)])
+def test_fewer_than_two_items_make_no_pair(
+    backend: BackendParams, recall: float, dim: int | None, count: int
+) -> None:
+    config = CollectionConfig(dim=dim, backend=backend)
+    space = VectorSpace.of(config)
+    find = _finder(space, config, space.from_items([SparseVector([1], [2.0])] * count))
+    for limit in (None, 3):
+        assert [len(part) for part in find(0.5, recall, limit)] == [0, 0, 0]

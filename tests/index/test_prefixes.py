@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from index import prefixes
-from index.exact_pairs import ExactJoin, compared_pairs
+from index.exact_join import ExactJoin, compared_pairs
 from index.hits import Pairs, RowView
 from index.inverted import InvertedIndex
 from index.pairs import PairSink
@@ -85,8 +85,8 @@ def test_every_pair_is_found_once(rng: np.random.Generator, least: float, spread
 def test_slots_that_share_a_place_hide_no_pair(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, least: float
 ) -> None:
-    monkeypatch.setattr(prefixes, "MOST_PLACES", 3)
-    monkeypatch.setattr(prefixes, "LEAST_PLACES", 3)
+    monkeypatch.setattr(prefixes, "MOST_PLACE_BITS", 3)
+    monkeypatch.setattr(prefixes, "LEAST_PLACE_BITS", 3)
     rows = made(rng, spread=1.0, step=977)
     assert as_dict(joined(view_of(rows), least)).keys() == true_pairs(rows, least).keys()
 

@@ -77,7 +77,7 @@ def test_it_walks_on_for_those_of_each_effort_that_are_flat(
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("numbers", [LISTS, (1.0,), NEAR, FAR])
 @pytest.mark.parametrize("limit", [10, 40])
-def test_so_it_does_over_rounded_rows_and_sparse_ones_with_two_threads(
+def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_threads(
     limit: int, numbers: Sequence[float], form: str, indexes: dict[str, tuple[SmallIndex, Rows]]
 ) -> None:
     index, queries = indexes[form]
@@ -88,9 +88,9 @@ def test_so_it_does_over_rounded_rows_and_sparse_ones_with_two_threads(
         hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(2)
     )
     view, batch = RowView(rows, np.ones(len(rows), np.uint8), len(rows)), index.prepare(queries)
-    none, shown = np.full(len(batch), -1), np.zeros(len(rows), np.uint8)
+    none, none_hidden = np.full(len(batch), -1), np.zeros(len(rows), np.uint8)
     efforts = [Effort.of(number, limit) for number in numbers]
-    found = swept(search, view, batch, limit, efforts, flat=0.9, hidden=shown, pieces=2)
+    found = swept(search, view, batch, limit, efforts, flat=0.9, hidden=none_hidden, pieces=2)
     for effort, hits in zip(efforts, found, strict=True):
         walk = replace(search.walk(view, limit, effort), flat=0.9)
         alone = search.search(view, batch, SearchParams(limit=limit), none, walk).hits
@@ -99,4 +99,5 @@ def test_so_it_does_over_rounded_rows_and_sparse_ones_with_two_threads(
         inside = np.arange(limit) < hits.sizes[:, None]
         more = (hits.scores - alone.scores)[inside]
         assert more.min() >= 0
+        # Walks that reach farther may hold a better row beyond the lesser reach.
         assert (hits.rows == alone.rows)[inside].mean() > (1 - 1e-9 if effort.number <= 1 else 0.99)

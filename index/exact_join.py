@@ -53,8 +53,11 @@ class ExactJoin:
         inverted : InvertedIndex
         least : float
         quickest : float
-            Nanoseconds that another way takes: nothing is begun that takes longer.
+            Nanoseconds that another way takes: rows are not listed by slots where ordering them
+            alone takes longer.
         """
+        if view.permitted_count < 2:  # noqa: PLR2004 (a pair)
+            return cls(view, inverted, None, 0.0)
         comparing = all_pairs_nanoseconds(view, view.permitted_count) / 2
         if view.vectors.form == "sparse" and prefix_nanoseconds(view, 0.0) < min(
             comparing, quickest
