@@ -193,8 +193,8 @@ class Checkpoints:
         wait while this thread waits for the interpreter, the disk or SQLite's lock.
         """
         self._next_key = self._store.next_key
-        view, notes = self._collection.view, self._notes
         try:
+            view, notes = self._collection.view, self._notes
             if not do(self._write_notes):
                 return
             if view.version == self._version and notes == self._notes:

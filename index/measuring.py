@@ -6,7 +6,6 @@ queries like any other. The exact scan says what should have been found.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -57,11 +56,10 @@ _FIRST: Final = tuple(
     for number in (0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
 )
 """Those measured first, by place."""
-_TOGETHER: Final = (0.9, 1.0, 1.03, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
-"""Efforts up to each of these, beyond the one before, are measured by one walk. The farthest is one
-of those measured first, but for 1.03, the last below `FAR`: all of one walk enter through the same
-tables. A reach of 1 is measured alone: walks that reach farther keep rows that rounding has made
-seem farther away than the last hit, by which letters at 1.0 would seem to find 0.004 more."""
+_LISTS: Final = tuple(place for place, number in enumerate(_LADDER) if number < 1)
+"""Those of a number of lists, which one walk measures together. Walks by reach are not: one that
+goes on farther keeps rows that rounding has made seem farther away than the last hit, by which a
+reach of 1.01 for 100 hits would seem to find .994 of rows in bytes for .989."""
 _RATIO: Final = 2.0
 _DEARER: Final = 1.4
 _HARDLY: Final = 1.1
@@ -292,17 +290,15 @@ class _Ladder:
 
     def _walk(self, place: int, before: int) -> _Walked:
         """Walk by an effort and those measured with it, if that has not been done yet."""
-        group = bisect_left(_TOGETHER, _LADDER[place])
-        if group not in self._walked:
+        places = _LISTS if place in _LISTS else (place,)
+        first = places[0]
+        if first not in self._walked:
             dear = before in self._points and self._point(before).candidates > _DEAR
             queries, true = self._fewer if dear else self._all
-            places = [
-                p for p, number in enumerate(_LADDER) if bisect_left(_TOGETHER, number) == group
-            ]
-            efforts = [Effort.of(_LADDER[p], self._searched) for p in places]
+            efforts = [Effort.of(_LADDER[each], self._searched) for each in places]
             hits = self._sweep(queries, self._searched, efforts, self._flat)
-            self._walked[group] = queries, true, dict(zip(places, hits, strict=True))
-        return self._walked[group]
+            self._walked[first] = queries, true, dict(zip(places, hits, strict=True))
+        return self._walked[first]
 
     def _settled(self, before: int, place: int) -> bool:
         """Return whether an effort adds next to nothing to the one before; see `_LEFT`."""

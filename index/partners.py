@@ -151,6 +151,8 @@ class PairJoin:
             sample = self.sampled(sink.least)
             walks = None if sample is None else self.measured(self.links, sample, recall)
             joining = self._joining(sink.least, recall, sample)
+            if exact.prefixes is None:  # tables seemed to be quicker
+                exact = self._exact(sink.least, joining.nanoseconds)
             quickest = min(joining.nanoseconds, exact.nanoseconds)
             if walks is not None and walks.nanoseconds < quickest:
                 self._walk(self.links, sink, walks.patience)

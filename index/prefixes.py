@@ -26,6 +26,8 @@ from index.scan import tolerance
 
 LEAST_PLACE_BITS: Final = 12
 """Of the number of a place, at least."""
+_MOST_LISTED: Final = 1 << 27
+"""Entries that are listed at most: 16 bytes each."""
 _PARTS: Final = 16
 """For each thread: rows that come late are compared with more before them."""
 
@@ -70,7 +72,7 @@ class PrefixJoin:
     def of(cls, view: RowView, least: float) -> PrefixJoin | None:
         """Return how to join the permitted rows of a view, which are sparse.
 
-        None where any score is wanted, or a row is longer than prefixes can be.
+        None where any score is wanted, or a row or all together are longer than can be listed.
         """
         vectors = view.vectors
         least -= tolerance(vectors, vectors)
@@ -80,6 +82,8 @@ class PrefixJoin:
         rows = rows[np.argsort(vectors.norms[rows], kind="stable")]
         indptr, slots = vectors.indptr, vectors.slots
         entries = int(np.sum(indptr[rows + 1] - indptr[rows]))
+        if entries > _MOST_LISTED:
+            return None
         bits = min(MOST_PLACE_BITS, max(LEAST_PLACE_BITS, entries.bit_length()))
         shift, counts = np.uint32(32 - bits), np.zeros(1 << bits, np.int32)
         count_places(indptr, slots, rows, shift, counts)

@@ -26,7 +26,6 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
     ----------
     search : HopSearch
     view : RowView
-        With no row left out but those ``hidden``.
     queries : VectorBatch
         None of them among the rows that are not hidden.
     limit : int
@@ -66,8 +65,8 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
                 lists.coarse.addresses, space, search.tables.addresses, BESIDE, lists.links,
                 len(vectors), codes, code_norms, some.dense, some.indptr, some.slots, some.values,
                 keys, vectors.dense, vectors.indptr, vectors.slots, vectors.values, view.permitted,
-                hidden, steps, walk.efforts[1], min(last.beam, max(last.places, limit)), flat,
-                walk.rescored, *out,
+                view.permitted_count < len(vectors), hidden, steps, walk.efforts[1],
+                min(last.beam, max(last.places, limit)), flat, walk.rescored, *out,
             )  # fmt: skip
 
     search.workers.split(m, run, least=8, pieces=pieces)

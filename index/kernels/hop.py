@@ -71,7 +71,7 @@ def whole_lists(most: float, key: np.uint64) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _best(space: Any, filtered: bool) -> Any:
+def best_rows(space: Any, filtered: bool) -> Any:
     """Return the address of the best rows that are permitted, and how many there are."""
     if filtered:
         return space.hits, at(space.state, FOUND)
@@ -280,7 +280,7 @@ def hop(
             m = numbers[s]
             skipped = skip[m]
             own = np.int64(skipped >= 0)
-            best, size = _best(space, filtered)
+            best, size = best_rows(space, filtered)
             if stages[s] != _ENDED:
                 shift = np.uint32(0)
                 if sparse:
@@ -295,7 +295,7 @@ def hop(
                     np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
                     continue
-                best, size = _best(space, filtered)
+                best, size = best_rows(space, filtered)
                 few = efforts[0, 2] == np.inf  # lists, instead of a reach
                 if stages[s] == _FIRST and few and is_flat(best, size, own, np.float32(flat)):
                     stages[s] = _ONWARD

@@ -39,6 +39,8 @@ _TABLE_BITS = 12
 """Of places in a table of one row's values: 16 KB, half of a first cache."""
 _AHEAD = 8
 """Entries of the partner so many further on are asked for."""
+_MOST_WORK = 1 << 26
+"""Entries read before the caller is asked whether to go on: some 0.1 s."""
 _AT_ONCE = 8
 """Entries added up before what was missed is looked at."""
 _ROUNDING = 1e-5
@@ -222,7 +224,8 @@ def join_prefixes(
 ) -> tuple[int, int]:  # fmt: skip
     """List the pairs of some rows, and rows before them, that may score ``least`` or more.
 
-    The work stops when the output may not hold the next row's pairs, and can go on from there.
+    The work stops when the output may not hold the next row's pairs, or after a while, and can go
+    on from there.
 
     Parameters
     ----------
@@ -247,9 +250,9 @@ def join_prefixes(
     table_shift = np.uint32(32 - _TABLE_BITS)
     table = np.zeros(1 << _TABLE_BITS, np.float32)
     share = least / (1.0 + least) * (1.0 - _ROUNDING)
-    found = 0
+    found = work = 0
     number = first
-    while number < rows.shape[0] and found + number <= out_a.shape[0]:
+    while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MOST_WORK:
         row = rows[number]
         begin, end = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
@@ -265,6 +268,7 @@ def join_prefixes(
             stop = starts[place + 1]
             low = _first_of_norm(listed, starts[place], stop, norms, rows, least_norm)
             greatest_norm = rests[i] / share - norm
+            work += stop - low
             for at in range(low, stop):
                 if over[at] < needed:
                     continue
@@ -284,6 +288,7 @@ def join_prefixes(
             prefetch(offset(pointer(slots), indptr[ahead]))
             prefetch(offset(pointer(values), indptr[ahead]))
             partner = partners[i]
+            work += indptr[partner + 1] - indptr[partner]
             least_shared = share * (norm + norms[partner])
             shared = _shared(
                 slots, values, indptr[partner], indptr[partner + 1], table, table_shift,

@@ -17,7 +17,7 @@ from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UI
 from index.kernels.coarse import SPARSE, Query, clear, place_shift, rows_at, spread_over
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse
-from index.kernels.hop import choose, fetch_rows, is_flat, whole_lists
+from index.kernels.hop import best_rows, choose, fetch_rows, is_flat, whole_lists
 from index.kernels.pool import score_of
 from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
@@ -25,7 +25,6 @@ from index.kernels.walk import (
     HERE,
     MARKED,
     RATED,
-    SIZE,
     Entries,
     begin,
     enter,
@@ -41,14 +40,14 @@ _FREE = -1
 
 
 @njit(cache=True, nogil=True)
-def _goes_on(space: Any, lists: Any, reach: Any, wanted: Any) -> Any:
+def _goes_on(space: Any, best: Any, size: Any, lists: Any, reach: Any, wanted: Any) -> Any:
     """Return whether a walk of this effort would have gone on with the last step."""
     here = at(space.state, HERE)
     if reach == np.inf:
         return here < lists
-    if at(space.state, SIZE) < wanted:
+    if size < wanted:
         return True
-    least = within_reach(score_of(at(space.pool, wanted - 1)), reach)
+    least = within_reach(score_of(at(best, wanted - 1)), reach)
     return score_of(at(space.pool, here)) >= least
 
 
@@ -114,6 +113,7 @@ def sweep(
     slots: UInt32s,
     values: Float32s,
     permitted: UInt8s,
+    filtered: bool,
     hidden: UInt8s,
     efforts: Float64s,
     onward: Float64s,
@@ -127,12 +127,13 @@ def sweep(
 ) -> None:
     """Search for every query by several efforts, as `hop.hop` does by each.
 
-    Nothing is filtered, skipped or walked for twice.
+    No row is skipped, and no query walked for twice.
 
     Parameters
     ----------
     row_addresses, spaces, segments, beside, links, count, codes, code_norms, queries, query_indptr,
-    query_slots, query_values, keys, rows, indptr, slots, values, permitted, hidden : see `hop.hop`
+    query_slots, query_values, keys, rows, indptr, slots, values, permitted, filtered, hidden :
+        see `hop.hop`
     efforts : (e, 3) float64
         Rising by the lists read, all without a reach, or by the reach; the rest is the same. See
         `hop.hop`.
@@ -205,16 +206,16 @@ def sweep(
             going = step(
                 view, query, pointer(links), width, count, space, beam,
                 whole_lists(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
-                False,
+                filtered,
             )  # fmt: skip
+            pool, size = best_rows(space, filtered)
             while following[s] < ends[s]:
                 e = following[s]
                 lists, reach = whole_lists(efforts[e, 1], keys[m, 0]), np.float32(efforts[e, 2])
-                if going and (gone_on[s] or _goes_on(space, lists, reach, hits)):
+                if going and (gone_on[s] or _goes_on(space, pool, size, lists, reach, hits)):
                     break
-                size = at(space.state, SIZE)
                 few = reach == np.inf and not gone_on[s]
-                if few and is_flat(space.pool, size, 0, np.float32(flat)):
+                if few and is_flat(pool, size, 0, np.float32(flat)):
                     if ends[s] == e + 1:
                         gone_on[s] = True
                         break
@@ -222,10 +223,10 @@ def sweep(
                     again_count += 1
                     following[s] += 1
                     continue
-                best = choose(space.pool, size, -1, rescored, pointer(chosen))
+                best = choose(pool, size, -1, rescored, pointer(chosen))
                 new = _unknown(chosen, best, known[s], known_counts[s], known_scores[s], missing)
                 if not sparse:
-                    fetch_rows(rows, space.pool, best if new > 0 else 0)
+                    fetch_rows(rows, pool, best if new > 0 else 0)
                 for i in range(new):
                     new_rows[i] = chosen[missing[i]]
                 if sparse:

@@ -9,6 +9,7 @@ from index import prefixes
 from index.exact_join import ExactJoin, compared_pairs
 from index.hits import Pairs, RowView
 from index.inverted import InvertedIndex
+from index.kernels.prefixes import join_prefixes
 from index.pairs import PairSink
 from index.parallel import Workers
 from index.params import CollectionConfig
@@ -116,6 +117,21 @@ def test_pairs_beyond_what_one_list_holds_are_found_too(
     rows = np.repeat(made(rng, spread=1.0)[:6], 50, axis=0)
     monkeypatch.setattr(prefixes, "CAPACITY", 1)
     assert len(joined(view_of(rows), 0.99, threads=1)[0]) >= 6 * 50 * 49 // 2
+
+
+def test_a_join_of_much_work_comes_back_before_its_end() -> None:
+    join = PrefixJoin.of(view_of(np.ones((1000, 300), np.float32)), 0.5)
+    assert join is not None
+    vectors, number, calls, total = join.view.vectors, 0, 0, 0
+    a, b = np.empty((2, 1_000_000), np.int32)
+    while number < len(join.rows):
+        count, number = join_prefixes(
+            vectors.indptr, vectors.slots, vectors.values, vectors.norms, join.rows, join.shift,
+            join.counts, join.starts, join.listed, join.over, 0.5, number, 1, a, b,
+        )  # fmt: skip
+        total, calls = total + count, calls + 1
+    assert total == 1000 * 999 // 2
+    assert calls > 1
 
 
 def test_joins_by_slots_are_taken_where_they_are_quicker(rng: np.random.Generator) -> None:

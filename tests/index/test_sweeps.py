@@ -77,9 +77,14 @@ def test_it_walks_on_for_those_of_each_effort_that_are_flat(
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("numbers", [LISTS, (1.0,), NEAR, FAR])
 @pytest.mark.parametrize("limit", [10, 40])
+@pytest.mark.parametrize("dead", [0, 400])
 def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_threads(
-    limit: int, numbers: Sequence[float], form: str, indexes: dict[str, tuple[SmallIndex, Rows]]
-) -> None:
+    dead: int,
+    limit: int,
+    numbers: Sequence[float],
+    form: str,
+    indexes: dict[str, tuple[SmallIndex, Rows]],
+) -> None:  # fmt: skip
     index, queries = indexes[form]
     hop, backend, rows = index.state.hop, index.backend, index.rows.view()
     assert hop is not None
@@ -87,7 +92,9 @@ def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_th
     search = HopSearch(
         hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(2)
     )
-    view, batch = RowView(rows, np.ones(len(rows), np.uint8), len(rows)), index.prepare(queries)
+    alive = np.ones(len(rows), np.uint8)
+    alive[:dead] = 0
+    view, batch = RowView(rows, alive, len(rows) - dead), index.prepare(queries)
     none, none_hidden = np.full(len(batch), -1), np.zeros(len(rows), np.uint8)
     efforts = [Effort.of(number, limit) for number in numbers]
     found = swept(search, view, batch, limit, efforts, flat=0.9, hidden=none_hidden, pieces=2)
@@ -99,5 +106,6 @@ def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_th
         inside = np.arange(limit) < hits.sizes[:, None]
         more = (hits.scores - alone.scores)[inside]
         assert more.min() >= 0
-        # Walks that reach farther may hold a better row beyond the lesser reach.
-        assert (hits.rows == alone.rows)[inside].mean() > (1 - 1e-9 if effort.number <= 1 else 0.99)
+        # Walks that reach farther may hold a better row beyond the lesser reach; and of the best
+        # rows, a search may score fewer exactly.
+        assert (hits.rows == alone.rows)[inside].mean() > 0.99
