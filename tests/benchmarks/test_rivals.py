@@ -1,12 +1,14 @@
 """What the comparison with other libraries is judged by."""
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.rivals.frontier import Truth, rate_at
 from benchmarks.rivals.methods import LIMIT, gmm_distance
+from benchmarks.rivals.process import answered
 from tests.reference import from_dense, gmm
 
 POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
@@ -32,6 +34,19 @@ def test_below_the_lowest_recall_the_speed_is_that_of_the_lowest() -> None:
 
 def test_a_setting_that_is_beaten_in_both_does_not_count() -> None:
     assert rate_at(0.96, [*POINTS, (0.95, 10.0)]) == rate_at(0.96, POINTS)
+
+
+def test_a_batch_is_asked_for_until_its_calls_take_long_and_their_median_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter((0.0, 1.0, 1.0, 6.0, 6.0, 8.0))
+    clock = SimpleNamespace(perf_counter=lambda: next(moments), process_time=lambda: 0.0)
+    monkeypatch.setattr("benchmarks.rivals.process.time", clock)
+    rows = np.zeros((2, LIMIT), np.int64)
+    answer = answered(lambda: rows, least_seconds=7.0)
+    assert answer.rows is rows
+    assert answer.seconds == 2.0
+    assert next(moments, None) is None
 
 
 def test_the_metric_given_to_a_rival_is_one_minus_gmm(rng: np.random.Generator) -> None:
