@@ -33,8 +33,10 @@ from index.kernels.randomness import (
     least_clock,
     level_of,
     mixed,
+    mixed_steps,
     pitch_and_offset,
     slot_words,
+    steps,
 )
 from index.kernels.simd import (
     LANES,
@@ -103,11 +105,13 @@ def sketch_from_stream(
         longest = max(longest, indptr[row + 1] - indptr[row])
     logs = np.empty(longest + LANES, np.float32)
     words = np.empty((3, longest), np.int32)
-    drawn = np.empty(2 * m, np.int32)
+    drawn = np.empty(3 * m, np.int32)
     best = np.empty(m, np.int64)
     limits = np.empty(m, np.int32)
     queue = np.empty((7, _BATCH + m + SPARE), np.int32)
     first = first_block * LANES
+    for b in range(0, m, LANES):
+        store(drawn, 2 * m + b, steps(lane_numbers() + splat(np.int32(first + b))))
     for row in range(n):
         here = slice(indptr[row], indptr[row + 1])
         count = indptr[row + 1] - indptr[row]
@@ -170,7 +174,7 @@ def _choose_slots(
     ----------
     words : (3, longest) int32, written in place
         `slot_words` of the row's slots, and the order in which they are visited.
-    drawn : (2m,) int32, overwritten
+    drawn : (3m,) int32, overwritten but for its last third
         See `_find_rates`.
     best : (m,) int64, written in place
         The upper half orders as a does, the lower is the slot's position in the row: the least of
@@ -203,7 +207,7 @@ def _choose_slots(
         words[0, position], words[1, position] = low, high
         scale = splat(np.float32(values[position] / most * RATE_SCALE))
         begin = filled
-        _find_rates(low, high, first, limits.shape[0], to_drawn)
+        _find_rates(low, high, limits.shape[0], to_drawn)
         block = splat(_NO_BITS)
         for b in range(0, limits.shape[0], LANES):
             rate, limit = as_floats(load(to_drawn, b)), as_floats(load(to_limits, b)) * scale
@@ -250,7 +254,7 @@ def _by_falling_power(values: Float32s, out: Int32s) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _find_rates(low, high, first, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
+def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
     """Write `least_rate` of one slot and m samples.
 
     In three loops of few steps each: while a processor waits for one step it looks for others only
@@ -260,16 +264,14 @@ def _find_rates(low, high, first, m, drawn):  # type: ignore[no-untyped-def]  # 
     ----------
     low, high : int32
         `slot_words` of the slot.
-    first : int
-        First sample.
     m : int
         A multiple of LANES.
-    drawn : address of 2m int32, written in place
-        Bits of the rates; the second half is overwritten.
+    drawn : address of 3m int32
+        Of these m are written in place: bits of the rates; m overwritten; and m read: `steps` of
+        the samples.
     """
     for b in range(0, m, LANES):
-        samples = lane_numbers() + splat(np.int32(first + b))
-        store(drawn, b, mixed(splat(low), splat(high), samples))
+        store(drawn, b, mixed_steps(splat(low), splat(high), load(drawn, 2 * m + b)))
     for b in range(0, m, LANES):
         store(drawn, m + b, as_ints(least_chance(load(drawn, b), splat(low))))
     for b in range(0, m, LANES):

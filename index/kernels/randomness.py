@@ -124,7 +124,19 @@ def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     samples : int32 lanes
         Sample numbers.
     """
-    x = samples * splat(_GOLDEN_32) + low
+    return mixed_steps(low, high, steps(samples))
+
+
+@njit(cache=True, nogil=True)
+def steps(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what `mixed_steps` takes of sixteen sample numbers: one number serves all slots."""
+    return samples * splat(_GOLDEN_32)
+
+
+@njit(cache=True, nogil=True)
+def mixed_steps(low, high, steps):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what `mixed` returns of the samples that ``steps`` was made of."""
+    x = steps + low
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
     x = (x ^ (x >> splat(_16))) + high
