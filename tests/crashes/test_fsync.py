@@ -3,11 +3,14 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.crashes.servers import Asking, Nursery, Running
+from tests.ports import HOST
 
 URL = "/v1/collections/things"
 WRITES = 20
@@ -18,10 +21,65 @@ _SYNC = re.compile(
 _ANSWER = re.compile(r'(?:write|writev|send|sendto|sendmsg)\(.*"HTTP/1\.1 20')
 
 
-def traced(server: Running, log: Path) -> "subprocess.Popen[str]":
+_WHOLE = re.compile(r"(\d+) +(\w+)\((.*)")
+_BEGUN = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>")
+_RESUMED = re.compile(r"(\d+) +<\.\.\. \w+ resumed>(.*)")
+_OPENED = re.compile(r"<(/[^>]*)>")
+_NAMED = re.compile(r'"(/[^"]*)"')
+_HIDDEN = re.compile(r"\.(creating|dropping)-|.*-(wal|shm)$")
+"""Files that the next start removes, or that SQLite sees to."""
+
+WRITING = ("fsync", "fdatasync", "write", "writev", "sendto", "sendmsg")
+NAMING = ("pwrite64", "sendfile", "rename", "renameat2", "link", "linkat", "unlink", "mkdir")
+
+
+def calls(log: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name of each call that succeeded and what strace wrote of it, as they ended."""
+    begun: dict[str, tuple[str, str]] = {}
+    for line in log.read_text().splitlines():
+        if match := _BEGUN.match(line):
+            begun[match[1]] = (match[2], match[3])
+            continue
+        if match := _RESUMED.match(line):
+            name, text = begun.pop(match[1], ("", ""))  # begun before it was traced
+            text += match[2]
+        elif match := _WHOLE.match(line):
+            name, text = match[2], match[3]
+        else:
+            continue
+        if name and " = -1 " not in text:
+            yield name, text
+
+
+def too_early(log: Path) -> list[str]:
+    """Return what was named before its content was on the disk, or answered before its name was."""
+    contents: set[Path] = set()
+    folders: set[Path] = set()
+    said = []
+    for name, text in calls(log):
+        opened = [Path(path) for path in _OPENED.findall(text)]
+        named = [Path(path) for path in _NAMED.findall(text)]
+        seen = [path for path in named if not _HIDDEN.match(path.name)]
+        if _ANSWER.match(f"{name}({text}"):
+            said += [f"answered before the names in {folder} were synced" for folder in folders]
+            folders.clear()
+        elif name in ("write", "pwrite64", "sendfile"):
+            contents.update(opened[:1])
+        elif name in ("fsync", "fdatasync"):
+            contents.difference_update(opened)
+            folders.difference_update(opened)
+        elif name in NAMING:
+            folders.update(path.parent for path in seen)
+            if named[0] in contents and named[-1] in seen and len(named) > 1:
+                said.append(f"{named[0]} was not synced before it became {named[-1]}")
+            contents.discard(named[0])
+    return said
+
+
+def traced(server: Running, log: Path, names: tuple[str, ...] = WRITING) -> "subprocess.Popen[str]":
     """Trace all threads of a server; strace says so when it has begun."""
-    calls = "fsync,fdatasync,write,writev,sendto,sendmsg"
-    command = ["strace", "-f", "-y", "-s", "16", "-e", f"trace={calls}", "-o", str(log)]
+    known = ",".join(f"?{name}" for name in names)  # no machine has all of them
+    command = ["strace", "-f", "-y", "-s", "16", "-e", f"trace={known}", "-o", str(log)]
     process = subprocess.Popen([*command, "-p", str(server.pid)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said = process.stderr.readline()
@@ -57,3 +115,33 @@ def test_a_write_is_synced_before_it_is_acknowledged(
     answers = WRITES + 2
     assert events.count("a") == answers, log.read_text()
     assert (len(re.findall("s+a", events)) == answers) is synced, events
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_files_are_synced_before_they_are_named_and_folders_before_the_answer(
+    servers: Nursery, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    made = f"{URL}/snapshots"
+    with (
+        servers.serving(tmp_path / "data") as server,
+        Asking(server.port) as asking,
+        traced(server, log, WRITING + NAMING) as strace,
+    ):
+        asking.success("PUT", URL, {"dim": 2})
+        asking.success("PUT", f"{URL}/items", {"items": [{"id": "first", "vector": [1, 2]}]})
+        first = asking.success("POST", made)["name"]
+        second = asking.success("POST", made)["name"]
+        asking.success("DELETE", f"{made}/{first}")
+        snapshots = f"http://{HOST}:{server.port}{made}"
+        sent = httpx.put(f"{snapshots}/sent", content=httpx.get(f"{snapshots}/{second}").content)
+        assert sent.is_success, sent.text
+        asking.success("POST", f"{made}/{second}/restore?replace=true")
+        asking.success("DELETE", URL)
+        asking.success("POST", f"{made}/sent/restore")
+        strace.terminate()
+    names = [name for name, text in calls(log) if _ANSWER.match(f"{name}({text}")]
+    assert len(names) == 10, log.read_text()
+    renamed = [text for name, text in calls(log) if name.startswith("rename")]
+    assert len(renamed) >= 6, log.read_text()
+    assert too_early(log) == []
