@@ -313,10 +313,9 @@ class HopSearch:
                 lists.coarse.addresses, space.addresses if m > 1 else space.first,
                 self.tables.addresses, BESIDE, lists.links, n, codes, code_norms, unit, some.norms,
                 some.dense, some.indptr, some.slots, some.values, keys, vectors.dense,
-                vectors.indptr, vectors.slots, vectors.values, view.permitted,
-                view.permitted_count < n, view.permitted_count, skip, hidden, walk.efforts,
-                min(effort.beam, max(effort.places, limit)), walk.at_first, walk.rescored,
-                float(params.min_score), walk.flat, walk.rare, walk.strange,
+                view.permitted, view.permitted_count < n, view.permitted_count, skip, hidden,
+                walk.efforts, min(effort.beam, max(effort.places, limit)), walk.at_first,
+                walk.rescored, float(params.min_score), walk.flat, walk.rare, walk.strange,
                 walk.nearest, *out,
             )  # fmt: skip
             spaces.give(space)

@@ -64,7 +64,7 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
             sweep(
                 lists.coarse.addresses, space, search.tables.addresses, BESIDE, lists.links,
                 len(vectors), codes, code_norms, some.dense, some.indptr, some.slots, some.values,
-                keys, vectors.dense, vectors.indptr, vectors.slots, vectors.values, view.permitted,
+                keys, vectors.dense, view.permitted,
                 view.permitted_count < len(vectors), hidden, steps, walk.efforts[1],
                 min(last.beam, max(last.places, limit)), flat, walk.rescored, *out,
             )  # fmt: skip

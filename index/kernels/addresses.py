@@ -5,13 +5,16 @@
 # mypy: disable-error-code="attr-defined"
 # ruff: noqa: ANN001, ANN201, ANN202
 
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
 intrinsic: Any = extending.intrinsic
+
+LINE_NUMBERS: Final = 16
+"""Numbers of 32 bits in a cache line of 64 bytes."""
 
 _BYTE = ir.IntType(8)
 _INT = ir.IntType(32)

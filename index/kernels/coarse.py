@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int64s
-from index.kernels.addresses import as_float_address, prefetch, put
+from index.kernels.addresses import LINE_NUMBERS, as_float_address, prefetch, put
 from index.kernels.differences import (
     REGISTER_BYTES,
     add_byte_differences,
@@ -54,8 +54,6 @@ _LEAST_BITS = 10
 _MOST_BITS = 20
 """A table has about so many places a slot, hence one slot in so many of another vector meets one by
 chance; at least 4 KB and at most 4 MB."""
-_LINE_FLOATS = 16
-"""Float32s of a cache line of 64 bytes."""
 _PREFETCHED_LINES = 16
 """Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
 _ROWS_AHEAD = 4
@@ -143,21 +141,26 @@ def _float_distance(a: Any, b: Any, stride: Any) -> Any:
     left = as_float_address(a)
     right = as_float_address(b)
     lanes = splat(_ZERO)
-    for i in range(0, stride // 4, _LINE_FLOATS):
+    for i in range(0, stride // 4, LINE_NUMBERS):
         lanes = lanes + absolute(load(left, i) - load(right, i))
     return total(lanes)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    if kind == BYTES:
+        return _byte_distance(a, b, stride)
+    if kind == SHORTS:
+        return _short_distance(a, b, stride)
+    return _float_distance(a, b, stride)
 
 
 @njit(cache=True, nogil=True)
 def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
     """Return ‖a − b‖₁ of two dense rows, in their own step."""
-    if kind == BYTES:
-        if stride == REGISTER_BYTES:
-            return _byte_distance(a, b, REGISTER_BYTES)
-        return _byte_distance(a, b, stride)
-    if kind == SHORTS:
-        return _short_distance(a, b, stride)
-    return _float_distance(a, b, stride)
+    if kind == BYTES and stride == REGISTER_BYTES:
+        return _distance(BYTES, a, b, REGISTER_BYTES)
+    return _distance(kind, a, b, stride)
 
 
 @njit(cache=True, nogil=True)
@@ -274,24 +277,14 @@ def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _score_bytes(
-    rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
+def _score_dense(
+    kind: Any, rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
 ) -> None:
+    """Do what `score_rows` does; a kind and a stride known beforehand cost nothing at a row."""
     for i in range(first, last):
         row = np.int64(at(some, i))
         _fetch_again(rows, stride, some, i, last)
-        apart = _byte_distance(query.copy, offset(rows.copies, row * stride), stride)
-        put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _score_shorts(
-    rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
-) -> None:
-    for i in range(first, last):
-        row = np.int64(at(some, i))
-        _fetch_again(rows, stride, some, i, last)
-        apart = _short_distance(query.copy, offset(rows.copies, row * stride), stride)
+        apart = _distance(kind, query.copy, offset(rows.copies, row * stride), stride)
         put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
 
 
@@ -309,21 +302,17 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
     """
     stride = rows.stride
     if rows.kind == BYTES and stride == REGISTER_BYTES:  # nothing is left of the inner loop
-        _score_bytes(rows, query, REGISTER_BYTES, some, first, last, out)
+        _score_dense(BYTES, rows, query, REGISTER_BYTES, some, first, last, out)
     elif rows.kind == BYTES and stride == 2 * REGISTER_BYTES:
-        _score_bytes(rows, query, 2 * REGISTER_BYTES, some, first, last, out)
+        _score_dense(BYTES, rows, query, 2 * REGISTER_BYTES, some, first, last, out)
     elif rows.kind == BYTES:
-        _score_bytes(rows, query, stride, some, first, last, out)
+        _score_dense(BYTES, rows, query, stride, some, first, last, out)
     elif rows.kind == SHORTS and stride == 2 * REGISTER_BYTES:
-        _score_shorts(rows, query, 2 * REGISTER_BYTES, some, first, last, out)
+        _score_dense(SHORTS, rows, query, 2 * REGISTER_BYTES, some, first, last, out)
     elif rows.kind == SHORTS:
-        _score_shorts(rows, query, stride, some, first, last, out)
+        _score_dense(SHORTS, rows, query, stride, some, first, last, out)
     elif rows.kind == FLOATS:
-        for i in range(first, last):
-            row = np.int64(at(some, i))
-            _fetch_again(rows, stride, some, i, last)
-            apart = _float_distance(query.copy, offset(rows.copies, row * stride), stride)
-            put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+        _score_dense(FLOATS, rows, query, stride, some, first, last, out)
     else:
         for i in range(first, last):
             put(out, i - first, _sparse_score(rows, query, np.int64(at(some, i))))
@@ -337,9 +326,9 @@ def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
             row = np.int64(at(some, i))
             start = at(rows.indptr, row)
             count = at(rows.indptr, row + 1) - start
-            for line in range(min((count + _LINE_FLOATS - 1) // _LINE_FLOATS, _PREFETCHED_LINES)):
-                prefetch(offset(rows.slots, start + line * _LINE_FLOATS))
-                prefetch(offset(rows.values, start + line * _LINE_FLOATS))
+            for line in range(min((count + LINE_NUMBERS - 1) // LINE_NUMBERS, _PREFETCHED_LINES)):
+                prefetch(offset(rows.slots, start + line * LINE_NUMBERS))
+                prefetch(offset(rows.values, start + line * LINE_NUMBERS))
         return
     fetched = min(rows.stride, _PREFETCHED_LINES * REGISTER_BYTES)
     for i in range(first, last):

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s
+from index.kernels.addresses import put
 from index.kernels.heap import push
 from index.kernels.simd import at, pointer
 
@@ -216,6 +217,41 @@ def count_shared(
 
 
 @njit(cache=True, nogil=True)
+def exact_sparse_at(
+    query_slots: Any, query_values: Any, length: Any, indptr: Any, slots: Any, values: Any,
+    chosen: Any, count: Any, out: Any,
+) -> None:  # fmt: skip
+    """Do what `exact_sparse` does, for ``count`` rows, everything given by its address."""
+    for h in range(count):
+        low = 0.0
+        high = 0.0
+        i = 0
+        j = at(indptr, at(chosen, h))
+        end = at(indptr, at(chosen, h) + 1)
+        while i < length and j < end:
+            u = np.float64(at(query_values, i))
+            v = np.float64(at(values, j))
+            if at(query_slots, i) == at(slots, j):
+                low += min(u, v)
+                high += max(u, v)
+                i += 1
+                j += 1
+            elif at(query_slots, i) < at(slots, j):
+                high += u
+                i += 1
+            else:
+                high += v
+                j += 1
+        while i < length:
+            high += np.float64(at(query_values, i))
+            i += 1
+        while j < end:
+            high += np.float64(at(values, j))
+            j += 1
+        put(out, h, low / high)
+
+
+@njit(cache=True, nogil=True)
 def exact_sparse(
     query_slots: UInt32s,
     query_values: Float32s,
@@ -234,30 +270,7 @@ def exact_sparse(
     chosen : (h,) int64
     out : (h,) float64, written in place
     """
-    for h in range(chosen.shape[0]):
-        low = 0.0
-        high = 0.0
-        i = 0
-        j = indptr[chosen[h]]
-        end = indptr[chosen[h] + 1]
-        while i < query_slots.shape[0] and j < end:
-            u = np.float64(query_values[i])
-            v = np.float64(values[j])
-            if query_slots[i] == slots[j]:
-                low += min(u, v)
-                high += max(u, v)
-                i += 1
-                j += 1
-            elif query_slots[i] < slots[j]:
-                high += u
-                i += 1
-            else:
-                high += v
-                j += 1
-        while i < query_slots.shape[0]:
-            high += np.float64(query_values[i])
-            i += 1
-        while j < end:
-            high += np.float64(values[j])
-            j += 1
-        out[h] = low / high
+    exact_sparse_at(
+        pointer(query_slots), pointer(query_values), query_slots.shape[0], pointer(indptr),
+        pointer(slots), pointer(values), pointer(chosen), chosen.shape[0], pointer(out),
+    )  # fmt: skip

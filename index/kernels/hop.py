@@ -6,20 +6,17 @@ import numpy as np
 from numba import njit
 
 from index.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.addresses import prefetch, put
-from index.kernels.coarse import (
-    SPARSE,
-    Query,
-    clear,
-    fetch_ahead,
-    place_shift,
-    rows_at,
-    spread_over,
-)
+from index.kernels.addresses import LINE_NUMBERS, prefetch, put
+from index.kernels.coarse import SPARSE, fetch_ahead, rows_at
 from index.kernels.doubt import FEW_MISSED, MOST_MISSED, hits_left_out
-from index.kernels.gmm_dense import exact_dense_at
-from index.kernels.gmm_sparse import exact_sparse
 from index.kernels.pool import row_of, score_of
+from index.kernels.queries import (
+    clear_query,
+    queries_of,
+    query_at,
+    score_exactly,
+    spread_query,
+)
 from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -57,7 +54,6 @@ _MOST_LOST = 0.5
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
-_LINE_FLOATS = 16
 _AHEAD = 256
 """Floats of a row that are asked for ahead."""
 
@@ -83,7 +79,7 @@ def fetch_rows(rows: Float32s, best: Any, count: int) -> None:
     """Ask for the float32 rows of the first entries of a pool."""
     for i in range(count):
         address = offset(pointer(rows), row_of(at(best, i)) * rows.shape[1])
-        for line in range(0, min(rows.shape[1], _AHEAD), _LINE_FLOATS):
+        for line in range(0, min(rows.shape[1], _AHEAD), LINE_NUMBERS):
             prefetch(offset(address, line))
 
 
@@ -150,9 +146,6 @@ def hop(
     query_values: Float32s,
     keys: UInt64s,
     rows: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
     permitted: UInt8s,
     filtered: bool,
     permitted_count: int,
@@ -196,7 +189,8 @@ def hop(
     queries, query_indptr, query_slots, query_values : the queries, dense or compressed
     keys : (m, t) uint64
         In the first t tables.
-    rows, indptr, slots, values : the rows, dense or compressed
+    rows : (n, width) float32
+        The dense rows.
     permitted : (count,) uint8
     filtered : bool
         Whether only some rows are permitted.
@@ -244,7 +238,9 @@ def hop(
     lists = pointer(links)
     allowed = pointer(permitted)
     floats = pointer(rows)
-    sparse = view.kind == SPARSE
+    asked = queries_of(
+        view.kind, codes, code_norms, queries, query_indptr, query_slots, query_values
+    )
     walks = spaces.shape[0]
     chosen = np.empty(rescored, np.int64)
     exact = np.empty(rescored, np.float64)
@@ -269,12 +265,7 @@ def hop(
                 upcoming += 1
                 numbers[s], stages[s], before[s] = m, _FIRST, 0
                 begin(space)
-                if sparse:
-                    spread_over(
-                        space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
-                        pointer(query_slots), pointer(query_values), query_indptr[m],
-                        query_indptr[m + 1],
-                    )  # fmt: skip
+                spread_query(asked, m, space.table)
                 enter(view, space, space_at(spaces[m % walks]).places, entries, count, hidden)
                 continue
             m = numbers[s]
@@ -282,15 +273,10 @@ def hop(
             own = np.int64(skipped >= 0)
             best, size = best_rows(space, filtered)
             if stages[s] != _ENDED:
-                shift = np.uint32(0)
-                if sparse:
-                    shift = place_shift(query_indptr[m + 1] - query_indptr[m])
-                code = offset(pointer(codes), m * codes.shape[1])
-                query = Query(code, code_norms[m], space.table, shift)
                 effort = stages[s] - _FIRST
                 beam = np.int64(efforts[effort, 0])
                 if step(
-                    view, query, lists, width, count, space, beam,
+                    view, query_at(asked, m, space.table), lists, width, count, space, beam,
                     whole_lists(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
                     np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
@@ -310,30 +296,19 @@ def hop(
                     _begin_again(view, space)
                     continue
                 stages[s] = _ENDED
-                if not sparse:  # scored at the next turn
+                if view.kind != SPARSE:  # scored at the next turn
                     fetch_rows(rows, best, min(at_first, size))
                     continue
-            if sparse:
-                clear(
-                    space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
-                    pointer(query_slots), query_indptr[m], query_indptr[m + 1],
-                )  # fmt: skip
+            clear_query(asked, m, space.table)
             kept = found = 0
             missed = 0.0
             for most in (at_first, rescored):
                 known = kept
                 kept = choose(best, size, skipped, most, pointer(chosen))
-                if sparse:
-                    part = slice(query_indptr[m], query_indptr[m + 1])
-                    exact_sparse(
-                        query_slots[part], query_values[part], indptr, slots, values,
-                        chosen[known:kept], exact[known:],
-                    )  # fmt: skip
-                else:
-                    exact_dense_at(
-                        offset(pointer(queries), m * queries.shape[1]), floats, queries.shape[1],
-                        offset(pointer(chosen), known), kept - known, offset(pointer(exact), known),
-                    )  # fmt: skip
+                score_exactly(
+                    asked, m, view, floats, offset(pointer(chosen), known), kept - known,
+                    offset(pointer(exact), known),
+                )  # fmt: skip
                 found = rank_nearly_sorted(exact, chosen, kept, least, ranked)
                 last = ranked[limit - 1] if found >= limit else least
                 if unit > 0 and kept > 0:

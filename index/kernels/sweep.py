@@ -14,11 +14,16 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.coarse import SPARSE, Query, clear, place_shift, rows_at, spread_over
-from index.kernels.gmm_dense import exact_dense_at
-from index.kernels.gmm_sparse import exact_sparse
+from index.kernels.coarse import SPARSE, rows_at
 from index.kernels.hop import best_rows, choose, fetch_rows, is_flat, whole_lists
 from index.kernels.pool import score_of
+from index.kernels.queries import (
+    clear_query,
+    queries_of,
+    query_at,
+    score_exactly,
+    spread_query,
+)
 from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -109,9 +114,6 @@ def sweep(
     query_values: Float32s,
     keys: UInt64s,
     rows: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
     permitted: UInt8s,
     filtered: bool,
     hidden: UInt8s,
@@ -132,7 +134,7 @@ def sweep(
     Parameters
     ----------
     row_addresses, spaces, segments, beside, links, count, codes, code_norms, queries, query_indptr,
-    query_slots, query_values, keys, rows, indptr, slots, values, permitted, filtered, hidden :
+    query_slots, query_values, keys, rows, permitted, filtered, hidden :
         see `hop.hop`
     efforts : (e, 3) float64
         Rising by the lists read, all without a reach, or by the reach; the rest is the same. See
@@ -152,7 +154,9 @@ def sweep(
     steps = efforts.shape[0]
     limit = out_scores.shape[2]
     width = links.shape[1]
-    sparse = view.kind == SPARSE
+    asked = queries_of(
+        view.kind, codes, code_norms, queries, query_indptr, query_slots, query_values
+    )
     walks = spaces.shape[0]
     numbers = np.full(walks, _FREE, np.int64)
     following = np.zeros(walks, np.int64)  # the least effort that has not ended
@@ -186,25 +190,15 @@ def sweep(
                 numbers[s], gone_on[s], known_counts[s] = m, False, 0
                 find_entries(entries, offset(pointer(keys), m * tables), spaces[s : s + 1], 1)
                 begin(space)
-                if sparse:
-                    spread_over(
-                        space.table, place_shift(query_indptr[m + 1] - query_indptr[m]),
-                        pointer(query_slots), pointer(query_values), query_indptr[m],
-                        query_indptr[m + 1],
-                    )  # fmt: skip
+                spread_query(asked, m, space.table)
                 enter(view, space, space.places, entries, count, hidden)
                 continue
             m = numbers[s]
-            shift = np.uint32(0)
-            if sparse:
-                shift = place_shift(query_indptr[m + 1] - query_indptr[m])
-            code = offset(pointer(codes), m * codes.shape[1])
-            query = Query(code, code_norms[m], space.table, shift)
             effort = onward if gone_on[s] else efforts[ends[s] - 1]
             beam = np.int64(effort[0])
             hits = min(beam, wanted)
             going = step(
-                view, query, pointer(links), width, count, space, beam,
+                view, query_at(asked, m, space.table), pointer(links), width, count, space, beam,
                 whole_lists(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
                 filtered,
             )  # fmt: skip
@@ -225,21 +219,13 @@ def sweep(
                     continue
                 best = choose(pool, size, -1, rescored, pointer(chosen))
                 new = _unknown(chosen, best, known[s], known_counts[s], known_scores[s], missing)
-                if not sparse:
+                if view.kind != SPARSE:
                     fetch_rows(rows, pool, best if new > 0 else 0)
                 for i in range(new):
                     new_rows[i] = chosen[missing[i]]
-                if sparse:
-                    part = slice(query_indptr[m], query_indptr[m + 1])
-                    exact_sparse(
-                        query_slots[part], query_values[part], indptr, slots, values,
-                        new_rows[:new], new_scores,
-                    )  # fmt: skip
-                else:
-                    exact_dense_at(
-                        offset(pointer(queries), m * queries.shape[1]), pointer(rows),
-                        queries.shape[1], pointer(new_rows), new, pointer(new_scores),
-                    )  # fmt: skip
+                score_exactly(
+                    asked, m, view, pointer(rows), pointer(new_rows), new, pointer(new_scores)
+                )
                 for i in range(new):
                     known_scores[s, missing[i]] = new_scores[i]
                 known[s, :best] = chosen[:best]
@@ -252,10 +238,6 @@ def sweep(
                 following[s] += 1
             if following[s] == ends[s]:
                 unmark(space.marks, at(space.state, MARKED))
-                if sparse:
-                    clear(
-                        space.table, shift, pointer(query_slots), query_indptr[m],
-                        query_indptr[m + 1],
-                    )  # fmt: skip
+                clear_query(asked, m, space.table)
                 numbers[s] = _FREE
                 ended += 1

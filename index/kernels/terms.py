@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt16s, UInt32s
-from index.kernels.addresses import prefetch, put
+from index.kernels.addresses import LINE_NUMBERS, prefetch, put
 from index.kernels.gmm_sparse import shared_mass, spread, spread_size
 from index.kernels.simd import at, offset, pointer
 
@@ -26,8 +26,6 @@ _WALKED = 1.5
 _OFFERED = 3.0
 """What looking at one row takes, in postings: beside, and for each column; beside, and for each
 entry of it; where all has been added."""
-_LINE = 16
-"""Entries of a cache line."""
 _ZERO = np.float32(0.0)
 
 
@@ -289,7 +287,7 @@ def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
 def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
     """Ask for what `added` will read."""
     if left.walked:
-        for i in range(start, stop, _LINE):
+        for i in range(start, stop, LINE_NUMBERS):
             prefetch(offset(left.row_slots, i))
             prefetch(offset(left.row_values, i))
     else:

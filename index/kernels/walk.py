@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int64s, UInt8s
-from index.kernels.addresses import prefetch, put
+from index.kernels.addresses import LINE_NUMBERS, prefetch, put
 from index.kernels.coarse import fetch_ahead, score_rows
 from index.kernels.pool import entry, first_unread, insert, place_of, row_of, score_of, set_read
 from index.kernels.simd import (
@@ -34,8 +34,6 @@ _ZERO = np.float32(0.0)
 _ONE_FLOAT = np.float32(1.0)
 LEAST_DISTANCE = np.float32(0.02)
 """Rounded rows tell smaller distances apart badly."""
-_LINE_INTS = 16
-"""Int32s of a cache line of 64 bytes."""
 
 NONE = -1
 """Marks the end of a list that is not full."""
@@ -251,7 +249,7 @@ def begin(space: Any) -> None:
 def fetch_list(links: Any, row: Any, width: Any) -> None:
     """Ask for a row's list."""
     address = offset(links, row * width)
-    for line in range(0, width, _LINE_INTS):
+    for line in range(0, width, LINE_NUMBERS):
         prefetch(offset(address, line))
 
 
