@@ -50,6 +50,23 @@ def test_items_that_wait_are_counted_without_being_taken_in(waiting: StoredColle
     assert len(waiting) == 5
 
 
+def test_how_much_may_wait_is_judged_by_all_that_waits(
+    settled: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+
+    def may_wait(_state: object, _vectors: object, count: int, numbers: int) -> bool:
+        judged.append((count, numbers))
+        return True
+
+    monkeypatch.setattr(settled._memory.backend, "may_wait", may_wait)
+    put(settled, {"c": 3})
+    put(settled, {"d": 4, "e": 5})
+    (_, each), _ = judged
+    assert each > 0
+    assert judged == [(1, each), (3, 3 * each)]
+
+
 def test_each_way_to_read_takes_items_in(waiting: StoredCollection) -> None:
     memory = waiting._memory
     assert memory.locate("e")[1] == 4
