@@ -56,10 +56,11 @@ _FIRST: Final = tuple(
     for number in (0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
 )
 """Those measured first, by place."""
-_LISTS: Final = tuple(place for place, number in enumerate(_LADDER) if number < 1)
-"""Those of a number of lists, which one walk measures together. Walks by reach are not: one that
-goes on farther keeps rows that rounding has made seem farther away than the last hit, by which a
-reach of 1.01 for 100 hits would seem to find .994 of rows in bytes for .989."""
+_RUNS: Final = ((0.0, 1.0), (1.06, 1.17), (1.17, 1.6), (1.6, inf))
+"""Efforts from the first of these numbers on and below the second are measured by one walk
+together. Walks of less reach are not: one that goes on farther keeps rows that rounding has made
+seem farther away than the last hit, by which a reach of 1.01 for 100 hits would seem to find .994
+of rows in bytes for .989."""
 _RATIO: Final = 2.0
 _DEARER: Final = 1.4
 _HARDLY: Final = 1.1
@@ -290,7 +291,7 @@ class _Ladder:
 
     def _walk(self, place: int, before: int) -> _Walked:
         """Walk by an effort and those measured with it, if that has not been done yet."""
-        places = _LISTS if place in _LISTS else (place,)
+        places = _measured_with(place)
         first = places[0]
         if first not in self._walked:
             dear = before in self._points and self._point(before).candidates > _DEAR
@@ -317,6 +318,14 @@ class _Ladder:
             if fall > (_HARDLY if dearer else _RATIO):
                 return True
         return False
+
+
+def _measured_with(place: int) -> Sequence[int]:
+    """Return the places of the efforts that one walk measures together with one of them."""
+    for least, end in _RUNS:
+        if least <= _LADDER[place] < end:
+            return [each for each, number in enumerate(_LADDER) if least <= number < end]
+    return [place]
 
 
 def _point(
