@@ -14,6 +14,7 @@ from service.admission import Admission, Room
 from service.application import Application
 from service.dependencies import Service
 from service.keys import Keys
+from service.limits import Limits
 from service.metrics import Metrics
 from service.routes import (
     backends,
@@ -98,8 +99,8 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         )  # fmt: skip
         startup = Startup(opened)
         app.state.service = Service(
-            settings, startup, workers, Together(workers.writes), metrics, keys, admission,
-            Room(settings), threading.Lock(),
+            settings, Limits.of(settings), startup, workers, Together(workers.writes), metrics,
+            keys, admission, Room(settings), threading.Lock(),
         )  # fmt: skip
         metrics.watch(
             opened.list, lambda: startup.progress.phase == "ready",

@@ -9,6 +9,7 @@ import index as ix
 from service.admission import Admission, Room
 from service.errors import OriginRefused, TooManyCollections
 from service.keys import Keys
+from service.limits import Limits
 from service.metrics import Metrics
 from service.settings import Settings
 from service.startup import Startup
@@ -21,6 +22,7 @@ class Service:
     """The parts of one application while it runs."""
 
     settings: Settings
+    limits: Limits
     startup: Startup
     workers: Workers
     together: Together

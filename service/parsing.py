@@ -9,17 +9,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
-from pydantic import ValidationError
 
 import index as ix
-from service.backend_schemas import BODY_OF, AttachBody
 from service.limits import Limits, require_few_numbers, require_short_id
-from service.problems import invalid_request
 from service.schemas import (
     BatchBody,
     BatchParams,
     CompareBody,
-    CreateBody,
     ItemBody,
     QueryBody,
 )
@@ -113,6 +109,8 @@ def vectors(
     InvalidVector
         Its place is ``name``, the number, ``inner``, and what of the vector.
     """
+    if len(sent) == 1:  # most writes
+        return vector(sent[0], space, limits, name, 0, *inner)
     for number, one in enumerate(sent):
         require_few_numbers(one, limits, name, number, *inner)
     rows = [sparse(one) if isinstance(one, SparseBody) else one for one in sent]
@@ -139,49 +137,6 @@ def located(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  # noqa
         return make(**arguments)
     except ix.InvalidInput as error:
         raise error.at(*outer) from None
-
-
-def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
-    """Return a collection's configuration.
-
-    Raises
-    ------
-    InvalidParameter
-    """
-    if body.dim is not None and body.dim > limits.max_dim:
-        raise ix.InvalidParameter(
-            expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
-        )
-    center = body.transform.center
-    transform = located(
-        ix.Transform, "transform",
-        center=None if center is None else tuple(center),
-        power=body.transform.power, normalize=body.transform.normalize,
-    )  # fmt: skip
-    backend = located(
-        ix.backend_params, "backend", "params",
-        kind=body.backend.kind, params=body.backend.params.model_dump(),
-    )  # fmt: skip
-    try:
-        return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
-    except ix.InvalidParameter as error:
-        raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
-
-
-def attached(body: AttachBody) -> ix.BackendParams:
-    """Return the parameters of a backend to be attached.
-
-    Raises
-    ------
-    InvalidRequest, InvalidParameter
-    """
-    model = BODY_OF[body.kind]
-    try:
-        sent = model.model_validate({"kind": body.kind, "params": body.params})
-    except ValidationError as error:
-        raise invalid_request(error, model) from None
-    params = sent.model_dump()["params"]
-    return located(ix.backend_params, "params", kind=body.kind, params=params)
 
 
 def json_text(value: dict[str, Any]) -> bytes:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service import parsing
+from service import configuring
 from service.backend_schemas import AttachBody
 from service.collection_answers import BackendAnswer
 from service.dependencies import may_write, service_of
@@ -25,7 +25,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     """
     service = service_of(request)
     collection = service.collection(name)
-    params = parsing.attached(body)
+    params = configuring.attached(body)
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
     return json_response(asdict(described), 201)

@@ -2,10 +2,9 @@
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service import parsing, searching
+from service import configuring, searching
 from service.collection_answers import CollectionAnswer, CollectionList
 from service.dependencies import may_read, may_write, service_of
-from service.limits import Limits
 from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import CreateBody
@@ -44,7 +43,7 @@ async def list_collections(request: Request) -> Response:
 async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
     service = service_of(request)
-    config = parsing.config(body, Limits.of(service.settings))
+    config = configuring.config(body, service.limits)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(searching.describe, collection)
     return json_response(description, 201 if is_new else 200)

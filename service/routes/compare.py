@@ -8,7 +8,6 @@ import index as ix
 from service import parsing
 from service.answers import CompareAnswer
 from service.dependencies import may_read, service_of
-from service.limits import Limits
 from service.responses import BODY_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import CompareBody
@@ -24,7 +23,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
     service = service_of(request)
     collection = service.collection(name)
-    limits = Limits.of(service.settings)
+    limits = service.limits
     params, sample = parsing.comparison(body, limits)
 
     def work() -> Response:

@@ -8,7 +8,7 @@ import index as ix
 from service import parsing
 from service.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
 from service.dependencies import Service, may_read, may_write, service_of
-from service.limits import Limits, require_short_answer
+from service.limits import require_short_answer
 from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import DeleteItemsBody, PageParams, PutItemsBody
@@ -52,7 +52,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     _require_few(body.items, service, "items")
 
     def read() -> ix.ItemBatch:
-        return parsing.items(body.items, collection.space, Limits.of(service.settings))
+        return parsing.items(body.items, collection.space, service.limits)
 
     def prepare(batch: ix.ItemBatch, encoded: ix.Encoded | None = None) -> ix.Put:
         try:
@@ -86,7 +86,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         raise ix.InvalidFilter(
             expected="at least one condition", got="an empty filter", loc=("filter",)
         )
-    where, _ = parsing.condition(body.filter, Limits.of(service.settings))
+    where, _ = parsing.condition(body.filter, service.limits)
     deleted = await service.workers.writes.run(collection.delete_where, where)
     return json_response({"deleted": deleted})
 

@@ -10,7 +10,7 @@ import index as ix
 from service import bodies, parsing, searching
 from service.answers import BatchAnswer, QueryAnswer
 from service.dependencies import Service, may_read, service_of
-from service.limits import Limits, require_short_answer
+from service.limits import require_short_answer
 from service.loading.npy import read_matrix
 from service.loading.source import ByteReader
 from service.responses import BODY_PROBLEMS, json_response
@@ -32,7 +32,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     """Find the stored items most similar to a vector, or to a stored item."""
     service = service_of(request)
     collection = service.collection(name)
-    asked = parsing.query(body, collection.space, Limits.of(service.settings))
+    asked = parsing.query(body, collection.space, service.limits)
 
     def work() -> Response:
         start = time.perf_counter()
@@ -106,7 +106,7 @@ def _require_few(count: int, service: Service) -> None:
 def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
     sent = bodies.parse(BatchBody, body)
     _require_few(len(sent.queries), service)
-    queries = parsing.batch(sent, collection.space, Limits.of(service.settings))
+    queries = parsing.batch(sent, collection.space, service.limits)
     start = time.perf_counter()
     try:
         found, costs = searching.search_batch(collection, queries)
@@ -124,7 +124,7 @@ def _answer_matrix(
     reader = ByteReader(
         lambda: chunks.pop() if chunks else b"", max_read_bytes=service.settings.max_body_bytes
     )
-    limits = Limits.of(service.settings)
+    limits = service.limits
     array = read_matrix(reader, limits, max_bytes=service.settings.max_body_bytes)
     _require_few(len(array), service)
     try:

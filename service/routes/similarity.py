@@ -6,7 +6,7 @@ import index as ix
 from service import parsing
 from service.answers import SimilarityAnswer
 from service.dependencies import may_read, service_of
-from service.limits import Limits, require_few_numbers
+from service.limits import require_few_numbers
 from service.responses import BODY_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import SimilarityBody
@@ -30,7 +30,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     kernel = ix.kernel_named(body.kernel, body.params)
     service = service_of(request)
     service.startup.require_kernels()
-    limits = Limits.of(service.settings)
+    limits = service.limits
     require_few_numbers(body.a, limits, "a")
     require_few_numbers(body.b, limits, "b")
     a, b = _vector(body.a), _vector(body.b)

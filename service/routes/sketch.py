@@ -8,7 +8,6 @@ import index as ix
 from service import parsing
 from service.answers import SketchAnswer
 from service.dependencies import may_read, service_of
-from service.limits import Limits
 from service.responses import BODY_PROBLEMS, json_response
 from service.routing import JsonRoute
 from service.schemas import SketchBody
@@ -31,9 +30,7 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
         )
 
     def work() -> Response:
-        raw = parsing.vectors(
-            body.vectors, collection.space, Limits.of(service.settings), "vectors"
-        )
+        raw = parsing.vectors(body.vectors, collection.space, service.limits, "vectors")
         try:
             found: Any = collection.sketch(raw, body.encoding)
         except ix.InvalidVector as error:
