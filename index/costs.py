@@ -46,7 +46,7 @@ _BUCKET_FLOAT: Final = 0.06
 _BUCKET_ENTRY: Final = 8.0
 _PREFIX_ENTRY: Final = 80.0
 _PREFIX_PAIR: Final = 10.0
-_PREFIX_SUM: Final = 1.0
+_PREFIX_SUM: Final = 0.5
 """Hashing and sorting an entry; looking at a posting; adding up an entry of the row it names."""
 _PAIR_FOUND: Final = 35.0
 _WALK_LIST: Final = 60.0
