@@ -52,6 +52,8 @@ class Measured:
     def rates(self, *, by_cpu: bool) -> list[float | None]:
         """Return the speeds of the table, in the order of its columns.
 
+        A method that cannot use several threads is as fast as on one.
+
         Parameters
         ----------
         by_cpu : bool
@@ -63,10 +65,10 @@ class Measured:
         ]  # fmt: skip
 
     def _rate(self, recall: float, threads: int, *, by_cpu: bool) -> float | None:
+        used = max((p.threads for p in self.points if p.threads <= threads), default=0)
         points = [
-            (p.recall, p.cpu_rate if by_cpu else p.rate)
-            for p in self.points if p.threads == threads
-        ]  # fmt: skip
+            (p.recall, p.cpu_rate if by_cpu else p.rate) for p in self.points if p.threads == used
+        ]
         return rate_at(recall, points)
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,6 +173,7 @@ def notes(names: Sequence[str]) -> list[str]:
         f"{LEAST_SECONDS} s together; all methods on L1-normalised rows, where L1 ranks as GMM "
         "does; the ratios are in the order of the columns of queries/s; speeds between two "
         "measured settings by linear interpolation of their logarithm, none extrapolated; "
+        "where a method finds no way to use two threads, its speed on one stands for it; "
         f"built on {BUILD_THREADS} threads, the ratios to the fastest graph's building; tables "
         f"alone are the first {FIRST_TABLES}, hashing included; compiling is what every new "
         "process spends on it, numba's cache being filled; memory is by how much the process "

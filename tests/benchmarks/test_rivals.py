@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.rivals.frontier import Truth, rate_at
+from benchmarks.rivals.__main__ import Measured
+from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import LIMIT, gmm_distance
-from benchmarks.rivals.process import answered
+from benchmarks.rivals.process import Built, answered
 from tests.reference import from_dense, gmm
 
 POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
@@ -34,6 +35,16 @@ def test_below_the_lowest_recall_the_speed_is_that_of_the_lowest() -> None:
 
 def test_a_setting_that_is_beaten_in_both_does_not_count() -> None:
     assert rate_at(0.96, [*POINTS, (0.95, 10.0)]) == rate_at(0.96, POINTS)
+
+
+def test_who_cannot_use_two_threads_is_as_fast_as_on_one() -> None:
+    built = Built(0.0, 1.0, 1.0, None, 0)
+    one = Point(1, 0.1, 100, 1.0, [2.0], [2.0])
+    two = Point(2, 0.1, 100, 1.0, [1.0], [1.0])
+    assert Measured("", built, [one]).rates(by_cpu=False) == pytest.approx([50.0] * 4)
+    assert Measured("", built, [one, two]).rates(by_cpu=False) == pytest.approx(
+        [50.0, 50.0, 100.0, 100.0]
+    )
 
 
 def test_a_batch_is_asked_for_until_its_calls_take_long_and_their_median_counts(
