@@ -287,7 +287,7 @@ class HopSearch:
         """
         m, n, limit, effort = len(queries), len(view.vectors), params.limit, walk.effort
         vectors, lists, rounding = view.vectors, self.lists, self.lists.coarse.rounding
-        codes, code_norms = rounding.round(queries.dense, queries.norms)
+        copies, copy_norms = rounding.round(queries.dense, queries.norms)
         unit = rounding.step if rounding.kind in (BYTES, SHORTS) else 0.0
         sizes, spaces = walk.sizes, self.neighbours.spaces
         if queries.form == "sparse":
@@ -299,7 +299,7 @@ class HopSearch:
         hits.work[:], hits.expected_recall[:] = walk.work, effort.recall
         outcomes = np.empty(m, np.uint8)
         whole: tuple[Any, ...] = (
-            self.keys_of(queries, walk.tables), codes, code_norms, skip, hits.scores, hits.rows,
+            self.keys_of(queries, walk.tables), copies, copy_norms, skip, hits.scores, hits.rows,
             hits.sizes, hits.work, outcomes,
         )  # fmt: skip
 
@@ -307,11 +307,11 @@ class HopSearch:
             some, part = queries, whole
             if last - first < m:
                 some, part = queries[first:last], tuple(each[first:last] for each in whole)
-            keys, codes, code_norms, skip, *out = part
+            keys, copies, copy_norms, skip, *out = part
             space = spaces.take(sizes)
             kernel.hop(
                 lists.coarse.addresses, space.addresses if m > 1 else space.first,
-                self.tables.addresses, BESIDE, lists.links, n, codes, code_norms, unit, some.norms,
+                self.tables.addresses, BESIDE, lists.links, n, copies, copy_norms, unit, some.norms,
                 some.dense, some.indptr, some.slots, some.values, keys, vectors.dense,
                 view.permitted, view.permitted_count < n, view.permitted_count, skip, hidden,
                 walk.efforts, min(effort.beam, max(effort.places, limit)), walk.at_first,

@@ -58,16 +58,18 @@ _FIRST: Final = tuple(
 """Those measured first, by place."""
 _RUNS: Final = ((0.0, 1.0), (1.06, 1.17), (1.17, 1.6), (1.6, inf))
 """Efforts from the first of these numbers on and below the second are measured by one walk
-together. Walks of less reach are not: one that goes on farther keeps rows that rounding has made
-seem farther away than the last hit, by which a reach of 1.01 for 100 hits would seem to find .994
-of rows in bytes for .989."""
+together: those of a number of lists; and reaches, no run of which crosses `FAR`, for its walks
+enter through the same tables, nor is so long that much is walked beyond the recall wanted. Each
+reach from 1 to 1.04 has a walk of its own: one that goes on farther keeps rows that rounding has
+made seem farther away than the last hit, by which a reach of 1.01 for 100 hits would seem to find
+.994 of rows in bytes for .989."""
 _RATIO: Final = 2.0
 _DEARER: Final = 1.4
 _HARDLY: Final = 1.1
 """An effort between two is measured, too, where the miss falls by more than the first of these
 factors; or where walks reach as far as `FAR`, by more than the last, and cost more by more than the
 second. So recall by effort, taken to be straight in between, is nowhere off by more than a
-twentieth of the miss, and a third of the walks are spared."""
+twentieth of the miss."""
 _ENOUGH: Final = 0.9965
 """Nothing is measured beyond this recall."""
 _LEFT: Final = 0.9

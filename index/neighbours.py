@@ -244,7 +244,7 @@ class Neighbours:
         Parameters
         ----------
         chosen : (c,) int64
-            Rows, in the order in which they are linked.
+            Rows, in the order of the rounds in which they are linked.
         keys : (c, t) uint64
             Their keys in the first tables, as many as `linked_through` says.
         tables : Tables
@@ -275,8 +275,9 @@ class Neighbours:
     ) -> None:  # fmt: skip
         """Let rows find their lists in those there are, then join the lists of those they chose.
 
-        In the order of the first table, for rows beside each other there see much the same rows,
-        which the processor's cache then holds. All see the lists as they were before the round.
+        Rows take their turns in the order of the first table: those beside each other there see
+        much the same rows, which the processor's cache then holds. All see the lists as they were
+        before the round.
         """
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(tables, beam, SEEN_A_PLACE * beam)

@@ -45,7 +45,7 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
     """
     m, lists, rounding = len(queries), search.lists, search.lists.coarse.rounding
     vectors, walk, last = view.vectors, search.walk(view, limit, efforts[-1]), efforts[-1]
-    codes, code_norms = rounding.round(queries.dense, queries.norms)
+    copies, copy_norms = rounding.round(queries.dense, queries.norms)
     sizes, spaces = walk.sizes, search.neighbours.spaces
     if queries.form == "sparse":
         sizes = sizes.for_queries(queries.longest)
@@ -54,16 +54,16 @@ def swept(  # noqa: PLR0913 (what a search is made of, and how)
     found, candidates = np.empty(shape, np.int64), np.empty(shape, np.int64)
     steps = np.array([(each.beam + 1, each.lists, each.reach) for each in efforts])
     whole: tuple[Any, ...] = (
-        search.keys_of(queries, walk.tables), codes, code_norms, scores, rows, found, candidates,
+        search.keys_of(queries, walk.tables), copies, copy_norms, scores, rows, found, candidates,
     )  # fmt: skip
 
     def run(first: int, end: int) -> None:
         some = queries[first:end]
-        keys, codes, code_norms, *out = (each[first:end] for each in whole)
+        keys, copies, copy_norms, *out = (each[first:end] for each in whole)
         with spaces.taken(sizes) as space:
             sweep(
                 lists.coarse.addresses, space, search.tables.addresses, BESIDE, lists.links,
-                len(vectors), codes, code_norms, some.dense, some.indptr, some.slots, some.values,
+                len(vectors), copies, copy_norms, some.dense, some.indptr, some.slots, some.values,
                 keys, vectors.dense, view.permitted,
                 view.permitted_count < len(vectors), hidden, steps, walk.efforts[1],
                 min(last.beam, max(last.places, limit)), flat, walk.rescored, *out,

@@ -109,7 +109,7 @@ def vectors(
     InvalidVector
         Its place is ``name``, the number, ``inner``, and what of the vector.
     """
-    if len(sent) == 1:  # most writes
+    if len(sent) == 1:  # as most writes have: read in 20 µs for 23.5
         return vector(sent[0], space, limits, name, 0, *inner)
     for number, one in enumerate(sent):
         require_few_numbers(one, limits, name, number, *inner)

@@ -169,10 +169,10 @@ def notes(names: Sequence[str]) -> list[str]:
         for library in OTHER_LIBRARIES if find_spec(library) is not None
     ]  # fmt: skip
     return [
-        "1,000 held-out queries in one call, of which the median counts of as many as take "
-        f"{LEAST_SECONDS} s together; all methods on L1-normalised rows, where L1 ranks as GMM "
-        "does; the ratios are in the order of the columns of queries/s; speeds between two "
-        "measured settings by linear interpolation of their logarithm, none extrapolated; "
+        f"1,000 held-out queries in one call, repeated until {LEAST_SECONDS} s have passed, of "
+        "which the median counts; all methods on L1-normalised rows, where L1 ranks as GMM does; "
+        "the ratios are in the order of the columns of queries/s; speeds between two measured "
+        "settings by linear interpolation of their logarithm, none extrapolated; "
         "where a method finds no way to use two threads, its speed on one stands for it; "
         f"built on {BUILD_THREADS} threads, the ratios to the fastest graph's building; tables "
         f"alone are the first {FIRST_TABLES}, hashing included; compiling is what every new "

@@ -28,7 +28,7 @@ class Point:
         In the batch.
     recall : float
     seconds, cpu_seconds : sequence of float
-        Of each repetition of the whole batch.
+        Of each turn: the median over its calls for the whole batch.
     """
 
     threads: int
@@ -45,12 +45,12 @@ class Point:
 
     @property
     def best_rate(self) -> float:
-        """Queries a second in the best repetition."""
+        """Queries a second in the best turn."""
         return self.queries / min(self.seconds)
 
     @property
     def cpu_rate(self) -> float:
-        """Queries a second of processor time in the best repetition, whoever else was busy."""
+        """Queries a second of processor time in the best turn, whoever else was busy."""
         return self.queries / min(self.cpu_seconds)
 
 

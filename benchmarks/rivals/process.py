@@ -21,7 +21,7 @@ from benchmarks.rivals.methods import METHODS, WARM_QUERIES, Method, Rows
 
 QUERIES: Final = 1000
 LEAST_SECONDS: Final = 0.2
-"""A batch is asked for again until so much time has passed: one of 6 ms is as often 8."""
+"""A batch is asked for until its calls have taken so long together: one of 6 ms often takes 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Rows found, and the wall and CPU seconds of the whole batch, in the median of its calls."""
+    """Rows found, and the wall and CPU seconds of the whole batch: medians over its calls."""
 
     rows: Rows
     seconds: float
@@ -76,7 +76,7 @@ class Runner:
         return bool(self._ask(Asked(threads, None)))
 
     def answer(self, threads: int, setting: float) -> Answered:
-        """Answer all queries once."""
+        """Answer all queries in one call, as often as `timed` does."""
         answered: Answered = self._ask(Asked(threads, setting))
         return answered
 
@@ -134,11 +134,19 @@ def _serve(pipe: "Connection[Any, Any]", label: str, name: str, folder: Path, th
                 index.search(queries, method.SETTINGS[0])
             pipe.send(able)
             continue
-        pipe.send(answered(partial(index.search, queries, asked.setting)))
+        pipe.send(timed(partial(index.search, queries, asked.setting)))
 
 
-def answered(ask: Callable[[], Rows], least_seconds: float = LEAST_SECONDS) -> Answered:
-    """Ask for the same batch, at least once, until so much time has passed."""
+def timed(ask: Callable[[], Rows], least_seconds: float = LEAST_SECONDS) -> Answered:
+    """Return the answer to a batch, and the median times of as many calls as take so long.
+
+    Parameters
+    ----------
+    ask : callable
+        Asks for the whole batch in one call; it is called once at least.
+    least_seconds : float
+        Until its calls have taken so long together, it is called again.
+    """
     seconds: list[float] = []
     cpu_seconds: list[float] = []
     while not seconds or sum(seconds) < least_seconds:

@@ -13,7 +13,7 @@ from numba.core import cgutils
 
 intrinsic: Any = extending.intrinsic
 
-LINE_NUMBERS: Final = 16
+NUMBERS_A_LINE: Final = 16
 """Numbers of 32 bits in a cache line of 64 bytes."""
 
 _BYTE = ir.IntType(8)

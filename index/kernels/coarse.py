@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int64s
-from index.kernels.addresses import LINE_NUMBERS, as_float_address, prefetch, put
+from index.kernels.addresses import NUMBERS_A_LINE, as_float_address, prefetch, put
 from index.kernels.differences import (
     REGISTER_BYTES,
     add_byte_differences,
@@ -23,6 +23,7 @@ from index.kernels.differences import (
     total_of_sums,
 )
 from index.kernels.simd import (
+    LANES,
     absolute,
     at,
     load,
@@ -141,7 +142,7 @@ def _float_distance(a: Any, b: Any, stride: Any) -> Any:
     left = as_float_address(a)
     right = as_float_address(b)
     lanes = splat(_ZERO)
-    for i in range(0, stride // 4, LINE_NUMBERS):
+    for i in range(0, stride // 4, LANES):
         lanes = lanes + absolute(load(left, i) - load(right, i))
     return total(lanes)
 
@@ -280,7 +281,7 @@ def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
 def _score_dense(
     kind: Any, rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
 ) -> None:
-    """Do what `score_rows` does; a kind and a stride known beforehand cost nothing at a row."""
+    """Do what `score_rows` does for dense rows; kind and stride may be known in compiling."""
     for i in range(first, last):
         row = np.int64(at(some, i))
         _fetch_again(rows, stride, some, i, last)
@@ -326,9 +327,11 @@ def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
             row = np.int64(at(some, i))
             start = at(rows.indptr, row)
             count = at(rows.indptr, row + 1) - start
-            for line in range(min((count + LINE_NUMBERS - 1) // LINE_NUMBERS, _PREFETCHED_LINES)):
-                prefetch(offset(rows.slots, start + line * LINE_NUMBERS))
-                prefetch(offset(rows.values, start + line * LINE_NUMBERS))
+            for line in range(
+                min((count + NUMBERS_A_LINE - 1) // NUMBERS_A_LINE, _PREFETCHED_LINES)
+            ):
+                prefetch(offset(rows.slots, start + line * NUMBERS_A_LINE))
+                prefetch(offset(rows.values, start + line * NUMBERS_A_LINE))
         return
     fetched = min(rows.stride, _PREFETCHED_LINES * REGISTER_BYTES)
     for i in range(first, last):

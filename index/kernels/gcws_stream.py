@@ -33,10 +33,10 @@ from index.kernels.randomness import (
     least_clock,
     level_of,
     mixed,
-    mixed_steps,
+    mixed_with,
     pitch_and_offset,
     slot_words,
-    steps,
+    weyl,
 )
 from index.kernels.simd import (
     LANES,
@@ -111,7 +111,7 @@ def sketch_from_stream(
     queue = np.empty((7, _BATCH + m + SPARE), np.int32)
     first = first_block * LANES
     for b in range(0, m, LANES):
-        store(drawn, 2 * m + b, steps(lane_numbers() + splat(np.int32(first + b))))
+        store(drawn, 2 * m + b, weyl(lane_numbers() + splat(np.int32(first + b))))
     for row in range(n):
         here = slice(indptr[row], indptr[row + 1])
         count = indptr[row + 1] - indptr[row]
@@ -174,7 +174,7 @@ def _choose_slots(
     ----------
     words : (3, longest) int32, written in place
         `slot_words` of the row's slots, and the order in which they are visited.
-    drawn : (3m,) int32, overwritten but for its last third
+    drawn : (3m,) int32, of which the first 2m are overwritten
         See `_find_rates`.
     best : (m,) int64, written in place
         The upper half orders as a does, the lower is the slot's position in the row: the least of
@@ -267,11 +267,11 @@ def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: A
     m : int
         A multiple of LANES.
     drawn : address of 3m int32
-        Of these m are written in place: bits of the rates; m overwritten; and m read: `steps` of
-        the samples.
+        Bits of the rates, m of them, written in place; m that are overwritten; `weyl` of the m
+        samples, which is read.
     """
     for b in range(0, m, LANES):
-        store(drawn, b, mixed_steps(splat(low), splat(high), load(drawn, 2 * m + b)))
+        store(drawn, b, mixed_with(splat(low), splat(high), load(drawn, 2 * m + b)))
     for b in range(0, m, LANES):
         store(drawn, m + b, as_ints(least_chance(load(drawn, b), splat(low))))
     for b in range(0, m, LANES):

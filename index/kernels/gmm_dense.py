@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int64s, UInt8s
-from index.kernels.addresses import prefetch, put
+from index.kernels.addresses import NUMBERS_A_LINE, prefetch, put
 from index.kernels.heap import push
 from index.kernels.simd import (
     LANES,
@@ -224,7 +224,7 @@ def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, o
     for h in range(count):
         row = offset(rows, at(chosen, h) * width)
         further = offset(rows, at(chosen, min(h + _ROWS_AHEAD, count - 1)) * width)
-        for i in range(0, min(width, _FLOATS_AHEAD), LANES):
+        for i in range(0, min(width, _FLOATS_AHEAD), NUMBERS_A_LINE):
             prefetch(offset(further, i))
         low = zero
         high = zero

@@ -221,7 +221,7 @@ def exact_sparse_at(
     query_slots: Any, query_values: Any, length: Any, indptr: Any, slots: Any, values: Any,
     chosen: Any, count: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Do what `exact_sparse` does, for ``count`` rows, everything given by its address."""
+    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
     for h in range(count):
         low = 0.0
         high = 0.0

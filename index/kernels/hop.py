@@ -6,17 +6,11 @@ import numpy as np
 from numba import njit
 
 from index.arrays import AnyArray, Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.addresses import LINE_NUMBERS, prefetch, put
-from index.kernels.coarse import SPARSE, fetch_ahead, rows_at
+from index.kernels.addresses import NUMBERS_A_LINE, prefetch, put
+from index.kernels.coarse import SPARSE, fetch_ahead, held_before, hold, release, rows_at
 from index.kernels.doubt import FEW_MISSED, MOST_MISSED, hits_left_out
 from index.kernels.pool import row_of, score_of
-from index.kernels.queries import (
-    clear_query,
-    queries_of,
-    query_at,
-    score_exactly,
-    spread_query,
-)
+from index.kernels.queries import queries_of, score_exactly
 from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -79,7 +73,7 @@ def fetch_rows(rows: Float32s, best: Any, count: int) -> None:
     """Ask for the float32 rows of the first entries of a pool."""
     for i in range(count):
         address = offset(pointer(rows), row_of(at(best, i)) * rows.shape[1])
-        for line in range(0, min(rows.shape[1], _AHEAD), LINE_NUMBERS):
+        for line in range(0, min(rows.shape[1], _AHEAD), NUMBERS_A_LINE):
             prefetch(offset(address, line))
 
 
@@ -136,8 +130,8 @@ def hop(
     beside: int,
     links: Int32s,
     count: int,
-    codes: UInt8s,
-    code_norms: Float32s,
+    copies: UInt8s,
+    copy_norms: Float32s,
     unit: float,
     norms: Float32s,
     queries: Float32s,
@@ -180,17 +174,17 @@ def hop(
     links : (n, width) int32
     count : int
         Rows this search sees.
-    codes, code_norms : (m, stride) uint8 and (m,) float32
+    copies, copy_norms : (m, stride) uint8 and (m,) float32
         Dense queries as the rows are kept, or (m, 0).
     unit : float
-        What a unit of ``code_norms`` stands for; 0 where nothing was rounded.
+        What a unit of ``copy_norms`` stands for; 0 where nothing was rounded.
     norms : (m,) float32
         Of the queries.
     queries, query_indptr, query_slots, query_values : the queries, dense or compressed
     keys : (m, t) uint64
         In the first t tables.
-    rows : (n, width) float32
-        The dense rows.
+    rows : (n, dim) float32
+        Dense rows, exactly; (0, 0) when sparse: those are read through ``row_addresses``.
     permitted : (count,) uint8
     filtered : bool
         Whether only some rows are permitted.
@@ -239,7 +233,7 @@ def hop(
     allowed = pointer(permitted)
     floats = pointer(rows)
     asked = queries_of(
-        view.kind, codes, code_norms, queries, query_indptr, query_slots, query_values
+        view.kind, copies, copy_norms, queries, query_indptr, query_slots, query_values
     )
     walks = spaces.shape[0]
     chosen = np.empty(rescored, np.int64)
@@ -265,18 +259,19 @@ def hop(
                 upcoming += 1
                 numbers[s], stages[s], before[s] = m, _FIRST, 0
                 begin(space)
-                spread_query(asked, m, space.table)
+                hold(asked.kept, m, space.table)
                 enter(view, space, space_at(spaces[m % walks]).places, entries, count, hidden)
                 continue
             m = numbers[s]
             skipped = skip[m]
             own = np.int64(skipped >= 0)
             best, size = best_rows(space, filtered)
+            query = held_before(asked.kept, m, space.table)
             if stages[s] != _ENDED:
                 effort = stages[s] - _FIRST
                 beam = np.int64(efforts[effort, 0])
                 if step(
-                    view, query_at(asked, m, space.table), lists, width, count, space, beam,
+                    view, query, lists, width, count, space, beam,
                     whole_lists(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
                     np.float32(efforts[effort, 2]), allowed, filtered,
                 ):  # fmt: skip
@@ -299,7 +294,7 @@ def hop(
                 if view.kind != SPARSE:  # scored at the next turn
                     fetch_rows(rows, best, min(at_first, size))
                     continue
-            clear_query(asked, m, space.table)
+            release(asked.kept, m, query)
             kept = found = 0
             missed = 0.0
             for most in (at_first, rescored):
@@ -323,7 +318,7 @@ def hop(
             out_counters[m, CANDIDATES] = before[s]
             out_counters[m, SCORED_EXACTLY] = kept
             out_counters[m, BEAM] = size
-            lost = abs(np.float64(code_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
+            lost = abs(np.float64(copy_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
             spoilt = lost > _MOST_LOST * norms[m]
             missing = size < min(limit + own, permitted_count)
             hides_hits = missed > MOST_MISSED * limit

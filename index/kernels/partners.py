@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.addresses import LINE_NUMBERS, prefetch
+from index.kernels.addresses import NUMBERS_A_LINE, prefetch
 from index.kernels.gmm_dense import dense_score_within, reach
 from index.kernels.gmm_sparse import shared_mass, spread, spread_size
 from index.kernels.simd import at, offset, pointer
@@ -128,10 +128,10 @@ def walk_partners(
                 count += 1
                 if dense:
                     address = offset(data, row * width)
-                    for line in range(0, min(width, _AHEAD), LINE_NUMBERS):
+                    for line in range(0, min(width, _AHEAD), NUMBERS_A_LINE):
                         prefetch(offset(address, line))
                 else:
-                    for line in range(indptr[row], indptr[row + 1], LINE_NUMBERS):
+                    for line in range(indptr[row], indptr[row + 1], NUMBERS_A_LINE):
                         prefetch(offset(row_slots, line))
                         prefetch(offset(row_values, line))
             out_work[SCORED] += count

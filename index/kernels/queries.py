@@ -2,11 +2,10 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Int64s, UInt8s, UInt32s
-from index.kernels.coarse import SPARSE, Query, clear, place_shift, spread_over
+from index.kernels.coarse import SPARSE, Rows
 from index.kernels.gmm_dense import exact_dense_at
 from index.kernels.gmm_sparse import exact_sparse_at
 from index.kernels.simd import at, offset, pointer
@@ -17,65 +16,42 @@ class Queries(NamedTuple):
 
     Attributes
     ----------
-    kind : int
-        As what rows are kept; see `kernels.coarse`.
-    codes, stride, norms : address of uint8, bytes, address of float32
-        Dense queries as the rows are kept.
-    dense, width : address of float32, int
-        The same, exactly.
-    indptr, slots, values : addresses of int64, uint32 and float32
-        Sparse queries, compressed.
+    kept : coarse.Rows
+        The queries as the rows are kept.
+    dense : address of (m, width) float32
+        Dense queries, exactly.
+    width : int
     """
 
-    kind: Any
-    codes: Any
-    stride: Any
-    norms: Any
+    kept: Any
     dense: Any
     width: Any
-    indptr: Any
-    slots: Any
-    values: Any
 
 
 @njit(cache=True, nogil=True)
 def queries_of(
-    kind: Any, codes: UInt8s, norms: Float32s, dense: Float32s, indptr: Int64s, slots: UInt32s,
+    kind: Any, copies: UInt8s, norms: Float32s, dense: Float32s, indptr: Int64s, slots: UInt32s,
     values: Float32s,
 ) -> Any:  # fmt: skip
-    """Return queries by the addresses of their arrays, which must outlive them."""
-    return Queries(
-        kind, pointer(codes), codes.shape[1], pointer(norms), pointer(dense), dense.shape[1],
-        pointer(indptr), pointer(slots), pointer(values),
+    """Return queries by the addresses of their arrays, which must outlive them.
+
+    Parameters
+    ----------
+    kind : int
+        How rows are kept; see `kernels.coarse`.
+    copies : (m, stride) uint8
+        Dense queries as the rows are kept; (m, 0) when sparse.
+    norms : (m,) float32
+        Of the copies, in their steps; of the queries when sparse.
+    dense : (m, width) float32
+    indptr, slots, values : (m + 1,) int64, (nnz,) uint32 and (nnz,) float32
+        Sparse queries, compressed.
+    """
+    kept = Rows(
+        kind, pointer(copies), copies.shape[1], pointer(norms), pointer(indptr), pointer(slots),
+        pointer(values),
     )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _shift(queries: Any, m: Any) -> Any:
-    return place_shift(at(queries.indptr, m + 1) - at(queries.indptr, m))
-
-
-@njit(cache=True, nogil=True)
-def spread_query(queries: Any, m: Any, table: Any) -> None:
-    """Write a sparse query to an empty table; `clear_query` must follow."""
-    if queries.kind == SPARSE:
-        first, last = at(queries.indptr, m), at(queries.indptr, m + 1)
-        spread_over(table, _shift(queries, m), queries.slots, queries.values, first, last)
-
-
-@njit(cache=True, nogil=True)
-def clear_query(queries: Any, m: Any, table: Any) -> None:
-    """Make the table empty again that a sparse query was written to."""
-    if queries.kind == SPARSE:
-        first, last = at(queries.indptr, m), at(queries.indptr, m + 1)
-        clear(table, _shift(queries, m), queries.slots, first, last)
-
-
-@njit(cache=True, nogil=True)
-def query_at(queries: Any, m: Any, table: Any) -> Any:
-    """Return a query to be compared quickly; a sparse one has been written to the table."""
-    shift = _shift(queries, m) if queries.kind == SPARSE else np.uint32(0)
-    return Query(offset(queries.codes, m * queries.stride), at(queries.norms, m), table, shift)
+    return Queries(kept, pointer(dense), dense.shape[1])
 
 
 @njit(cache=True, nogil=True)
@@ -95,12 +71,12 @@ def score_exactly(
         The rows, of which the first ``count`` are scored.
     out : address of float64, written from its beginning on
     """
-    if queries.kind == SPARSE:
-        first = at(queries.indptr, m)
+    kept = queries.kept
+    if kept.kind == SPARSE:
+        first = at(kept.indptr, m)
         exact_sparse_at(
-            offset(queries.slots, first), offset(queries.values, first),
-            at(queries.indptr, m + 1) - first, rows.indptr, rows.slots, rows.values, chosen, count,
-            out,
+            offset(kept.slots, first), offset(kept.values, first), at(kept.indptr, m + 1) - first,
+            rows.indptr, rows.slots, rows.values, chosen, count, out,
         )  # fmt: skip
     else:
         query = offset(queries.dense, m * queries.width)

@@ -124,19 +124,30 @@ def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     samples : int32 lanes
         Sample numbers.
     """
-    return mixed_steps(low, high, steps(samples))
+    return mixed_with(low, high, weyl(samples))
 
 
 @njit(cache=True, nogil=True)
-def steps(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return what `mixed_steps` takes of sixteen sample numbers: one number serves all slots."""
+def weyl(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return the terms of the Weyl sequence that sixteen samples bring into `mixed`, for any slot.
+
+    Parameters
+    ----------
+    samples : int32 lanes
+        Sample numbers.
+    """
     return samples * splat(_GOLDEN_32)
 
 
 @njit(cache=True, nogil=True)
-def mixed_steps(low, high, steps):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return what `mixed` returns of the samples that ``steps`` was made of."""
-    x = steps + low
+def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what `mixed` does, given `weyl` of the samples: a loop over slots finds it once.
+
+    Parameters
+    ----------
+    low, high, terms : int32 lanes
+    """
+    x = terms + low
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
     x = (x ^ (x >> splat(_16))) + high

@@ -14,16 +14,10 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from index.kernels.coarse import SPARSE, rows_at
+from index.kernels.coarse import SPARSE, held_before, hold, release, rows_at
 from index.kernels.hop import best_rows, choose, fetch_rows, is_flat, whole_lists
 from index.kernels.pool import score_of
-from index.kernels.queries import (
-    clear_query,
-    queries_of,
-    query_at,
-    score_exactly,
-    spread_query,
-)
+from index.kernels.queries import queries_of, score_exactly
 from index.kernels.ranking import rank_nearly_sorted
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
@@ -106,8 +100,8 @@ def sweep(
     beside: int,
     links: Int32s,
     count: int,
-    codes: UInt8s,
-    code_norms: Float32s,
+    copies: UInt8s,
+    copy_norms: Float32s,
     queries: Float32s,
     query_indptr: Int64s,
     query_slots: UInt32s,
@@ -133,8 +127,8 @@ def sweep(
 
     Parameters
     ----------
-    row_addresses, spaces, segments, beside, links, count, codes, code_norms, queries, query_indptr,
-    query_slots, query_values, keys, rows, permitted, filtered, hidden :
+    row_addresses, spaces, segments, beside, links, count, copies, copy_norms, queries,
+    query_indptr, query_slots, query_values, keys, rows, permitted, filtered, hidden :
         see `hop.hop`
     efforts : (e, 3) float64
         Rising by the lists read, all without a reach, or by the reach; the rest is the same. See
@@ -155,7 +149,7 @@ def sweep(
     limit = out_scores.shape[2]
     width = links.shape[1]
     asked = queries_of(
-        view.kind, codes, code_norms, queries, query_indptr, query_slots, query_values
+        view.kind, copies, copy_norms, queries, query_indptr, query_slots, query_values
     )
     walks = spaces.shape[0]
     numbers = np.full(walks, _FREE, np.int64)
@@ -190,15 +184,16 @@ def sweep(
                 numbers[s], gone_on[s], known_counts[s] = m, False, 0
                 find_entries(entries, offset(pointer(keys), m * tables), spaces[s : s + 1], 1)
                 begin(space)
-                spread_query(asked, m, space.table)
+                hold(asked.kept, m, space.table)
                 enter(view, space, space.places, entries, count, hidden)
                 continue
             m = numbers[s]
             effort = onward if gone_on[s] else efforts[ends[s] - 1]
             beam = np.int64(effort[0])
             hits = min(beam, wanted)
+            query = held_before(asked.kept, m, space.table)
             going = step(
-                view, query_at(asked, m, space.table), pointer(links), width, count, space, beam,
+                view, query, pointer(links), width, count, space, beam,
                 whole_lists(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
                 filtered,
             )  # fmt: skip
@@ -238,6 +233,6 @@ def sweep(
                 following[s] += 1
             if following[s] == ends[s]:
                 unmark(space.marks, at(space.state, MARKED))
-                clear_query(asked, m, space.table)
+                release(asked.kept, m, query)
                 numbers[s] = _FREE
                 ended += 1

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt16s, UInt32s
-from index.kernels.addresses import LINE_NUMBERS, prefetch, put
+from index.kernels.addresses import NUMBERS_A_LINE, prefetch, put
 from index.kernels.gmm_sparse import shared_mass, spread, spread_size
 from index.kernels.simd import at, offset, pointer
 
@@ -287,7 +287,7 @@ def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
 def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
     """Ask for what `added` will read."""
     if left.walked:
-        for i in range(start, stop, LINE_NUMBERS):
+        for i in range(start, stop, NUMBERS_A_LINE):
             prefetch(offset(left.row_slots, i))
             prefetch(offset(left.row_values, i))
     else:

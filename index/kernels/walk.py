@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from index.arrays import Int64s, UInt8s
-from index.kernels.addresses import LINE_NUMBERS, prefetch, put
+from index.kernels.addresses import NUMBERS_A_LINE, prefetch, put
 from index.kernels.coarse import fetch_ahead, score_rows
 from index.kernels.pool import entry, first_unread, insert, place_of, row_of, score_of, set_read
 from index.kernels.simd import (
@@ -249,7 +249,7 @@ def begin(space: Any) -> None:
 def fetch_list(links: Any, row: Any, width: Any) -> None:
     """Ask for a row's list."""
     address = offset(links, row * width)
-    for line in range(0, width, LINE_NUMBERS):
+    for line in range(0, width, NUMBERS_A_LINE):
         prefetch(offset(address, line))
 
 

@@ -15,7 +15,6 @@ from service import bodies, problems
 from service.answers import LoadAnswer
 from service.dependencies import Service, may_write, service_of
 from service.errors import RequestTimeout, UnsupportedMediaType
-from service.limits import Limits
 from service.loading.arrow import ArrowRows
 from service.loading.job import Account, Load, LoadFailed
 from service.loading.ndjson import NdjsonRows
@@ -25,7 +24,6 @@ from service.loading.source import BodyAborted, BodyPipe, ByteReader, Source, bo
 from service.responses import WRITE_PROBLEMS, json_response
 from service.schemas import LoadParams
 from service.searching import written
-from service.settings import Settings
 
 router = APIRouter(
     prefix="/v1/collections/{name}", tags=["items"], dependencies=[Depends(may_write)],
@@ -123,7 +121,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     """
     service = service_of(request)
     collection = service.collection(name)
-    chunks = _reader(request, params, service.settings)
+    chunks = _reader(request, params, service)
     run = _Run(
         request, service,
         Load(
@@ -184,7 +182,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 
 
 def _reader(
-    request: Request, params: LoadParams, settings: Settings
+    request: Request, params: LoadParams, service: Service
 ) -> Callable[[Source], Iterable[Rows]]:
     """Return what turns the body's bytes into chunks of rows.
 
@@ -192,6 +190,7 @@ def _reader(
     ------
     UnsupportedMediaType, BodyTooLarge, InvalidParameter
     """
+    settings, limits = service.settings, service.limits
     kind = bodies.require_media_type(request, bodies.NDJSON, bodies.NPY, bodies.ARROW)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
@@ -202,7 +201,6 @@ def _reader(
         )
     if settings.max_load_bytes is not None:
         bodies.refuse_announced(request, settings.max_load_bytes)
-    limits = Limits.of(settings)
     rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
 
     def chunks(source: Source) -> Iterable[Rows]:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rivals.__main__ import Measured
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import LIMIT, gmm_distance
-from benchmarks.rivals.process import Built, answered
+from benchmarks.rivals.process import Built, timed
 from tests.reference import from_dense, gmm
 
 POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
@@ -54,7 +54,7 @@ def test_a_batch_is_asked_for_until_its_calls_take_long_and_their_median_counts(
     clock = SimpleNamespace(perf_counter=lambda: next(moments), process_time=lambda: 0.0)
     monkeypatch.setattr("benchmarks.rivals.process.time", clock)
     rows = np.zeros((2, LIMIT), np.int64)
-    answer = answered(lambda: rows, least_seconds=7.0)
+    answer = timed(lambda: rows, least_seconds=7.0)
     assert answer.rows is rows
     assert answer.seconds == 2.0
     assert next(moments, None) is None

@@ -206,6 +206,7 @@ def test_nothing_is_measured_beyond_walks_that_take_longer_than_scans() -> None:
 
 def test_efforts_walked_together_are_walked_once_and_enter_through_as_many_tables() -> None:
     walked: dict[tuple[int, float], int] = {}
+    together: set[tuple[float, ...]] = set()
     search = graded(lambda effort: min(0.3 + effort / 2, 0.99), lambda effort: 100)
 
     def sweep(
@@ -215,10 +216,14 @@ def test_efforts_walked_together_are_walked_once_and_enter_through_as_many_table
         assert len({(effort.beam, effort.reach < inf) for effort in efforts}) == 1
         numbers = [effort.number for effort in efforts]
         assert numbers == sorted(numbers)
+        together.add(tuple(numbers))
         for number in numbers:
             walked[limit, number] = walked.get((limit, number), 0) + 1
         return one_by_one(search)(queries, limit, efforts, flat)
 
     made = calibrate(200, ROWS, sweep, search, true, scan_nanoseconds=1.0)
     assert set(walked.values()) == {1}
+    reaching = [numbers for numbers in together if numbers[0] >= 1]
+    assert all(len(numbers) == 1 for numbers in reaching if numbers[0] < 1.06)
+    assert all(len(numbers) > 1 for numbers in reaching if numbers[0] >= 1.06)
     assert measured(made) <= {number for limit, number in walked if limit == 100}

@@ -14,6 +14,16 @@ def put(client: Client, *items: Json, **more: Json) -> Response:
     return client.put(URL, json={"items": list(items), **more})
 
 
+@pytest.mark.parametrize(
+    "vector", [[1, 2], [0, 0, 0, 0], {"indices": [0, 4], "values": [1, 2]}, [1e39, 0, 0, 0]]
+)
+def test_a_vector_is_refused_alone_as_it_is_among_others(client: Client, vector: Json) -> None:
+    bad, good = {"id": "x", "vector": vector}, {"id": "y", "vector": [1, 1, 1, 1]}
+    alone, among = put(client, bad), put(client, bad, good)
+    assert alone.status_code == among.status_code == 422
+    assert alone.json()["errors"] == among.json()["errors"]
+
+
 def test_a_put_counts_inserts_and_updates(client: Client) -> None:
     answer = put(client, {"id": "a", "vector": [1, 1, 1, 1]}, {"id": "new", "vector": [1, 2, 3, 4]})
     assert answer.json() == {"inserted": 1, "updated": 1}
