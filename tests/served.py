@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from service.app import create_app
 from service.settings import Settings
 
-START_SECONDS = 120
+START_SECONDS = 600
 """The first start on a machine compiles kernels."""
 
 Json: TypeAlias = Any

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.crashes.points import VARIABLE
 from tests.ports import HOST, free_port
 
-START_SECONDS: Final = 180.0
+START_SECONDS: Final = 600.0
 REPOSITORY: Final = Path(__file__).parents[2]
 _OK: Final = http.client.OK
 # Not a time-out: a server that does not answer is a failure.
