@@ -51,7 +51,7 @@ _WORTH: Final = 2.0
 _MOST_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
-_NOTES_VERSION: Final = 7
+_NOTES_VERSION: Final = 8
 """Of what is kept: lists and notes of another version are made anew."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]

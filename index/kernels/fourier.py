@@ -23,6 +23,7 @@ from index.kernels.simd import (
     LANES,
     at,
     fused,
+    keep,
     lane_numbers,
     load,
     narrowed,
@@ -191,6 +192,8 @@ def dense_features(
         if normalised:
             for i in range(count):
                 _normalise(offset(to_out, (first + i) * k), k)
+    keep(scaled)
+    keep(spare)
 
 
 @njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from index.kernels.differences import (
 )
 from index.kernels.gmm_dense import dense_score_within, reach
 from index.kernels.heap import push
-from index.kernels.simd import LANES, at, holds_everywhere, less, load, offset, pointer, splat
+from index.kernels.simd import LANES, at, holds_everywhere, keep, less, load, offset, pointer, splat
 
 _TILE_BYTES = 1 << 14
 """Bytes of the copies that stay in cache while all queries pass over them."""
@@ -143,7 +143,8 @@ def scan_rounded(
     stride = copies.shape[1]
     unit = np.float32(step)
     tile = max(1, _TILE_BYTES // (stride * LANES)) * LANES
-    apart = pointer(np.empty(LANES, np.float32))
+    distances = np.empty(LANES, np.float32)
+    apart = pointer(distances)
     # Rows that are not permitted are farther away than any that is.
     tile_norms = np.empty(tile, np.float32)
     tile_errors = np.empty(tile, np.float32)
@@ -187,3 +188,4 @@ def scan_rounded(
                             bound = max(scores[0], least)
                             farthest = reach(bound)
             out_sizes[m] = size
+    keep(distances)

@@ -119,7 +119,8 @@ def pointer(typingctx, array):
 
     Arrays handed to a compiled function are counted (an atomic step each) whenever they are handed
     on; in the innermost loops that costs more than the arithmetic. Addresses are not counted, so
-    the array must outlive them: take them from the arguments of the outermost kernel.
+    the array must outlive them: take them from the arguments of the outermost kernel, or end the
+    use of an array made here by `keep`.
     """
     if not (isinstance(array, types.Array) and array.layout == "C"):
         return None
@@ -128,6 +129,21 @@ def pointer(typingctx, array):
         return context.make_array(sig.args[0])(context, builder, args[0]).data
 
     return types.CPointer(array.dtype)(array), codegen
+
+
+@intrinsic
+def keep(typingctx, array):
+    """Do nothing: an array made in a kernel is freed after its last use, be there addresses of it.
+
+    So this follows the last use of them.
+    """
+    if not isinstance(array, types.Array):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return context.get_dummy_value()
+
+    return types.none(array), codegen
 
 
 def _pointer_from_integer(element, doc):

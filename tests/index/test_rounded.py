@@ -18,6 +18,8 @@ from tests import made_data
 
 WIDTH = 130
 """More than two registers of bytes, and the last of them not full."""
+WIDER = 784
+"""Of which fewer rows are looked at together."""
 FINE, ROUGH, CUT = Rounding(BYTES, 0.02, 128), Rounding(BYTES, 1.0, 128), Rounding(BYTES, 1e-4, 128)
 
 
@@ -26,11 +28,11 @@ def dense(rows: made_data.Floats) -> VectorBatch:
     return space.prepare(space.from_dense(rows))
 
 
-def wide(rng: np.random.Generator, count: int, *, alike: bool) -> VectorBatch:
+def wide(rng: np.random.Generator, count: int, *, alike: bool, width: int = WIDTH) -> VectorBatch:
     """Return rows in clusters, many of them twice."""
-    centres = rng.standard_normal((8, WIDTH))
+    centres = rng.standard_normal((8, width))
     spread = 1e-3 if alike else 0.3
-    rows = centres[rng.integers(0, 8, count)] + spread * rng.standard_normal((count, WIDTH))
+    rows = centres[rng.integers(0, 8, count)] + spread * rng.standard_normal((count, width))
     rows[::5] = rows[0]
     return dense(rows.astype(np.float32))
 
@@ -44,19 +46,40 @@ def parts(hits: BatchHits) -> list[tuple[list[int], list[float]]]:
 
 @pytest.mark.parametrize("rounding", [FINE, ROUGH, CUT], ids=["fine", "rough", "cut off"])
 @pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("width", [WIDTH, WIDER])
 def test_rounded_rows_change_no_answer(
-    rounding: Rounding, alike: bool, rng: np.random.Generator
+    rounding: Rounding, alike: bool, width: int, rng: np.random.Generator
 ) -> None:
-    rows, queries = wide(rng, 1003, alike=alike), wide(rng, 2 * MANY + 1, alike=alike)
+    rows, queries = (wide(rng, n, alike=alike, width=width) for n in (1003, 2 * MANY + 1))
     permitted = (rng.random(1003) < 0.8).astype(np.uint8)
     view, workers = RowView(rows, permitted, int(permitted.sum())), Workers(2)
-    rounded = RoundedRows.measured(CoarseRows(rounding, WIDTH).cover(rows), workers)
+    rounded = RoundedRows.measured(CoarseRows(rounding, width).cover(rows), workers)
     skip = rng.integers(-1, 1003, len(queries))
     for limit, min_score in ((1, 0.0), (10, 0.0), (10, 0.7), (2000, 0.0)):
         params = SearchParams(limit=limit, recall=1.0, min_score=min_score)
         with_copies, without = (
             scan(
                 view, queries, params, skip=skip, inverted=InvertedIndex(), workers=workers,
+                with_ties=False, rounded=each,
+            )
+            for each in (rounded, None)
+        )  # fmt: skip
+        assert parts(with_copies) == parts(without)
+
+
+@pytest.mark.parametrize("width", [WIDTH, 513, WIDER])
+def test_rows_of_whole_numbers_change_no_answer(width: int, rng: np.random.Generator) -> None:
+    # Kept exactly, and nearer to each other than to nothing: all hangs on the norms.
+    centres = rng.integers(0, 200, (8, width))
+    counts = centres[rng.integers(0, 8, 1003 + 64)] + rng.integers(0, 56, (1003 + 64, width))
+    rows, queries = dense(counts[:1003].astype(np.float32)), dense(counts[1003:].astype(np.float32))
+    view, workers = RowView(rows, np.ones(1003, np.uint8), 1003), Workers(1)
+    rounded = RoundedRows.measured(CoarseRows(Rounding(BYTES, 1.0), width).cover(rows), workers)
+    for limit in (1, 10, 100):
+        with_copies, without = (
+            scan(
+                view, queries, SearchParams(limit=limit, recall=1.0),
+                skip=np.full(64, -1), inverted=InvertedIndex(), workers=workers,
                 with_ties=False, rounded=each,
             )
             for each in (rounded, None)
