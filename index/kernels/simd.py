@@ -133,10 +133,7 @@ def pointer(typingctx, array):
 
 @intrinsic
 def keep(typingctx, array):
-    """Do nothing: an array made in a kernel is freed after its last use, be there addresses of it.
-
-    So this follows the last use of them.
-    """
+    """Do nothing: an array is freed after its last use, which its addresses are not, but this is."""
     if not isinstance(array, types.Array):
         return None
 

@@ -76,7 +76,7 @@ def test_it_walks_on_for_those_of_each_effort_that_are_flat(
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("numbers", [LISTS, (1.0,), NEAR, FAR])
-@pytest.mark.parametrize("limit", [10, 40])
+@pytest.mark.parametrize("limit", [1, 10, 40])
 @pytest.mark.parametrize("dead", [0, 400])
 def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_threads(
     dead: int,
