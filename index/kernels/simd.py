@@ -133,7 +133,7 @@ def pointer(typingctx, array):
 
 @intrinsic
 def keep(typingctx, array):
-    """Do nothing: an array is freed after its last use, which its addresses are not, but this is."""
+    """Do nothing: an array is freed after its last use; its addresses are none, and this is one."""
     if not isinstance(array, types.Array):
         return None
 
