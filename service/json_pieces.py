@@ -20,20 +20,21 @@ PIECE_BYTES: Final = 1 << 17
 
 _MOST_DEEP: Final = 200
 """About as deep as the parser itself goes."""
-_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+# Groups are atomic, not possessive: those of Python 3.11.0 to 3.11.4 fail where they match.
+_STRING: Final = rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
 _SHORT: Final = rb'[^"\[\]{}]{1,1024}+'  # a stretch of numbers, words, commas, colons
 
 
 def _within(inner: bytes, most: int) -> bytes:
     """Return what matches an array or object of so many strings, stretches and other matches."""
-    return rb"[\[{](?:%s|%s%s){0,%d}+[\]}]" % (_SHORT, _STRING, inner, most)
+    return rb"[\[{](?>(?:%s|%s%s){0,%d})[\]}]" % (_SHORT, _STRING, inner, most)
 
 
 # Most of what is in a long text is short, and passed over at once: an item with its vector. Whether
 # its brackets fit each other is the parser's to say.
 _SMALL: Final = _within(b"|" + _within(b"|" + _within(b"", 8), 16), 16)
 _ONE: Final = re.compile(rb'[^"\[\]{}]{1,65536}+|%s|%s|[\[\]{}]' % (_STRING, _SMALL), re.DOTALL)
-_SOME: Final = re.compile(rb"(?:%s|%s|%s){1,8}+|[\[\]{}]" % (_SHORT, _STRING, _SMALL), re.DOTALL)
+_SOME: Final = re.compile(rb"(?>(?:%s|%s|%s){1,8})|[\[\]{}]" % (_SHORT, _STRING, _SMALL), re.DOTALL)
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 
 
