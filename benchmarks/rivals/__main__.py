@@ -18,7 +18,14 @@ from typing import Any, Final
 from benchmarks.report import Table, arguments
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import METHODS, Method, Ours, installed
-from benchmarks.rivals.process import LEAST_SECONDS, Built, Runner, normalised, running
+from benchmarks.rivals.process import (
+    BUILD_SECONDS,
+    LEAST_SECONDS,
+    Built,
+    Runner,
+    normalised,
+    running,
+)
 from index.bands import FIRST_TABLES
 
 SETS: Final = (
@@ -174,7 +181,8 @@ def notes(names: Sequence[str]) -> list[str]:
         "the ratios are in the order of the columns of queries/s; speeds between two measured "
         "settings by linear interpolation of their logarithm, none extrapolated; "
         "where a method finds no way to use two threads, its speed on one stands for it; "
-        f"built on {BUILD_THREADS} threads, the ratios to the fastest graph's building; tables "
+        f"built on {BUILD_THREADS} threads, the median of as many times as take "
+        f"{BUILD_SECONDS:.0f} s; the ratios to the fastest graph's building; tables "
         f"alone are the first {FIRST_TABLES}, hashing included; compiling is what every new "
         "process spends on it, numba's cache being filled; memory is by how much the process "
         "grows, rows included. "

@@ -24,9 +24,13 @@ LEAST_SECONDS: Final = 0.2
 """A batch is asked for until its calls have taken so long together: one of 6 ms often takes 8."""
 
 
+BUILD_SECONDS: Final = 10.0
+"""An index is built until its builds have taken so long together, of which the median counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What building cost.
+    """What building cost: medians where it was done more than once.
 
     Attributes
     ----------
@@ -34,9 +38,9 @@ class Built:
         For loading and compiling, before anything is built.
     seconds, cpu_seconds : float
     table_seconds : float or None
-        Of ``seconds``, those that hash tables alone took.
+        Of the last build, those that hash tables alone took.
     bytes_ : int
-        By how much the process has grown, its own copy of the rows included.
+        By how much the first index has made the process grow, its own copy of the rows included.
     """
 
     compile_seconds: float
@@ -120,12 +124,8 @@ def _serve(pipe: "Connection[Any, Any]", label: str, name: str, folder: Path, th
     began = time.perf_counter()
     method.compile(stored[: method.WARM_ROWS], queries[:WARM_QUERIES])
     compiled = time.perf_counter() - began
-    before = _resident_bytes()
-    began, cpu_began = time.perf_counter(), time.process_time()
-    index = method(stored, threads=threads)
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
-    grown = _resident_bytes() - before
-    pipe.send(Built(compiled, seconds, cpu_seconds, index.table_seconds, grown))
+    index, built = timed_builds(partial(method, stored, threads=threads), compiled)
+    pipe.send(built)
     while True:
         asked = pipe.recv()
         if asked.setting is None:
@@ -135,6 +135,40 @@ def _serve(pipe: "Connection[Any, Any]", label: str, name: str, folder: Path, th
             pipe.send(able)
             continue
         pipe.send(timed(partial(index.search, queries, asked.setting)))
+
+
+def timed_builds(
+    build: Callable[[], Method], compiled: float, least_seconds: float = BUILD_SECONDS
+) -> tuple[Method, Built]:
+    """Return the index built last, and what building cost.
+
+    Parameters
+    ----------
+    build : callable
+        It is called once at least.
+    compiled : float
+        Seconds spent on compiling before.
+    least_seconds : float
+        Until its calls have taken so long together, it is called again.
+    """
+    before = _resident_bytes()
+    index, *first = _built_once(build)
+    grown = _resident_bytes() - before
+    times = [first]
+    while sum(seconds for seconds, _ in times) < least_seconds:
+        del index
+        gc.collect()
+        index, *more = _built_once(build)
+        times.append(more)
+    seconds, cpu_seconds = (statistics.median(column) for column in zip(*times, strict=True))
+    return index, Built(compiled, seconds, cpu_seconds, index.table_seconds, grown)
+
+
+def _built_once(build: Callable[[], Method]) -> tuple[Method, float, float]:
+    """Return an index, and the wall and CPU seconds it took."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    index = build()
+    return index, time.perf_counter() - began, time.process_time() - cpu_began
 
 
 def timed(ask: Callable[[], Rows], least_seconds: float = LEAST_SECONDS) -> Answered:

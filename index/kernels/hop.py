@@ -273,7 +273,7 @@ def hop(
                 if step(
                     view, query, lists, width, count, space, beam,
                     whole_lists(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
-                    np.float32(efforts[effort, 2]), allowed, filtered,
+                    np.float32(efforts[effort, 2]), allowed, filtered, 0,
                 ):  # fmt: skip
                     continue
                 best, size = best_rows(space, filtered)

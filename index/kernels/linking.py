@@ -23,7 +23,7 @@ from index.kernels.coarse import (
     rows_at,
     score_rows,
 )
-from index.kernels.pool import entry, insert, row_of, score_of
+from index.kernels.pool import entry, insert, row_of, salt_of, salted, score_of
 from index.kernels.simd import at, offset, pointer
 from index.kernels.walk import (
     DONE,
@@ -198,6 +198,7 @@ def choose_neighbours(
                 if step(
                     rows, query, pointer(links), width, n, space, beam,
                     _LISTS_A_PLACE * beam, beam, _ONE, pointer(alive), False,
+                    salt_of(chosen[i]),
                 ):  # fmt: skip
                     active += 1
                 else:
@@ -206,10 +207,12 @@ def choose_neighbours(
                     release(rows, chosen[i], query)
         for i in range(start, end):
             space = space_at(spaces[i - start])
+            salt = salt_of(chosen[i])
             kept = 0
             for j in range(at(space.state, SIZE)):
-                if at(pointer(alive), row_of(at(space.pool, j))) != 0:
-                    put(space.pool, kept, at(space.pool, j))
+                found = salted(at(space.pool, j), salt)
+                if at(pointer(alive), row_of(found)) != 0:
+                    put(space.pool, kept, found)
                     kept += 1
             own = offset(pointer(out), i * width)
             prune(rows, chosen[i], space, kept, most, diversity, own, width)
@@ -329,8 +332,11 @@ def join_lists(
             score_rows(rows, query, waiting, 0, count, space.scores)
             release(rows, target, query)
             size = 0
+            salt = salt_of(target)
             for j in range(count):
-                new = entry(at(space.scores, j), at(waiting, j))
+                new = entry(at(space.scores, j), np.int64(at(waiting, j)) ^ salt)
                 size = insert(pool, size, capacity, new)
+            for j in range(size):
+                put(pool, j, salted(at(pool, j), salt))
             prune(rows, target, space, size, most, diversity, own, width)
         place = end

@@ -18,6 +18,7 @@ from index.kernels.addresses import (
     float_of_bits,
     put,
 )
+from index.kernels.randomness import mix64
 from index.kernels.simd import LANES, after, at, less, load, select, splat, store
 
 READ = np.uint64(1)
@@ -54,6 +55,21 @@ def row_of(entry: Any) -> Any:
 def score_of(entry: Any) -> Any:
     """Return the score of an entry."""
     return float_of_bits(entry >> _SCORE_SHIFT)
+
+
+@njit(cache=True, nogil=True)
+def salt_of(row: Any) -> Any:
+    """Return bits by which the rows that are equally near to a row come in an order of its own.
+
+    Hundreds of copies would all choose the same few of themselves else, which lead to no others.
+    """
+    return np.int64(mix64(np.uint64(row)) & _ROW_MASK)
+
+
+@njit(cache=True, nogil=True)
+def salted(entry: Any, salt: Any) -> Any:
+    """Return an entry with a row that differs by a salt; once more, and it is as before."""
+    return entry ^ (np.uint64(salt) << _ONE)
 
 
 @njit(cache=True, nogil=True)

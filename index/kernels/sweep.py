@@ -195,7 +195,7 @@ def sweep(
             going = step(
                 view, query, pointer(links), width, count, space, beam,
                 whole_lists(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
-                filtered,
+                filtered, 0,
             )  # fmt: skip
             pool, size = best_rows(space, filtered)
             while following[s] < ends[s]:

@@ -292,7 +292,7 @@ def _bound(kept: Any, count: Any, beam: Any, wanted: Any, reach: Any) -> Any:
 @njit(cache=True, nogil=True)
 def step(
     rows: Any, query: Any, links: Any, width: Any, count: Any, space: Any, beam: Any, most: Any,
-    wanted: Any, reach: Any, permitted: Any, filtered: Any,
+    wanted: Any, reach: Any, permitted: Any, filtered: Any, salt: Any,
 ) -> Any:  # fmt: skip
     """Score the rows asked for by the step before, then read the best list not read yet.
 
@@ -318,6 +318,9 @@ def step(
     permitted : address of uint8
     filtered : bool
         Whether only some rows are permitted.
+    salt : int
+        See `pool.salt_of`: what is kept are entries that are `salted`. 0 where rows that score the
+        same come by falling number.
 
     Returns
     -------
@@ -340,7 +343,7 @@ def step(
     score_rows(rows, query, space.marks.seen, rated, marked, space.scores)
     fresh = 0
     for i in range(marked - rated):
-        new = entry(at(space.scores, i), at(space.marks.seen, rated + i))
+        new = entry(at(space.scores, i), np.int64(at(space.marks.seen, rated + i)) ^ salt)
         put(space.fresh, fresh, new)
         fresh += np.int64(new >= bound)
     best = _NOTHING
@@ -349,7 +352,9 @@ def step(
         best = max(best, new)
         if filtered:
             size = insert(pool, size, space.room, new)
-            if at(permitted, row_of(new)) != 0 and (found < beam or new > at(space.hits, beam - 1)):
+            if at(permitted, row_of(new) ^ salt) != 0 and (
+                found < beam or new > at(space.hits, beam - 1)
+            ):
                 found = insert(space.hits, found, beam, new)
         elif size < beam or new > at(pool, beam - 1):
             size = insert(pool, size, beam, new)
@@ -362,15 +367,15 @@ def step(
     if not hopeful or read >= most or marked + width > space.room:
         hopeful = False
     elif surprising:  # nothing has asked for its list yet
-        fetch_list(links, row_of(best), width)
+        fetch_list(links, row_of(best) ^ salt, width)
     else:
         set_read(pool, here)
         put(state, READ, at(state, READ) + 1)
-        own = offset(links, row_of(at(pool, here)) * width)
+        own = offset(links, (row_of(at(pool, here)) ^ salt) * width)
         put(state, MARKED, _mark_list(rows, own, width, count, space.marks, marked))
         following = first_unread(pool, size, here + 1)
         if following < size:
-            fetch_list(links, row_of(at(pool, following)), width)
+            fetch_list(links, row_of(at(pool, following)) ^ salt, width)
     put(state, SIZE, size)
     put(state, HERE, here)
     put(state, FOUND, found)

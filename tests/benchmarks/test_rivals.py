@@ -2,6 +2,7 @@
 
 import ctypes
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from benchmarks.rivals.__main__ import Measured
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import LIMIT, gmm_distance
-from benchmarks.rivals.process import Built, timed
+from benchmarks.rivals.process import Built, timed, timed_builds
 from tests.reference import from_dense, gmm
 
 POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
@@ -57,6 +58,25 @@ def test_a_batch_is_asked_for_until_its_calls_take_long_and_their_median_counts(
     answer = timed(lambda: rows, least_seconds=7.0)
     assert answer.rows is rows
     assert answer.seconds == 2.0
+    assert next(moments, None) is None
+
+
+def test_an_index_is_built_until_that_took_long_enough_and_the_median_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter([0.0, 5.0, 5.0, 6.0, 6.0, 8.0])
+    clock = SimpleNamespace(perf_counter=lambda: next(moments), process_time=lambda: 0.0)
+    monkeypatch.setattr("benchmarks.rivals.process.time", clock)
+    made: list[Any] = []
+
+    def build() -> Any:  # noqa: ANN401 (a method's stand-in)
+        made.append(SimpleNamespace(table_seconds=float(len(made))))
+        return made[-1]
+
+    index, built = timed_builds(build, 9.0, least_seconds=7.0)
+    assert index is made[-1]
+    assert len(made) == 3
+    assert (built.seconds, built.table_seconds, built.compile_seconds) == (2.0, 2.0, 9.0)
     assert next(moments, None) is None
 
 

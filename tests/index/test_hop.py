@@ -248,7 +248,9 @@ def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generat
         assert hits.rows.tolist() == [5000 + row]
 
 
-def test_copies_of_a_row_are_found(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("seed", [0, 1])
+def test_copies_of_a_row_are_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
     originals = rng.standard_normal((100, 32)).astype(np.float32)
     index = linked(originals[rng.permutation(np.arange(20_000) % 100)])
     for limit in (1, 10, 50, 150):

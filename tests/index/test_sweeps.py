@@ -104,7 +104,7 @@ def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_th
         assert hits.candidates.tolist() == alone.candidates.tolist()
         assert hits.sizes.tolist() == alone.sizes.tolist()
         inside = np.arange(limit) < hits.sizes[:, None]
-        more = (hits.scores - alone.scores)[inside]
+        more = hits.scores[inside] - alone.scores[inside]
         assert more.min() >= 0
         # Walks that reach farther may hold a better row beyond the lesser reach; and of the best
         # rows, a search may score fewer exactly.
