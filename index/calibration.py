@@ -75,9 +75,10 @@ class Curve:
         least = float(self.efforts[0])
         if place > 0:
             low, high = self.recalls[place - 1], self.recalls[place]
-            share = (recall - low) / (high - low)
-            least = self.efforts[place - 1]
-            least += share * (self.efforts[place] - self.efforts[place - 1])
+            nearer, farther = self.efforts[place - 1], self.efforts[place]
+            least = nearer + (recall - low) / (high - low) * (farther - nearer)
+            if nearer < FAR <= farther:
+                least = farther  # what lies between enters through as few tables as the nearer one
         costs = self.candidates[place:]
         cheapest = costs.index(min(costs))
         cheaper = costs[cheapest] < self.at(least)[1]

@@ -17,7 +17,7 @@ from tests.hopping import linked
 from tests.made_data import clustered
 
 ONE = Curve(
-    10, (0.5, 1.0, 1.2), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), (0.1, 0.1, 0.15)
+    10, (0.5, 1.0, 1.02), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), (0.1, 0.1, 0.15)
 )
 FAR = Curve(100, (1.0, 1.5), (0.8, 1.0), (1000.0, 2000.0), (0.1, 0.3), (0.05, 0.1))
 BOTH = Calibration(5000, (ONE, FAR), 7.5)
@@ -31,10 +31,17 @@ def aimed(calibration: Calibration, limit: int, recall: float) -> Effort:
 
 def test_the_effort_between_two_measured_ones_is_in_proportion() -> None:
     assert ONE.effort(0.9) == 1.0
-    assert ONE.effort(0.95) == pytest.approx(1.1)
+    assert ONE.effort(0.95) == pytest.approx(1.01)
     assert ONE.effort(0.85) == pytest.approx(0.75)
     assert ONE.effort(0.1) == 0.5
-    assert ONE.at(1.1) == pytest.approx((0.95, 300, 0.45))
+    assert ONE.at(1.01) == pytest.approx((0.95, 300, 0.45))
+
+
+def test_no_effort_is_taken_between_those_that_enter_through_few_tables_and_through_all() -> None:
+    curve = Curve(10, (1.03, 1.04), (0.9, 1.0), (96.0, 109.0), (0.5, 0.5), (0.2, 0.4))
+    found = [aimed(Calibration(5000, (curve,), 1.0), 10, recall) for recall in (0.5, 0.9, 0.99)]
+    assert [effort.tables(16) for effort in found] == [8, 16, 16]
+    assert [effort.reach for effort in found] == [1.03, 1.04, 1.04]
 
 
 def test_of_the_efforts_that_are_enough_the_cheapest_is_taken() -> None:
@@ -118,7 +125,7 @@ def test_a_query_is_rare_below_a_score_between_those_measured() -> None:
         0.05,
         0,
     ]
-    assert BOTH.strange(10, 1.1) == pytest.approx(0.125)
+    assert BOTH.strange(10, 1.01) == pytest.approx(0.125)
 
 
 def test_notes_that_say_nothing_of_flat_queries_have_none() -> None:
