@@ -52,8 +52,9 @@ LEAST_ROWS: Final = 2048
 _OWN: Final = 24
 """Neighbours that a row chooses; the rest of its list is for those that choose it."""
 _AFTER_OVERFLOW: Final = 22
-"""Neighbours left when a list overflows: pruning is dear, and shall not follow each that joins.
-With 26, building 100,000 clustered rows took 6 % longer, and searches scored as many rows."""
+"""Neighbours left when a list overflows, chosen by the row or not: pruning is dear, and shall not
+follow each that joins. With 26, building 100,000 clustered rows took 6 % more processor time, and
+searches scored as many rows."""
 _BEAM: Final = 48
 _SPARSE_BEAM: Final = 56
 _NARROW_BEAM: Final = 24
@@ -75,7 +76,7 @@ _DIVERSITY: Final = np.float32(1.2)
 """See `kernels.linking.prune`."""
 _ROUND_SHARE: Final = 10
 """A round links at most 1/_ROUND_SHARE of the rows linked before it. With 25, building took up to
-8 % longer, for threads wait for each other after each round, and searches scored as many rows."""
+8 % more processor time, and searches scored as many rows."""
 _LEAST_ROUND: Final = 64
 _MOST_ROUND: Final = 8192
 """Rows of a round at least and at most, whatever the share."""

@@ -30,15 +30,16 @@ BUILD_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What building cost: medians where it was done more than once.
+    """What building cost.
 
     Attributes
     ----------
     compile_seconds : float
         For loading and compiling, before anything is built.
     seconds, cpu_seconds : float
+        Medians over the builds.
     table_seconds : float or None
-        Of the last build, those that hash tables alone took.
+        Those that hash tables alone took, likewise.
     bytes_ : int
         By how much the first index has made the process grow, its own copy of the rows included.
     """
@@ -152,23 +153,26 @@ def timed_builds(
         Until its calls have taken so long together, it is called again.
     """
     before = _resident_bytes()
-    index, *first = _built_once(build)
+    index, *times = _built_once(build)
     grown = _resident_bytes() - before
-    times = [first]
-    while sum(seconds for seconds, _ in times) < least_seconds:
+    columns = [[each] for each in times]
+    while sum(columns[0]) < least_seconds:
         del index
         gc.collect()
-        index, *more = _built_once(build)
-        times.append(more)
-    seconds, cpu_seconds = (statistics.median(column) for column in zip(*times, strict=True))
-    return index, Built(compiled, seconds, cpu_seconds, index.table_seconds, grown)
+        index, *times = _built_once(build)
+        for column, each in zip(columns, times, strict=True):
+            column.append(each)
+    seconds, cpu_seconds, table_seconds = (statistics.median(column) for column in columns)
+    tables = None if index.table_seconds is None else table_seconds
+    return index, Built(compiled, seconds, cpu_seconds, tables, grown)
 
 
-def _built_once(build: Callable[[], Method]) -> tuple[Method, float, float]:
-    """Return an index, and the wall and CPU seconds it took."""
+def _built_once(build: Callable[[], Method]) -> tuple[Method, float, float, float]:
+    """Return an index, and the seconds it took: wall, CPU, and of the wall those of the tables."""
     began, cpu_began = time.perf_counter(), time.process_time()
     index = build()
-    return index, time.perf_counter() - began, time.process_time() - cpu_began
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    return index, seconds, cpu_seconds, index.table_seconds or 0.0
 
 
 def timed(ask: Callable[[], Rows], least_seconds: float = LEAST_SECONDS) -> Answered:

@@ -63,7 +63,7 @@ def prune(
     rows : coarse.Rows
     row : int
     space : Space
-        With the candidates in its pool; nothing is marked.
+        With the candidates in its pool, not salted any more, by falling score; nothing is marked.
     size : int
         Entries of the pool.
     most : int

@@ -47,7 +47,7 @@ def entry(score: Any, row: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def row_of(entry: Any) -> Any:
-    """Return the row of an entry."""
+    """Return the row of an entry; of one that is `salted`, a number that the salt makes the row."""
     return np.int64((entry >> _ONE) & _ROW_MASK)
 
 
@@ -59,7 +59,7 @@ def score_of(entry: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def salt_of(row: Any) -> Any:
-    """Return bits by which the rows that are equally near to a row come in an order of its own.
+    """Return bits by which rows that are equally near to a row come in another order than to most.
 
     Hundreds of copies would all choose the same few of themselves else, which lead to no others.
     """
@@ -68,7 +68,7 @@ def salt_of(row: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def salted(entry: Any, salt: Any) -> Any:
-    """Return an entry with a row that differs by a salt; once more, and it is as before."""
+    """Return an entry whose row differs by a salt from the true one, or the true one of such."""
     return entry ^ (np.uint64(salt) << _ONE)
 
 

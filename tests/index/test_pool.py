@@ -8,12 +8,15 @@ from index.arrays import Float32s, Int64s, UInt64s
 from index.kernels.pool import (
     ABOVE_ALL,
     GUARD,
+    READ,
     entry,
     first_unread,
     insert,
     place_of,
     places_for,
     row_of,
+    salt_of,
+    salted,
     score_of,
     set_read,
 )
@@ -49,6 +52,11 @@ def _read(pool, size, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     for place in places:
         set_read(offset(pointer(pool), GUARD), place)
     return first_unread(offset(pointer(pool), GUARD), size, 1)
+
+
+@njit(nogil=True)
+def _salted(entries, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return np.array([salted(e, salt_of(row)) for e in entries], np.uint64)
 
 
 def _pool(capacity: int) -> UInt64s:
@@ -95,3 +103,21 @@ def test_places_and_lists_read(rng: np.random.Generator) -> None:
     assert _read(pool, size, np.arange(size)) == size
     # The order of entries does not change by that.
     assert (np.diff(pool[GUARD : GUARD + size].astype(float)) < 0).all()
+
+
+@pytest.mark.parametrize("row", [0, 1, 77, 2**31 - 1])
+def test_a_salt_changes_the_row_alone_and_is_taken_back_by_itself(
+    row: int, rng: np.random.Generator
+) -> None:
+    rows = np.concatenate([[0, 2**31 - 1], rng.integers(0, 2**31, 500)])
+    entries = _entries(rng.random(len(rows), np.float32), rows)
+    entries[::3] |= READ
+    changed = _salted(entries, row)
+    assert _salted(changed, row).tolist() == entries.tolist()
+    assert ((changed ^ entries) & ~np.uint64((2**31 - 1) << 1)).max() == 0
+
+
+def test_rows_that_score_the_same_are_not_in_the_same_order_for_all_rows() -> None:
+    entries = _entries(np.ones(200, np.float32), np.arange(200))
+    first = {int(np.argmax(_salted(entries, row))) for row in range(200)}
+    assert len(first) > 20
