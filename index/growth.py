@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Int64s, UInt8s, UInt64s
+from index.arrays import Float64s, Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
+from index.beginning import begun
 from index.calibration import Calibration, Effort
-from index.checks import LIMIT, RECALL, Checks, shares_found, to_check
+from index.checks import LIMIT, RECALL, shares_found, to_check
 from index.coarse import Rounding
 from index.costs import counted_scan_nanoseconds, dense_scan_nanoseconds, scan_nanoseconds
 from index.hits import BatchHits, RowView
@@ -22,7 +23,7 @@ from index.inverted import InvertedIndex
 from index.kernels.walk import NONE
 from index.keying import Keying
 from index.measuring import QUERIES, calibrate
-from index.neighbours import LEAST_ROWS, WIDTH, Neighbours, begun, keys_by_row
+from index.neighbours import LEAST_ROWS, WIDTH, Lists, Neighbours, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
 from index.rounded import RoundedRows
@@ -227,30 +228,41 @@ def extended(
     first = len(rows) - len(keys)
     if len(keys) > _MOST_ADDED * first:
         return None
-    checks = _checked(hop, rows, first, tables, inverted, keys_of, workers=workers)
-    return replace(hop, lists=hop.neighbours.extend(rows, keys, tables, workers), checks=checks)
-
-
-def _checked(
-    hop: Hop, rows: VectorBatch, first: int, tables: Tables, inverted: InvertedIndex,
-    keys_of: KeysOf, *, workers: Workers,
-) -> Checks:  # fmt: skip
-    """Return the checks with those of the rows from ``first`` on, while nothing leads to them."""
+    effort = hop.calibration.effort(LIMIT, RECALL)
     chosen = to_check(first, len(rows), rows.numbers)
-    effort = hop.calibration.effort(LIMIT, RECALL) if len(chosen) else None
-    if effort is None:
-        return hop.checks
-    new = np.zeros(len(rows), np.uint8)
-    new[first:] = 1
-    known = RowView(rows.first(first), np.ones(first, np.uint8), first)
-    queries, params = rows[chosen], SearchParams(limit=LIMIT)
-    none = np.full(len(chosen), -1, np.int64)
-    walks = HopSearch(hop.neighbours, hop.lists, tables, keys_of, workers)
-    walk = replace(walks.walk(known, LIMIT, effort), rare=effort.rare, flat=hop.calibration.flat)
-    found = walks.search(known, queries, params, none, walk, hidden=new).hits
-    exact, older = replace(params, recall=1.0), RowView(rows, 1 - new, first)
-    true = scan(older, queries, exact, skip=none, inverted=inverted, workers=workers)
-    return hop.checks.with_more(shares_found(found, true), effort.recall)
+    checks = hop.checks
+
+    def check(lists: Lists, new: Int64s) -> None:
+        nonlocal checks
+        if effort is not None:
+            walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
+            checks = checks.with_more(
+                _shares_found(walks, rows, new, effort, hop.calibration.flat, inverted),
+                effort.recall,
+            )
+
+    lists = hop.neighbours.extend(rows, keys, tables, workers, checked=chosen, check=check)
+    return replace(hop, lists=lists, checks=checks)
+
+
+def _shares_found(
+    walks: HopSearch, rows: VectorBatch, new: Int64s, effort: Effort, flat: float,
+    inverted: InvertedIndex,
+) -> Float64s:  # fmt: skip
+    """Return what share of the hits each of some rows finds, while no list names them."""
+    hidden = np.zeros(len(rows), np.uint8)
+    hidden[new] = 1
+    queries, params = rows[new], SearchParams(limit=LIMIT)
+    none = np.full(len(new), -1, np.int64)
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare, flat=flat)
+    found = walks.search(view, queries, params, none, walk, hidden=hidden).hits
+    others = RowView(rows, 1 - hidden, len(rows) - len(new))
+    true = scan(
+        others, queries, replace(params, recall=1.0), skip=none, inverted=inverted,
+        workers=walks.workers,
+    )  # fmt: skip
+    return shares_found(found, true)
 
 
 def adopted(

@@ -13,35 +13,25 @@ yet are passed over.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Int32s, Int64s, UInt8s, UInt64s, with_room
-from index.bands import FIRST_TABLES
+from index.arrays import Int32s, Int64s, UInt8s, UInt64s, with_room
 from index.batches import VectorBatch
-from index.coarse import CoarseRows, CoarseView, Rounding, choose_rounding, dimension
-from index.hits import RowView
-from index.inverted import InvertedIndex
+from index.coarse import CoarseRows, CoarseView, Rounding
 from index.kernels.coarse import SPARSE
 from index.kernels.linking import choose_neighbours, join_lists, list_joins
 from index.kernels.radix import sort_keys
 from index.kernels.walk import NONE
 from index.parallel import Workers
-from index.params import SearchParams
-from index.scan import scan
 from index.spaces import Sizes, Spaces
 from index.tables import Tables
 
 WIDTH: Final = 32
 """R: entries of a list."""
-_ROWS_OF_TABLES: Final = 150_000
-_ROWS_TO_DOUBLE: Final = 8
-"""Walks enter through the first tables (`bands.FIRST_TABLES`), while there are no more rows than
-that; through twice as many up to this many times the rows. A key's neighbours are near rows less
-often the more rows there are: of 1,000,000 in 10,000 clusters no beam brought recall beyond 0.988
-through 8 tables, nor beyond 0.997 through 16."""
 BESIDE: Final = 2
 """Rows looked at on each side of a key's place."""
 SEEN_A_PLACE: Final = 64
@@ -71,7 +61,6 @@ for 10 hits scored 5 to 13 % more rows at recall 0.95. Rows of more dimensions a
 those in their buckets: with the narrow beam queries scored up to 14 % more. Sparse rows are linked
 through as many, for each row that a walk scores is dear: hashing and linking 30,000 fingerprints
 took 6.3 s, and 8.0 s by a beam of 64 through half of the tables, which had queries score more."""
-_FEW_DIMENSIONS: Final = 10.0
 _DIVERSITY: Final = np.float32(1.2)
 """See `kernels.linking.prune`."""
 _ROUND_SHARE: Final = 10
@@ -82,9 +71,7 @@ _MOST_ROUND: Final = 8192
 """Rows of a round at least and at most, whatever the share."""
 _PIECES: Final = 4
 """A round is cut into so many parts for each thread."""
-_SAMPLED: Final = 64
-_NEAR: Final = 64
-"""Roundings and dimensions are judged by so many rows, and by so many rows near to each."""
+_NOBODY: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +189,10 @@ class Neighbours:
         """Take note that all rows there are have their lists."""
         self._in_turn = self._count
 
-    def extend(self, rows: VectorBatch, keys: UInt64s, tables: Tables, workers: Workers) -> Lists:
+    def extend(
+        self, rows: VectorBatch, keys: UInt64s, tables: Tables, workers: Workers, *,
+        checked: Int64s = _NOBODY, check: Callable[[Lists, Int64s], None] | None = None,
+    ) -> Lists:  # fmt: skip
         """Link the last len(keys) of ``rows`` in order, but for those that are linked already.
 
         Any thread: one waits for the other.
@@ -214,6 +204,10 @@ class Neighbours:
         tables : Tables
             Of all rows.
         workers : Workers
+        checked : (c,) int64
+            Of these rows, those that come last.
+        check : callable
+            Is given all lists, and which of these rows no list names yet, before they are linked.
 
         Returns
         -------
@@ -222,20 +216,24 @@ class Neighbours:
         """
         with self._extending:
             lists = self.cover(rows)
-            first = max(self._in_turn, len(rows) - len(keys))
-            if first < len(rows):
-                new = np.arange(first, len(rows))
-                alive = np.ones(len(rows), np.uint8)
+            begins = len(rows) - len(keys)
+            first = max(self._in_turn, begins)
+            late = checked[checked >= first]
+            alive = np.ones(len(rows), np.uint8)
+            alive[late] = 0
+            early = np.flatnonzero(alive[first:]) + first
+            used = keys[:, : self.linked_through(tables)]
+            for new in (early, late):
+                if not len(new):
+                    continue
+                if new is late and check is not None:
+                    check(lists, late)
+                alive[new] = 1
+                linked = first if new is early else len(rows) - len(late)
                 self.link(
-                    new,
-                    keys[-len(new) :, : self.linked_through(tables)],
-                    tables,
-                    lists,
-                    alive,
-                    linked=first,
-                    workers=workers,
+                    new, used[new - begins], tables, lists, alive, linked=linked, workers=workers
                 )
-                self._in_turn = len(rows)
+            self._in_turn = max(self._in_turn, len(rows))
         return lists
 
     def link(  # noqa: PLR0913 (what it reads, what it changes, and how)
@@ -331,25 +329,6 @@ class Neighbours:
         return taken
 
 
-def near_groups(rows: VectorBatch, alive: UInt8s, workers: Workers) -> tuple[Float32s, Float32s]:
-    """Return the rows nearest to some rows, to judge roundings by.
-
-    Returns
-    -------
-    groups : (g, near, width) float32
-    centres : (g, width) float32
-    """
-    live = np.flatnonzero(alive)
-    centres = live[:: max(1, len(live) // _SAMPLED)][:_SAMPLED]
-    view = RowView(rows, alive, len(live))
-    near = min(_NEAR, len(live) - 1)
-    found = scan(
-        view, rows[centres], SearchParams(limit=near, recall=1.0), skip=centres,
-        inverted=InvertedIndex(), workers=workers,
-    )  # fmt: skip
-    return rows.dense[found.rows[:, :near]], rows.dense[centres]
-
-
 def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
     """Return (n - first, count): the keys of the rows from ``first`` on in the first tables."""
     keys = np.empty((len(tables) - first, count), np.uint64)
@@ -363,32 +342,3 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
                 rows, held = rows[newer], held[newer]
             keys[rows - first, table] = held
     return keys
-
-
-def entered(rows: int, bands: int) -> int:
-    """Return through how many of ``bands`` tables walks over so many rows enter."""
-    tables = FIRST_TABLES
-    while rows > _ROWS_OF_TABLES and tables < bands:
-        rows //= _ROWS_TO_DOUBLE
-        tables *= 2
-    return min(tables, bands)
-
-
-def begun(rows: VectorBatch, alive: UInt8s, bands: int, workers: Workers) -> Neighbours:
-    """Return empty lists of all rows, rounded as far as near rows stay apart.
-
-    Parameters
-    ----------
-    rows : VectorBatch
-    alive : (n,) uint8
-    bands : int
-        Tables that there can be.
-    workers : Workers
-    """
-    through = entered(len(rows), bands)
-    if rows.form == "sparse":
-        return Neighbours(Rounding(SPARSE), rows, through)
-    groups, centres = near_groups(rows, alive, workers)
-    narrow = dimension(groups, centres) < _FEW_DIMENSIONS
-    rounding = choose_rounding(groups, centres, rows.dense)
-    return Neighbours(rounding, rows, through, narrow=narrow)

@@ -80,8 +80,12 @@ ARROWS: dict[str, set[str]] = {
     "sampled": {"bands", "gathering", "hashing", "kernels", "parallel", "rerank", "tables"},
     "gathering": {"bands", "kernels", "tables"},
     "growth": {
-        "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels", "keying",
-        "measuring", "neighbours", "parallel", "rounded", "saved", "scan", "sweeps", "tables",
+        "beginning", "calibration", "checks", "coarse", "costs", "hop", "inverted", "kernels",
+        "keying", "measuring", "neighbours", "parallel", "rounded", "saved", "scan", "sweeps",
+        "tables",
+    },
+    "beginning": {
+        "bands", "coarse", "inverted", "kernels", "neighbours", "parallel", "scan",
     },
     "sweeps": {"calibration", "hop", "kernels", "neighbours"},
     "hop": {
@@ -92,9 +96,7 @@ ARROWS: dict[str, set[str]] = {
     "measuring": {"calibration", "kernels"},
     "calibration": set(),
     "checks": set(),
-    "neighbours": {
-        "bands", "coarse", "inverted", "kernels", "parallel", "scan", "spaces", "tables",
-    },
+    "neighbours": {"coarse", "kernels", "parallel", "spaces", "tables"},
     "spaces": {"kernels"},
     "coarse": {"kernels"},
     "saved": set(),

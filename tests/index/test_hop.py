@@ -208,9 +208,10 @@ def test_clusters_that_are_new_are_found(dense: Made, rng: np.random.Generator) 
         assert recall(index, queries, limit).reaches(0.9)
 
 
+@pytest.mark.parametrize("sizes", [[100] * 13, []], ids=["bit by bit", "at once"])
 @pytest.mark.parametrize("spread", [0.002, 0.3])
 def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
-    spread: float, rng: np.random.Generator
+    spread: float, sizes: list[int], rng: np.random.Generator
 ) -> None:
     centres = 5 * rng.standard_normal((101, 16))
     which = np.repeat([0, 1], [12_000, 1600]) * 100 + rng.integers(100, size=13_600)
@@ -218,7 +219,7 @@ def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
     noise = np.where(which == 100, spread, 1.0)[:, None]
     rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
     index = linked(rows[:12_000])
-    index.add(rows[12_000:13_400], sizes=[100] * 13, settled=True)
+    index.add(rows[12_000:13_400], sizes=sizes, settled=True)
     assert index.state.hop.checks.fail
     assert growth.is_overdue(index.state.hop, 13_400, 13_400)
     assert recall(index, rows[13_400:], 10).reaches(0.9)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from index.neighbours import WIDTH, begun, entered, keys_by_row
+from index.beginning import begun, entered
+from index.neighbours import WIDTH, keys_by_row
 from index.parallel import Workers
 from index.params import CollectionConfig
 from index.tables import Tables
