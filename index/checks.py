@@ -25,6 +25,13 @@ _LEAST: Final = 16
 _FAR_BELOW: Final = 0.15
 """Of the last checks, so many at least, the mean recall is this far below what was expected: that
 is 4 standard errors of rows like those measured, of which one varies by 0.15."""
+_FEW: Final = 8
+_CLEARLY_BELOW: Final = 0.4
+"""So few are enough where it is so far below."""
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT: Final = np.uint64(40)
+_PLACES: Final = 1 << 24
+"""Multiples of the golden ratio, modulo 1, as whole numbers."""
 _ROUNDING: Final = 1e-9
 
 
@@ -43,7 +50,11 @@ class Checks:
     @property
     def fail(self) -> bool:
         """Whether the calibration does not hold for the rows put since."""
-        return len(self.shortfalls) >= _LEAST and float(np.mean(self.shortfalls)) > _FAR_BELOW
+        count = len(self.shortfalls)
+        if count < _FEW:
+            return False
+        below = float(np.mean(self.shortfalls))
+        return below > (_FAR_BELOW if count >= _LEAST else _CLEARLY_BELOW)
 
     def with_more(self, shares: Float64s, expected: float) -> Checks:
         """Return the checks with some more, of which each found a share of its true hits."""
@@ -51,7 +62,7 @@ class Checks:
 
 
 def to_check(first: int, rows: int, entries: int) -> Int64s:
-    """Return which of the rows from ``first`` on are checked.
+    """Return which of the rows from ``first`` on are checked: some of every part, at no even steps.
 
     Parameters
     ----------
@@ -62,7 +73,12 @@ def to_check(first: int, rows: int, entries: int) -> Int64s:
     """
     cheap = entries <= _CHEAP_ENTRIES
     interval = _INTERVAL if cheap else max(_DEAR_INTERVAL, rows // _ROWS_A_STEP)
-    return np.arange(-(-first // interval) * interval, rows, interval)[-_WINDOW:]
+    new = np.arange(first, rows)
+    places = (new.astype(np.uint64) * _GOLDEN >> _SHIFT).astype(np.int64)
+    chosen = np.flatnonzero(places < _PLACES // interval)
+    if len(chosen) > _WINDOW:
+        chosen = np.sort(chosen[np.argsort(places[chosen])[:_WINDOW]])
+    return new[chosen]
 
 
 def shares_found(found: BatchHits, true: BatchHits) -> Float64s:

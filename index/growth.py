@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float64s, Int64s, UInt8s, UInt64s
+from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.beginning import begun
 from index.calibration import Calibration, Effort
-from index.checks import LIMIT, RECALL, shares_found, to_check
+from index.checks import LIMIT, RECALL, Checks, shares_found, to_check
 from index.coarse import Rounding
 from index.costs import counted_scan_nanoseconds, dense_scan_nanoseconds, scan_nanoseconds
 from index.hits import BatchHits, RowView
@@ -64,7 +65,7 @@ def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
         return False
     if hop is None or rows > GROWTH * hop.built:
         return True
-    if hop.checks.fail and rows - hop.built > _LEAST_NEW * rows:
+    if hop.neighbours.checks.fail and rows - hop.built > _LEAST_NEW * rows:
         return True
     # Rows that were dead when the lists were made are in none: they do not count.
     linked = hop.calibration.rows + max(0, rows - hop.built)
@@ -228,41 +229,37 @@ def extended(
     first = len(rows) - len(keys)
     if len(keys) > _MOST_ADDED * first:
         return None
+    walks = HopSearch(hop.neighbours, hop.lists, tables, keys_of, workers)
     effort = hop.calibration.effort(LIMIT, RECALL)
+    if effort is None:
+        return replace(hop, lists=hop.neighbours.extend(rows, keys, tables, workers))
     chosen = to_check(first, len(rows), rows.numbers)
-    checks = hop.checks
-
-    def check(lists: Lists, new: Int64s) -> None:
-        nonlocal checks
-        if effort is not None:
-            walks = HopSearch(hop.neighbours, lists, tables, keys_of, workers)
-            checks = checks.with_more(
-                _shares_found(walks, rows, new, effort, hop.calibration.flat, inverted),
-                effort.recall,
-            )
-
+    check = partial(_checked, hop, walks, rows, effort=effort, inverted=inverted)
     lists = hop.neighbours.extend(rows, keys, tables, workers, checked=chosen, check=check)
-    return replace(hop, lists=lists, checks=checks)
+    return replace(hop, lists=lists)
 
 
-def _shares_found(
-    walks: HopSearch, rows: VectorBatch, new: Int64s, effort: Effort, flat: float,
-    inverted: InvertedIndex,
-) -> Float64s:  # fmt: skip
-    """Return what share of the hits each of some rows finds, while no list names them."""
-    hidden = np.zeros(len(rows), np.uint8)
-    hidden[new] = 1
+def _checked(
+    hop: Hop, walks: HopSearch, rows: VectorBatch, effort: Effort, inverted: InvertedIndex,
+    lists: Lists, new: Int64s,
+) -> Checks:  # fmt: skip
+    """Return the checks with those of some new rows, while no list names them.
+
+    Nor are rows looked for that were dead when the lists were made: no list names them either.
+    """
+    walks = replace(walks, lists=lists)
+    hidden = (lists.links[: len(rows), 0] == NONE).astype(np.uint8)
     queries, params = rows[new], SearchParams(limit=LIMIT)
     none = np.full(len(new), -1, np.int64)
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare, flat=flat)
+    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare, flat=hop.calibration.flat)
     found = walks.search(view, queries, params, none, walk, hidden=hidden).hits
-    others = RowView(rows, 1 - hidden, len(rows) - len(new))
+    others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
     true = scan(
         others, queries, replace(params, recall=1.0), skip=none, inverted=inverted,
         workers=walks.workers,
     )  # fmt: skip
-    return shares_found(found, true)
+    return hop.neighbours.checks.with_more(shares_found(found, true), effort.recall)
 
 
 def adopted(
@@ -290,7 +287,7 @@ def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
         return None
     neighbours = hop.neighbours.renumber(new_rows, rows)
     built = min(hop.built, len(rows))
-    return Hop(neighbours, neighbours.cover(rows), hop.calibration, built, checks=hop.checks)
+    return Hop(neighbours, neighbours.cover(rows), hop.calibration, built)
 
 
 def saved(hop: Hop) -> Saved:
@@ -303,6 +300,7 @@ def saved(hop: Hop) -> Saved:
         "narrow": hop.neighbours.narrow,
         "built": hop.built,
         "calibration": hop.calibration.to_dict(),
+        "shortfalls": list(hop.neighbours.checks.shortfalls),
     }
     return Saved(hop.lists.links, notes)
 
@@ -325,9 +323,10 @@ def restored(
         used = min(int(kept.notes["tables"]), keying.plan.bands)
         calibration = Calibration.from_dict(kept.notes["calibration"])
         built, narrow = int(kept.notes["built"]), bool(kept.notes["narrow"])
+        checks = Checks(tuple(float(each) for each in kept.notes.get("shortfalls", ())))
     except (KeyError, TypeError, ValueError):  # damaged
         return None
-    neighbours = Neighbours(rounding, rows, used, narrow=narrow)
+    neighbours = Neighbours(rounding, rows, used, narrow=narrow, checks=checks)
     tables = keying.widened(tables, rows, neighbours.tables, workers)
     lists = neighbours.cover(rows)
     width = min(WIDTH, kept.links.shape[1])

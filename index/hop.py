@@ -12,7 +12,6 @@ import numpy as np
 from index.arrays import Int64s, UInt8s, UInt64s
 from index.batches import VectorBatch
 from index.calibration import Calibration, Effort
-from index.checks import Checks
 from index.coarse import NAMES
 from index.costs import dense_scan_nanoseconds
 from index.hits import HOP, BatchHits, RowView
@@ -71,8 +70,6 @@ class Hop:
     calibration : Calibration
     built : int
         Rows there were when the lists were last made in random order.
-    checks : Checks
-        Of rows put since.
     walks : Walks
         Planned by this calibration.
     """
@@ -81,7 +78,6 @@ class Hop:
     lists: Lists
     calibration: Calibration
     built: int
-    checks: Checks = field(default_factory=Checks)
     walks: Walks = field(default_factory=Walks)
 
     def walk(
@@ -99,7 +95,7 @@ class Hop:
         queries : int
             How many come in one call: of many, each is scanned for in less time.
         """
-        if self.checks.fail:
+        if self.neighbours.checks.fail:
             return None
         live = view.permitted_count if view.sample is None else view.sample.live
         together = 1 if queries == 1 else _together(queries // search.workers.threads)

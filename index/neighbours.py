@@ -21,6 +21,7 @@ import numpy as np
 
 from index.arrays import Int32s, Int64s, UInt8s, UInt64s, with_room
 from index.batches import VectorBatch
+from index.checks import Checks
 from index.coarse import CoarseRows, CoarseView, Rounding
 from index.kernels.coarse import SPARSE
 from index.kernels.linking import choose_neighbours, join_lists, list_joins
@@ -72,6 +73,7 @@ _MOST_ROUND: Final = 8192
 _PIECES: Final = 4
 """A round is cut into so many parts for each thread."""
 _NOBODY: Final = np.empty(0, np.int64)
+_NO_CHECKS: Final = Checks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,14 @@ class Neighbours:
         Tables through which walks enter.
     narrow : bool
         Whether dense rows lie along few dimensions, so that a narrow beam is enough to link them.
+    checks : Checks
+        Of rows that are linked already.
     """
 
     def __init__(
-        self, rounding: Rounding, rows: VectorBatch, tables: int, *, narrow: bool = False
-    ) -> None:
+        self, rounding: Rounding, rows: VectorBatch, tables: int, *, narrow: bool = False,
+        checks: Checks = _NO_CHECKS,
+    ) -> None:  # fmt: skip
         self._spaces = Spaces()
         self._coarse = CoarseRows(rounding, rows.dense.shape[1])
         self._tables = tables
@@ -127,12 +132,18 @@ class Neighbours:
         self._longest = 0
         self._extending = threading.Lock()
         self._in_turn = 0  # rows before this one were linked, or had no need to be
+        self._checks = checks
         self.cover(rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return self._links.nbytes + self._coarse.nbytes
+
+    @property
+    def checks(self) -> Checks:
+        """Of rows linked since the lists were made, by whatever state."""
+        return self._checks
 
     @property
     def narrow(self) -> bool:
@@ -191,7 +202,7 @@ class Neighbours:
 
     def extend(
         self, rows: VectorBatch, keys: UInt64s, tables: Tables, workers: Workers, *,
-        checked: Int64s = _NOBODY, check: Callable[[Lists, Int64s], None] | None = None,
+        checked: Int64s = _NOBODY, check: Callable[[Lists, Int64s], Checks] | None = None,
     ) -> Lists:  # fmt: skip
         """Link the last len(keys) of ``rows`` in order, but for those that are linked already.
 
@@ -207,7 +218,8 @@ class Neighbours:
         checked : (c,) int64
             Of these rows, those that come last.
         check : callable
-            Is given all lists, and which of these rows no list names yet, before they are linked.
+            Returns the checks with those of some of these rows, given all lists, before they are
+            linked.
 
         Returns
         -------
@@ -227,7 +239,7 @@ class Neighbours:
                 if not len(new):
                     continue
                 if new is late and check is not None:
-                    check(lists, late)
+                    self._checks = check(lists, late)
                 alive[new] = 1
                 linked = first if new is early else len(rows) - len(late)
                 self.link(
@@ -321,7 +333,9 @@ class Neighbours:
         names = np.append(new_rows, NONE)  # the last one is that of NONE, too
         renamed = names[np.minimum(self._links[kept], len(new_rows))]
         order = np.argsort(renamed < 0, axis=1, kind="stable")
-        taken = Neighbours(self.rounding, rows[:0], self._tables, narrow=self._narrow)
+        taken = Neighbours(
+            self.rounding, rows[:0], self._tables, narrow=self._narrow, checks=self._checks
+        )
         taken._coarse = self._coarse.take(kept)
         taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
         taken._count = taken._in_turn = len(kept)

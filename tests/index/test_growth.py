@@ -251,6 +251,16 @@ def restored(index: SmallIndex, saved: Saved) -> SmallIndex:
     return again
 
 
+def test_failed_checks_are_taken_back_too(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 6000, 0, dim=32)
+    index = linked(rows)
+    crowd = rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))
+    index.add(crowd.astype(np.float32), settled=True)
+    again = restored(index, kept(index))
+    assert again.state.hop.neighbours.checks == index.state.hop.neighbours.checks
+    assert again.state.hop.neighbours.checks.fail
+
+
 def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 100)
     index = linked(rows)
@@ -339,8 +349,17 @@ def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
 
 
 def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:
-    assert to_check(100, 200, 1000).tolist() == [128, 160, 192]
-    assert to_check(129, 159, 1000).tolist() == []
-    assert to_check(1000, 1300, 10**8).tolist() == [1024, 1152, 1280]
-    assert np.diff(to_check(990_000, 1_000_000, 10**8)).tolist() == [1000] * 9
-    assert len(to_check(0, 100_000, 1000)) == 32
+    one_by_one = [r for row in range(64_000) for r in to_check(row, row + 1, 1000).tolist()]
+    assert len(one_by_one) == pytest.approx(64_000 / 32, rel=0.05)
+    assert len(to_check(0, 2000, 10**8)) == pytest.approx(2000 / 128, abs=4)
+    assert len(to_check(990_000, 1_000_000, 10**8)) == pytest.approx(10, abs=4)
+    assert to_check(500, 900, 1000).tolist() == [r for r in one_by_one if 500 <= r < 900]
+
+
+def test_the_rows_checked_are_of_all_parts_of_those_put() -> None:
+    chosen = to_check(0, 100_000, 1000)
+    assert len(chosen) == 32
+    for parts in (2, 3, 4):
+        assert np.bincount(chosen % parts, minlength=parts).min() >= 16 // parts
+        assert np.bincount(chosen * parts // 100_000, minlength=parts).min() >= 16 // parts
+    assert chosen.tolist() == sorted(chosen.tolist())

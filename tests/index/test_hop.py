@@ -11,7 +11,7 @@ from index.hits import HOP, METHODS, RowView
 from index.hop import Hop, HopSearch
 from index.kernels.coarse import BYTES, FLOATS, SHORTS
 from index.parallel import Workers
-from index.params import SearchParams
+from index.params import CollectionConfig, SearchParams
 from tests.hopping import far_apart, link, linked, recall
 from tests.made_data import Csr, Floats, clustered, counts
 from tests.searching import SmallIndex, all_scores, answers
@@ -220,14 +220,43 @@ def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
     rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
     index = linked(rows[:12_000])
     index.add(rows[12_000:13_400], sizes=sizes, settled=True)
-    assert index.state.hop.checks.fail
+    assert index.state.hop.neighbours.checks.fail
     assert growth.is_overdue(index.state.hop, 13_400, 13_400)
     assert recall(index, rows[13_400:], 10).reaches(0.9)
     assert recall(index, rows[:12_000:100], 10).reaches(0.9)
     link(index)
-    assert not index.state.hop.checks.fail
+    assert not index.state.hop.neighbours.checks.fail
     some = rng.choice(13_400, 1000, replace=False)
     assert recall(index, rows[some], 10, skip=some.tolist()).reaches(0.9)
+
+
+def test_rows_that_one_state_has_checked_are_checked_for_all_that_share_its_lists(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 12_000, 0, dim=32)
+    index = linked(rows)
+    before = index.state
+    crowd = (rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))).astype(np.float32)
+    index.add(crowd, settled=True)
+    dropped, index.state = index.state, before
+    codes = index.backend.encode(index.prepare(crowd))
+    index.state = index.backend.extend(before, index.rows.view(), codes)
+    index.settle()
+    assert index.state.hop is not dropped.hop
+    assert index.state.hop.neighbours.checks.fail
+    assert recall(index, crowd[:100], 10).reaches(0.9)
+
+
+def test_rows_that_were_dead_when_lists_were_made_are_no_hits_of_checks(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 13_000, 0, dim=32)
+    alive = np.ones(12_000, np.uint8)
+    alive[rng.permutation(12_000)[:5800]] = 0
+    index = link(SmallIndex(CollectionConfig(dim=32), threads=2).add(rows[:12_000]), alive)
+    index.add(rows[12_000:], settled=True)
+    assert len(index.state.hop.neighbours.checks.shortfalls) >= 16
+    assert not index.state.hop.neighbours.checks.fail
 
 
 def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> None:
@@ -235,8 +264,8 @@ def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> Non
     index = linked(rows[:12_000])
     for first in range(12_000, 16_000, 500):
         index.add(rows[first : first + 500], settled=True)
-        assert not index.state.hop.checks.fail
-    assert len(index.state.hop.checks.shortfalls) == 32
+        assert not index.state.hop.neighbours.checks.fail
+    assert len(index.state.hop.neighbours.checks.shortfalls) == 32
 
 
 def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:
