@@ -240,8 +240,8 @@ def extended(
 
 
 def _checked(
-    hop: Hop, walks: HopSearch, rows: VectorBatch, effort: Effort, inverted: InvertedIndex,
-    lists: Lists, new: Int64s,
+    hop: Hop, walks: HopSearch, rows: VectorBatch, lists: Lists, new: Int64s, *,
+    effort: Effort, inverted: InvertedIndex,
 ) -> Checks:  # fmt: skip
     """Return the checks with those of some new rows, while no list names them.
 
