@@ -118,24 +118,24 @@ class ExplainAnswer(Answer):
     """What a query cost and what it can promise."""
 
     method: str = Field(
-        description="`hop`: a walk over neighbour lists; `probe` of hash tables; `scan` of all "
-        "permitted rows; or the kind of the comparison backend that answered.",
+        description="`graph`: beam search of the neighbour graph; `tables`: probing of hash tables; "
+        "`scan` of all permitted rows; or the kind of the comparison backend that answered.",
     )
-    bands: int = Field(description="Tables probed, or entered by a walk; 0 for a scan.")
+    bands: int = Field(description="Tables probed, or that gave entry points; 0 for a scan.")
     depth: int = Field(
-        description="Least depth reached: samples of the shortest prefix probed; 0 for a walk or a "
-        "scan.",
+        description="Least depth reached: samples of the shortest prefix probed; 0 for a beam "
+        "search or a scan.",
     )
     candidates: int = Field(
-        description="Live, permitted rows found in tables, or scanned; of a walk all rows met.",
+        description="Live, permitted rows found in tables, or scanned; all rows met by a beam search.",
     )
     scored: int = Field(description="Rows whose exact similarity was computed.")
     beam: int = Field(
-        description="Best rows that a walk over neighbour lists kept; 0 without one.",
+        description="Beam width of the graph search; 0 without one.",
     )
     expected_recall: float = Field(
-        description="The promise a probe stopped at, the recall measured of such walks; 1 for a "
-        "scan.",
+        description="The promise at which probing stopped, or the calibrated recall of the beam; 1 for "
+        "a scan.",
     )
     seconds: float = Field(
         description="How long the search took; in a batch, the mean of one query.",
