@@ -1,0 +1,152 @@
+"""An installation puts one name at the top level, and a few of its names load little."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import lazy_loader
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "gcws_search", "index", "service")
+
+
+def pip(*arguments: str | Path) -> str:
+    """Run pip of this interpreter without a network, and return what it says."""
+    command = [sys.executable, "-m", "pip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def wheel_of(project: Path, folder: Path) -> Path:
+    """Build a wheel of a project, and return its path."""
+    pip("wheel", "-q", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, project)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a wheel of this tree."""
+    copy = tmp_path_factory.mktemp("project")
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in SOURCES:
+        source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, symlinks=True, ignore=ignore)
+        else:
+            shutil.copyfile(source, copy / name)
+    return wheel_of(copy, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def other_index(tmp_path: Path) -> Path:
+    """Return a wheel of somebody else's package called ``index``."""
+    project = tmp_path / "other"
+    (project / "index").mkdir(parents=True)
+    (project / "index" / "__init__.py").write_text("WHOSE = 'another'\n")
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools>=77"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "other-index"\nversion = "1"\n'
+        '[tool.setuptools]\npackages = ["index"]\n'
+    )
+    return wheel_of(project, tmp_path / "wheels")
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """Return the interpreter of an empty environment that sees what is installed here."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "base.pth").write_text(f"{Path(lazy_loader.__file__).parents[1]}\n")
+    return environment / "bin" / "python"
+
+
+def said(python: Path, program: str, folder: Path) -> str:
+    """Return what a program prints that runs in a folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_wheel_holds_plain_files_below_one_name(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {"gcws_search"}
+    ours = {str(p.relative_to(REPOSITORY)) for f in ("index", "service") for p in _sources(f)}
+    assert {name.removeprefix("gcws_search/") for name in names} >= ours
+    assert {"gcws_search/py.typed", "gcws_search/__init__.pyi"} <= set(names)
+
+
+def _sources(folder: str) -> list[Path]:
+    found = [*(REPOSITORY / folder).rglob("*.py"), *(REPOSITORY / folder).rglob("*.pyi")]
+    return [path for path in found if "__pycache__" not in path.parts]
+
+
+@pytest.mark.parametrize("first", ["gcws-search", "other-index"])
+def test_it_lives_beside_a_package_called_index_and_outlives_it(
+    wheel: Path, other_index: Path, python: Path, tmp_path: Path, first: str
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "index.py").write_text("WHOSE = 'of the folder'\n")
+    install = ("--python", python, "install", "-q", "--no-deps", "--ignore-installed")
+    pip(*install, wheel)
+    pip(*install, other_index)
+    ours = "from gcws_search import InvalidVector; import gcws_search; print(gcws_search.__file__)"
+    theirs = "import index; print(index.WHOSE)"
+    assert str(python.parents[1]) in said(python, ours, folder)
+    assert said(python, theirs, folder) == "of the folder"
+    assert said(python, theirs, tmp_path) == "another"
+    pip("--python", python, "uninstall", "-q", "-y", first)
+    if first == "gcws-search":
+        assert said(python, theirs, tmp_path) == "another"
+        gone = "import importlib.util as u; print(u.find_spec('gcws_search'))"
+        assert said(python, gone, tmp_path) == "None"
+    else:
+        assert str(python.parents[1]) in said(python, ours, folder)
+
+
+def test_a_name_of_the_client_side_loads_neither_compiler_nor_framework(tmp_path: Path) -> None:
+    program = (
+        "import json, sys\n"
+        "from gcws_search import InvalidVector, SearchParams, CollectionConfig\n"
+        "print(json.dumps(sorted({n.partition('.')[0] for n in sys.modules})))"
+    )
+    loaded = set(json.loads(said(Path(sys.executable), program, tmp_path)))
+    assert "gcws_search" in loaded
+    assert not loaded & {"numba", "llvmlite", "fastapi", "pydantic", "scipy", "pyarrow"}
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import gcws_search  # noqa: PLC0415
+    from gcws_search import index  # noqa: PLC0415
+
+    assert set(gcws_search.__all__) < set(index.__all__)
+    for name in index.__all__:
+        assert getattr(index, name) is not None
+    for name in gcws_search.__all__:
+        assert getattr(gcws_search, name) is getattr(index, name)
+
+
+def test_the_package_is_the_console_script(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gcws_search", "version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
