@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 LIBRARIES = ("numpy", "numba", "faiss-cpu", "datasketch", "fastapi", "uvicorn")
 
 
