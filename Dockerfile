@@ -11,14 +11,15 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
 RUN pip install -q -r requirements.txt
 
 COPY README.md ./
+COPY gcws_search gcws_search
 COPY index index
 COPY service service
 RUN pip install -q --no-deps .
 
-# Compiled for agreed CPUs, not for the builder's own (service/container.py says which and why).
+# Compiled for agreed CPUs, not for the builder's own: service/commands/container.py says which.
 # From outside the sources: the kernels are cached under the path of the installed package.
 WORKDIR /
-RUN python -m service.container build /opt/gcws/kernels
+RUN python -m gcws_search.service.commands.container build /opt/gcws/kernels
 
 
 # The image: no compiler, no sources but the installed ones, no root.
@@ -39,6 +40,6 @@ VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s \
-    CMD ["python", "-m", "service.container", "health"]
-ENTRYPOINT ["python", "-m", "service.container", "start", "/opt/gcws/kernels", "/tmp/kernels"]
+    CMD ["python", "-m", "gcws_search.service.commands.container", "health"]
+ENTRYPOINT ["python", "-m", "gcws_search.service.commands.container", "start", "/opt/gcws/kernels", "/tmp/kernels"]
 CMD ["serve"]

@@ -10,26 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from index.backends import GcwsBackend, make_backend
-from index.batches import VectorBatch
-from index.coarse import CoarseRows, Rounding
-from index.hashing import compressed
-from index.hits import RowView
-from index.inverted import InvertedIndex
-from index.kernels import CACHE_FOLDER
-from index.kernels.coarse import BYTES, SHORTS
-from index.kernels.partners import meet
-from index.kernels.tiles import MANY
-from index.pairs import PairSink
-from index.parallel import Workers
-from index.params import CollectionConfig, ExactParams, GcwsParams, SearchParams, Transform
-from index.prefixes import PrefixJoin
-from index.rounded import RoundedRows
-from index.rows import GrowingRows
-from index.scan import Scanner, scan
-from index.search import TableSearch
-from index.similarity import gmm, gmm_matrix
-from index.vectors import SparseVector, VectorSpace
+from gcws_search.index.backends import GcwsBackend, make_backend
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.quantized_scan import RoundedRows
+from gcws_search.index.exact.scan import Scanner, scan
+from gcws_search.index.hashing.gcws import compressed
+from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins.prefix_join import PrefixJoin
+from gcws_search.index.kernels import CACHE_FOLDER
+from gcws_search.index.kernels.gmm.tiled_scan import MANY
+from gcws_search.index.kernels.graph.pair_walk import meet
+from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
+from gcws_search.index.lsh.probe import TableSearch
+from gcws_search.index.similarities.public import gmm, gmm_matrix
+from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.quantization import CoarseRows, Rounding
+from gcws_search.index.vectors.space import SparseVector, VectorSpace
 
 Progress = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, name of the step now done)."""

@@ -8,18 +8,19 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
-from index import Catalog
-from service import openapi, problems
-from service.admission import Admission, Room
-from service.application import Application
-from service.dependencies import Service
-from service.keys import Keys
-from service.limits import Limits
-from service.metrics import Metrics
-from service.routes import (
+from gcws_search.index import Catalog
+from gcws_search.service.execution.context import Service
+from gcws_search.service.execution.group_commit import Together
+from gcws_search.service.execution.pools import Workers
+from gcws_search.service.execution.startup import Startup
+from gcws_search.service.guards.admission import Admission, Room
+from gcws_search.service.guards.keys import Keys
+from gcws_search.service.guards.limits import Limits
+from gcws_search.service.http import openapi, problems
+from gcws_search.service.http.dispatch import Application
+from gcws_search.service.routes import (
     backends,
     collections,
-    compare,
     health,
     items,
     load,
@@ -29,10 +30,8 @@ from service.routes import (
     sketch,
     snapshots,
 )
-from service.settings import Settings
-from service.startup import Startup
-from service.together import Together
-from service.workers import Workers
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry.metrics import Metrics
 
 _DESCRIPTION = """
 Near-neighbour search for weighted, signed vectors, dense or sparse: exact GMM scores, hash tables,
@@ -53,7 +52,7 @@ _ROUTERS = (
     snapshots.reading,
     snapshots.writing,
     snapshots.sending,
-    compare.router,
+    backends.comparing,
     pairs.router,
     sketch.router,
     similarity.router,

@@ -15,14 +15,14 @@ import uvicorn
 from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
-from index import GcwsError, check_directory, vacuum_directory
-from service import logs
-from service.app import create_app, open_catalog, program_version
-from service.errors import ServiceError
-from service.keys import require_guard
-from service.protocol import timed
-from service.settings import Settings
-from service.snapshot_commands import snapshots
+from gcws_search.index import GcwsError, check_directory, vacuum_directory
+from gcws_search.service.app import create_app, open_catalog, program_version
+from gcws_search.service.commands.snapshots import snapshots
+from gcws_search.service.guards.keys import require_guard
+from gcws_search.service.http.errors import ServiceError
+from gcws_search.service.http.timeouts import timed
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry import logs
 
 _KEEP_ALIVE_SECONDS = 75
 

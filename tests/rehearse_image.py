@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.dockerfile import Instruction, instructions
-from tests.paths import REPOSITORY
+from tests.support.documents.dockerfile import Instruction, instructions
+from tests.support.paths import REPOSITORY
 
 IMAGE_PATHS = re.compile(r"(?<![\w./-])/(opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
@@ -132,7 +132,8 @@ def confinement(image: Image) -> list[str]:
     user, group = image.last["USER"].text.split(":")
     switch = [f"--reuid={user}", f"--regid={group}", "--clear-groups"]
     # It must be this very Python with its own library, and see what is installed.
-    found = f"import sys, service.container; sys.exit(sys.base_prefix != {sys.base_prefix!r})"
+    inner = "gcws_search.service.commands.container"
+    found = f"import sys, {inner}; sys.exit(sys.base_prefix != {sys.base_prefix!r})"
     probe = [*prefix, *switch, "python", "-c", found]
     tried = subprocess.run(
         probe, cwd=image.workdir, env=image.env, check=False, capture_output=True

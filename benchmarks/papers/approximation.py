@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.harness.report import Table
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, batch_of
 from benchmarks.papers.laws import normalised_variance
-from benchmarks.report import Table
-from index.arrays import Float64s
-from index.exact_kernels import RbfKernel
-from index.nystroem import NystroemMap
-from index.params import NystroemKind
-from index.similarity import GmmKernel
+from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.contracts.parameters import NystroemKind
+from gcws_search.index.features.nystroem import NystroemMap
+from gcws_search.index.similarities.kernels import RbfKernel
+from gcws_search.index.similarities.public import GmmKernel
 
 ROWS: Final = 500
 """Test rows whose kernel values with each other are looked at."""

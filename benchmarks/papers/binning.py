@@ -11,16 +11,16 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
+from benchmarks.harness.report import Table
 from benchmarks.papers.labelled import Labelled, batch_of, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from benchmarks.report import Table
-from index.arrays import AnyArray, Float32s, Float64s, UInt32s
-from index.batches import padded_width
-from index.binning import RandomBinning
-from index.exact_kernels import PolyaKernel
-from index.params import Distribution, RandomBinningParams
-from index.polya import pitches
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s
+from gcws_search.index.contracts.batches import padded_width
+from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
+from gcws_search.index.hashing.random_binning import RandomBinning
+from gcws_search.index.similarities.kernels import PolyaKernel
+from gcws_search.index.similarities.polya import pitches
 
 FAMILIES: Final[tuple[tuple[Distribution, float], ...]] = (
     ("gamma", 2.0), ("nakagami", 2.5), ("weibull", 1.5), ("shifted_poisson", 1.0),

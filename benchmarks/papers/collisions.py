@@ -14,16 +14,16 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
-from benchmarks.datasets import Vectors, load
-from benchmarks.engine import prepare
+from benchmarks.harness.datasets import Vectors, load
+from benchmarks.harness.engine import prepare
+from benchmarks.harness.report import Table
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from benchmarks.report import Table
-from index.arrays import LANES, AnyArray, Float64s
-from index.batches import VectorBatch
-from index.hashing import Gcws, Signatures
-from index.params import CollectionConfig, Transform
-from index.similarity import gmm
-from index.vectors import VectorSpace
+from gcws_search.index.contracts.arrays import LANES, AnyArray, Float64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig, Transform
+from gcws_search.index.hashing.gcws import Gcws, Signatures
+from gcws_search.index.similarities.public import gmm
+from gcws_search.index.vectors.space import VectorSpace
 
 SAMPLES: Final = 1 << 18
 QUICK_SAMPLES: Final = 1 << 13

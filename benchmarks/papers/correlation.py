@@ -11,17 +11,17 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
+from benchmarks.harness.report import Table
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from benchmarks.report import Table
-from index.arrays import Float64s
-from index.correlation import (
+from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.similarities.correlation import (
     asymptotic_variance,
     correlation_from_gmm,
     correlation_variance,
     gmm_limit,
 )
-from index.similarity import gmm
+from gcws_search.index.similarities.public import gmm
 
 LENGTH: Final = 1000
 REPEATS: Final = 4000

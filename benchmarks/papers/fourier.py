@@ -9,17 +9,17 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
+from benchmarks.harness.report import Table
 from benchmarks.papers import laws
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from benchmarks.report import Table
-from index.arrays import Float32s, Float64s
-from index.batches import VectorBatch, padded_width
-from index.correlation import gmm_limit
-from index.features import FourierMap
-from index.hashing import Gcws
-from index.params import FourierKind, FourierParams
-from index.similarity import gmm
+from gcws_search.index.contracts.arrays import Float32s, Float64s
+from gcws_search.index.contracts.batches import VectorBatch, padded_width
+from gcws_search.index.contracts.parameters import FourierKind, FourierParams
+from gcws_search.index.features.fourier import FourierMap
+from gcws_search.index.hashing.gcws import Gcws
+from gcws_search.index.similarities.correlation import gmm_limit
+from gcws_search.index.similarities.public import gmm
 
 REPEATS: Final = 4000
 QUICK_REPEATS: Final = 200

@@ -12,19 +12,19 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
+from benchmarks.harness.report import Table
+from benchmarks.harness.timing import in_threads
 from benchmarks.papers import approximation
 from benchmarks.papers.approximation import MOST_LANDMARKS
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from benchmarks.report import Table
-from benchmarks.timing import in_threads
-from index.batches import VectorBatch
-from index.features import FourierMap
-from index.hashing import ALGORITHM_VERSION, Gcws
-from index.nystroem import NystroemMap
-from index.params import FourierParams, NystroemKind, NystroemParams
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import FourierParams, NystroemKind, NystroemParams
+from gcws_search.index.features.fourier import FourierMap
+from gcws_search.index.features.nystroem import NystroemMap
+from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Gcws
 
 SETS: Final = ("Letter", "Satimage", "Pendigits", "Splice", "Vowel")
 SIZES: Final = (16, 64, 256, 1024, 4096)

@@ -17,14 +17,14 @@ from matplotlib.axes import Axes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
+from benchmarks.harness.report import Table
+from benchmarks.harness.timing import in_threads
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import SETS, Labelled, load, made, unit_rows
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from benchmarks.papers.sweep import Best, coarse_to_fine, exhaustive
-from benchmarks.report import Table
-from benchmarks.timing import in_threads
-from index.arrays import Float32s, Float64s, Int64s
-from index.similarity import gmm_matrix
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
+from gcws_search.index.similarities.public import gmm_matrix
 
 COSTS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 GAMMAS: Final = (

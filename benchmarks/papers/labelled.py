@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from index.arrays import AnyArray, Float32s, Int64s
-from index.batches import VectorBatch
-from index.params import CollectionConfig
-from index.vectors import VectorSpace
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.vectors.space import VectorSpace
 
 Loader: TypeAlias = Callable[[Path, int], "Labelled"]
 """From a folder and the seed of random splits."""

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from benchmarks.papers import newton
-from index.arrays import AnyArray, Float32s, Int64s
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
 
 PASSES: Final = 60
 TOLERANCE: Final = 0.1

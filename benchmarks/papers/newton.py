@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import AnyArray, Float32s, Float64s
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s
 
 STEPS: Final = 50
 GRADIENT: Final = 0.01

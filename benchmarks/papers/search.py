@@ -14,14 +14,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from benchmarks.datasets import DataSet, load, made
-from benchmarks.engine import Engine
+from benchmarks.harness.datasets import DataSet, load, made
+from benchmarks.harness.engine import Engine
+from benchmarks.harness.report import Table, figure
 from benchmarks.papers.labelled import unit_rows
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from benchmarks.report import Table, figure
-from index.arrays import Float32s, Float64s
-from index.batches import VectorBatch
-from index.params import (
+from gcws_search.index.contracts.arrays import Float32s, Float64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import (
     BackendParams,
     ExactParams,
     FourierParams,

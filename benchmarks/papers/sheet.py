@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.harness.report import Table, header, markdown, replace_block
 from benchmarks.papers.kept import Kept
-from benchmarks.report import Table, header, markdown, replace_block
 
 INCHES: Final = (4.6, 3.8)
 """Size of one panel of a picture."""

@@ -2,7 +2,7 @@
 
 Every method searches the same L1-normalised rows for the same held-out queries, each in a process
 of its own; they answer in turns. What they find is scored exactly, and its recall measured as
-`benchmarks.recall` does.
+`benchmarks.library.recall` does.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.report import Table, arguments
+from benchmarks.harness.report import Table, arguments
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import METHODS, Method, Ours, installed
 from benchmarks.rivals.process import (
@@ -26,7 +26,7 @@ from benchmarks.rivals.process import (
     normalised,
     running,
 )
-from index.bands import FIRST_TABLES
+from gcws_search.index.hashing.banding import FIRST_TABLES
 
 SETS: Final = (
     "fashion_mnist", "dailysports_frames", "covtype93k", "made, clustered", "letter",

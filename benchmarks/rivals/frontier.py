@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.datasets import Vectors
-from benchmarks.engine import Engine
-from benchmarks.recall import mean_recall
+from benchmarks.harness.datasets import Vectors
+from benchmarks.harness.engine import Engine
+from benchmarks.library.recall import mean_recall
 from benchmarks.rivals.methods import LIMIT, Rows
-from index.backends.protocol import RowHits
-from index.batches import VectorBatch
-from index.gmm import exact_scores
-from index.params import ExactParams, SearchParams
+from gcws_search.index.backends.protocol import RowHits
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import ExactParams, SearchParams
+from gcws_search.index.similarities.gmm import exact_scores
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 from scipy import sparse
 
-from benchmarks.datasets import Vectors
-from benchmarks.engine import Engine
-from index.backends import make_backend
-from index.params import CollectionConfig, SearchParams
-from index.warmup import compile_kernels
+from benchmarks.harness.datasets import Vectors
+from benchmarks.harness.engine import Engine
+from gcws_search.index.backends import make_backend
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.warmup import compile_kernels
 
 LIMIT: Final = 10
 WARM_QUERIES: Final = 2

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from benchmarks.datasets import DataSet, Vectors, load
+from benchmarks.harness.datasets import DataSet, Vectors, load
 from benchmarks.rivals.methods import METHODS, WARM_QUERIES, Method, Rows
 
 QUERIES: Final = 1000

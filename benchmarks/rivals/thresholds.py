@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.datasets import DataSet, load
-from benchmarks.engine import Engine
-from benchmarks.recall import LIMIT, QUERIES, ROUNDING, SETS
-from benchmarks.report import Table, arguments
-from index.backends.protocol import RowHits
-from index.batches import VectorBatch
-from index.params import CollectionConfig, ExactParams, SearchParams
+from benchmarks.harness.datasets import DataSet, load
+from benchmarks.harness.engine import Engine
+from benchmarks.harness.report import Table, arguments
+from benchmarks.library.recall import LIMIT, QUERIES, ROUNDING, SETS
+from gcws_search.index.backends.protocol import RowHits
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 
 QUANTILES: Final = (0.9, 0.5, 0.1)
 TARGETS: Final = (0.9, 0.99)

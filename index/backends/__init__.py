@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from index.backends.exact import ExactBackend
-from index.backends.features import FeatureBackend
-from index.backends.gcws import GcwsBackend
-from index.backends.protocol import Backend
-from index.backends.random_binning import RandomBinningBackend
-from index.parallel import Workers
-from index.params import (
+from gcws_search.index.backends.exact import ExactBackend
+from gcws_search.index.backends.features import FeatureBackend
+from gcws_search.index.backends.gcws import GcwsBackend
+from gcws_search.index.backends.protocol import Backend
+from gcws_search.index.backends.random_binning import RandomBinningBackend
+from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
     FourierParams,
@@ -18,7 +17,8 @@ from index.params import (
     NystroemParams,
     RandomBinningParams,
 )
-from index.saved import Saved
+from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.threads import Workers
 
 __all__ = [
     "ExactBackend",

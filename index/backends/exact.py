@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from index.arrays import Int64s, UInt8s, UInt64s
-from index.backends.protocol import Report, unheard
-from index.batches import VectorBatch
-from index.exact_join import ExactJoin
-from index.hits import BatchHits, Pairs, RowView
-from index.inverted import InvertedIndex
-from index.pairs import PairSink
-from index.parallel import Workers
-from index.params import CollectionConfig, SearchParams
-from index.saved import Saved
-from index.scan import scan
-from index.similarity import GmmKernel
+from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.joins.all_pairs import ExactJoin
+from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.similarities.public import GmmKernel
+from gcws_search.index.threads import Workers
 
 
 class ExactBackend:

@@ -9,21 +9,26 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
-from index.backends.protocol import Encoder, Report, unheard
-from index.batches import VectorBatch, padded_width, row_width
-from index.exact_join import all_pairs
-from index.features import FeatureMap, FourierMap
-from index.hits import METHODS, BatchHits, Pairs, RowView
-from index.inverted import InvertedIndex
-from index.kernels.products import scan_products
-from index.nystroem import NystroemMap, drawn_landmarks
-from index.parallel import Workers
-from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
-from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
-from index.saved import UNKNOWN, Saved
-from index.scan import scan
-from index.similarity import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
+from gcws_search.index.backends.protocol import Encoder, Report, unheard
+from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
+from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
+from gcws_search.index.contracts.hits import METHODS, BatchHits, Pairs, RowView
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    FourierParams,
+    NystroemParams,
+    SearchParams,
+)
+from gcws_search.index.contracts.saved_index import UNKNOWN, Saved
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.features.fourier import FeatureMap, FourierMap
+from gcws_search.index.features.nystroem import NystroemMap, drawn_landmarks
+from gcws_search.index.joins.all_pairs import all_pairs
+from gcws_search.index.kernels.features.inner_product import scan_products
+from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
+from gcws_search.index.threads import Workers
 
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 _CHUNK_ROWS: Final = 4096

@@ -9,30 +9,35 @@ from typing import Any, Final
 
 import numpy as np
 
-from index import growth
-from index.arrays import Int64s, UInt8s, UInt16s, UInt64s
-from index.backends.gcws_state import GcwsState
-from index.backends.protocol import Report, unheard
-from index.bands import BandPlan
-from index.batches import VectorBatch, row_width
-from index.errors import InvalidParameter
-from index.hashing import Gcws, Signatures
-from index.hits import BatchHits, Pairs, RowView
-from index.hop import Hop, HopSearch, is_worth_walking
-from index.inverted import InvertedIndex
-from index.kernels.hop import ANSWERED
-from index.keying import Keying
-from index.newest import NONE, with_newest
-from index.pairs import PairSink
-from index.parallel import Workers
-from index.params import CollectionConfig, Encoding, GcwsParams, SearchParams
-from index.partners import PairJoin
-from index.rerank import refuse_proof
-from index.sampled import SampledSearch
-from index.saved import Saved
-from index.search import TableSearch
-from index.similarity import GmmKernel
-from index.tables import Tables
+from gcws_search.index.backends.delta import NONE, with_newest
+from gcws_search.index.backends.estimates import SampledSearch
+from gcws_search.index.backends.gcws_state import GcwsState
+from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.backends.rerank import refuse_proof
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    Encoding,
+    GcwsParams,
+    SearchParams,
+)
+from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.graph.search import Hop, HopSearch, is_worth_walking
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.hashing.gcws import Gcws, Signatures
+from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins.planner import PairJoin
+from gcws_search.index.kernels.graph.batch_search import ANSWERED
+from gcws_search.index.lsh.band_keys import Keying
+from gcws_search.index.lsh.probe import TableSearch
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.similarities.public import GmmKernel
+from gcws_search.index.threads import Workers
 
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
@@ -103,7 +108,7 @@ class GcwsBackend:
         hop = state.hop
         if hop is not None:
             keys_of = self._keying.keys
-            hop = growth.extended(hop, rows, codes, tables, inverted, keys_of, workers=workers)
+            hop = lifecycle.extended(hop, rows, codes, tables, inverted, keys_of, workers=workers)
         return replace(state, tables=tables, inverted=inverted, hop=hop, newest=NONE)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
@@ -116,7 +121,7 @@ class GcwsBackend:
         known = len(state.tables)
         newest = state.newest.some(np.flatnonzero(new_rows[known:] >= 0))
         left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
-        hop = None if state.hop is None else growth.renumbered(state.hop, left, new_rows)
+        hop = None if state.hop is None else lifecycle.renumbered(state.hop, left, new_rows)
         tables = state.tables.renumber(new_rows)
         inverted = self._covered(InvertedIndex(), left, self._workers)
         scanned = min(state.scanned, len(rows))
@@ -138,9 +143,9 @@ class GcwsBackend:
         return wanted and len(state.tables) > 0
 
     def _lists_are_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        if not self.plan.prefix or (state.hop is None and state.scanned * growth.GROWTH >= rows):
+        if not self.plan.prefix or (state.hop is None and state.scanned * lifecycle.GROWTH >= rows):
             return False
-        return growth.is_overdue(state.hop, rows, live)
+        return lifecycle.is_overdue(state.hop, rows, live)
 
     def improved(
         self,
@@ -165,7 +170,7 @@ class GcwsBackend:
             tables = self._keying.widened(state.tables, rows, self.plan.bands, self._behind)
             return replace(state, tables=tables)
         state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
-        if growth.scans_are_enough(rows, alive, state.inverted):
+        if lifecycle.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))
         return self.linked(state, rows, alive, stop)
 
@@ -177,7 +182,7 @@ class GcwsBackend:
         `improved` makes them where they are of use.
         """
         state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
-        made = growth.made(
+        made = lifecycle.made(
             rows, alive, state.tables, state.inverted, self._keying, workers=self._behind, stop=stop
         )
         return None if made is None else replace(state, hop=made[0], tables=made[1])
@@ -200,7 +205,7 @@ class GcwsBackend:
             state = replace(state, hop=None, scanned=improved.scanned)
         elif state.hop is None or state.hop.neighbours is not made.neighbours:
             known = rows.first(len(state.tables))
-            hop = growth.adopted(
+            hop = lifecycle.adopted(
                 made, known, state.tables, state.inverted, self._keying.keys, workers=self._workers
             )
             if hop is None:
@@ -215,14 +220,14 @@ class GcwsBackend:
 
     def saved(self, state: GcwsState) -> Saved | None:
         """Return the neighbour lists; all else is made from the codes."""
-        return None if state.hop is None else growth.saved(state.hop)
+        return None if state.hop is None else lifecycle.saved(state.hop)
 
     def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> GcwsState:
         """Return the index of all rows."""
         state = self.extend(self.empty(), rows, codes)
         if not self.plan.prefix:
             return state
-        restored = growth.restored(rows, state.tables, saved, self._keying, self._workers)
+        restored = lifecycle.restored(rows, state.tables, saved, self._keying, self._workers)
         return state if restored is None else replace(state, hop=restored[0], tables=restored[1])
 
     def search(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from index.hop import Hop
-from index.inverted import InvertedIndex
-from index.newest import NONE, Newest
-from index.tables import Tables
+from gcws_search.index.backends.delta import NONE, Newest
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.graph.search import Hop
+from gcws_search.index.lsh.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)

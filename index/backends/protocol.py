@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from index.arrays import Int64s, UInt8s, UInt64s
-from index.batches import VectorBatch
-from index.hits import BatchHits, Explanation, Pairs, RowHits, RowView
-from index.params import SearchParams
-from index.saved import Saved
-from index.similarity import Kernel
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import BatchHits, Explanation, Pairs, RowHits, RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.similarities.public import Kernel
 
 __all__ = [
     "Backend",

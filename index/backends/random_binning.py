@@ -7,25 +7,29 @@ from typing import Any, Final
 
 import numpy as np
 
-from index.arrays import Int64s, UInt8s, UInt64s
-from index.backends.protocol import Report, unheard
-from index.bands import BandPlan
-from index.batches import VectorBatch, row_width
-from index.binning import RandomBinning
-from index.exact_join import all_pairs
-from index.gathering import gathered
-from index.hashing import Signatures
-from index.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
-from index.inverted import InvertedIndex
-from index.kernels import gather as counters
-from index.kernels.gather import COUNTERS
-from index.parallel import Workers
-from index.params import CollectionConfig, RandomBinningParams, SearchParams
-from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
-from index.saved import Saved
-from index.scan import scan
-from index.similarity import PolyaKernel
-from index.tables import Tables
+from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    RandomBinningParams,
+    SearchParams,
+)
+from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.hashing.gcws import Signatures
+from gcws_search.index.hashing.random_binning import RandomBinning
+from gcws_search.index.joins.all_pairs import all_pairs
+from gcws_search.index.kernels.lsh import gather as counters
+from gcws_search.index.kernels.lsh.gather import COUNTERS
+from gcws_search.index.lsh.gather import gathered
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.similarities.public import PolyaKernel
+from gcws_search.index.threads import Workers
 
 _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""

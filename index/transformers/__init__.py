@@ -7,14 +7,14 @@ random binning, for which it is a point like others, excepted).
 Needs the extra ``learn`` (scikit-learn); nothing else of the package imports this folder.
 """
 
-from index.transformers.one_hot import GcwsFeatures, RandomBinningFeatures
-from index.transformers.real import (
+from gcws_search.index.transformers.dense_features import (
     FoldedRffFeatures,
     GmmNystroem,
     NrffFeatures,
     RbfNystroem,
     RffFeatures,
 )
+from gcws_search.index.transformers.one_hot import GcwsFeatures, RandomBinningFeatures
 
 __all__ = [
     "FoldedRffFeatures",

@@ -10,13 +10,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from index.arrays import UInt16s, UInt32s
-from index.batches import VectorBatch
-from index.binning import RandomBinning
-from index.errors import InvalidParameter
-from index.hashing import Gcws
-from index.params import Distribution, GcwsParams, RandomBinningParams
-from index.transformers.fitting import Transformer
+from gcws_search.index.contracts.arrays import UInt16s, UInt32s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.parameters import Distribution, GcwsParams, RandomBinningParams
+from gcws_search.index.hashing.gcws import Gcws
+from gcws_search.index.hashing.random_binning import RandomBinning
+from gcws_search.index.transformers.base import Transformer
 
 MAX_SAMPLES: Final = 16384
 MAX_BITS: Final = 16

@@ -1,19 +1,27 @@
-"""Comparison backends: attach, drop."""
+"""Comparison backends: attach, drop, compare."""
 
 from dataclasses import asdict
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service import configuring
-from service.backend_schemas import AttachBody
-from service.collection_answers import BackendAnswer
-from service.dependencies import may_write, service_of
-from service.responses import WRITE_PROBLEMS, json_response
-from service.routing import JsonRoute
+from gcws_search import index as ix
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.schemas.answers import CompareAnswer
+from gcws_search.service.schemas.backends import AttachBody
+from gcws_search.service.schemas.collections import BackendAnswer
+from gcws_search.service.schemas.requests import CompareBody
+from gcws_search.service.translate import configurations, requests
 
 router = APIRouter(
     prefix="/v1/collections/{name}/backends", tags=["backends"],
     dependencies=[Depends(may_write)], responses=WRITE_PROBLEMS, route_class=JsonRoute,
+)  # fmt: skip
+
+comparing = APIRouter(
+    prefix="/v1/collections/{name}", tags=["backends"], dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS, route_class=JsonRoute,
 )  # fmt: skip
 
 
@@ -25,7 +33,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     """
     service = service_of(request)
     collection = service.collection(name)
-    params = configuring.attached(body)
+    params = configurations.attached(body)
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
     return json_response(asdict(described), 201)
@@ -38,3 +46,35 @@ async def drop_backend(request: Request, name: str, backend: str) -> Response:
     collection = service.collection(name)
     await service.workers.writes.run(collection.detach, backend)
     return Response(status_code=204)
+
+
+@comparing.post("/compare", response_model=CompareAnswer)
+async def compare(request: Request, name: str, body: CompareBody) -> Response:
+    """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
+    service = service_of(request)
+    collection = service.collection(name)
+    limits = service.limits
+    params, sample = requests.comparison(body, limits)
+
+    def work() -> Response:
+        sent = body.queries
+        queries = (
+            None if sent is None else requests.vectors(sent, collection.space, limits, "queries")
+        )
+        try:
+            found = collection.compare(
+                queries, params, sample=sample, seed=body.seed, backends=body.backends
+            )
+        except ix.InvalidVector as error:
+            raise requests.within(error, "queries") from None
+        return json_response(
+            {
+                "queries": len(found.similarities),
+                "limit": params.limit,
+                "recall": params.recall,
+                "backends": [asdict(each) for each in found.backends],
+                "mean_similarity": found.similarities,
+            }
+        )
+
+    return await service.workers.joins.run(work)

@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service import configuring, searching
-from service.collection_answers import CollectionAnswer, CollectionList
-from service.dependencies import may_read, may_write, service_of
-from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
-from service.routing import JsonRoute
-from service.schemas import CreateBody
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.schemas.collections import CollectionAnswer, CollectionList
+from gcws_search.service.schemas.requests import CreateBody
+from gcws_search.service.translate import configurations, results
 
 reading = APIRouter(
     prefix="/v1/collections", tags=["collections"], dependencies=[Depends(may_read)],
@@ -43,9 +43,9 @@ async def list_collections(request: Request) -> Response:
 async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
     service = service_of(request)
-    config = configuring.config(body, service.limits)
+    config = configurations.config(body, service.limits)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
-    description = await service.workers.searches.run(searching.describe, collection)
+    description = await service.workers.searches.run(results.describe, collection)
     return json_response(description, 201 if is_new else 200)
 
 
@@ -54,7 +54,7 @@ async def describe_collection(request: Request, name: str) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
     service = service_of(request)
     collection = service.collection(name)
-    return json_response(await service.workers.searches.run(searching.describe, collection))
+    return json_response(await service.workers.searches.run(results.describe, collection))
 
 
 @writing.delete("/{name}", status_code=204)

@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service.answers import Health, Readiness
-from service.dependencies import may_read, service_of
-from service.responses import json_response, problem_responses
-from service.startup import Progress
+from gcws_search.service.execution.context import may_read, service_of
+from gcws_search.service.execution.startup import Progress
+from gcws_search.service.http.responses import json_response, problem_responses
+from gcws_search.service.schemas.answers import Health, Readiness
 
 router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])

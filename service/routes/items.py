@@ -4,15 +4,15 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-import index as ix
-from service import parsing
-from service.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
-from service.dependencies import Service, may_read, may_write, service_of
-from service.limits import require_short_answer
-from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
-from service.routing import JsonRoute
-from service.schemas import DeleteItemsBody, PageParams, PutItemsBody
-from service.searching import payload_json, vector_json
+from gcws_search import index as ix
+from gcws_search.service.execution.context import Service, may_read, may_write, service_of
+from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.schemas.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
+from gcws_search.service.schemas.requests import DeleteItemsBody, PageParams, PutItemsBody
+from gcws_search.service.translate import requests
+from gcws_search.service.translate.results import payload_json, vector_json
 
 _FEW: Final = 16
 """Up to so many items are committed with those of other requests."""
@@ -52,13 +52,13 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     _require_few(body.items, service, "items")
 
     def read() -> ix.ItemBatch:
-        return parsing.items(body.items, collection.space, service.limits)
+        return requests.items(body.items, collection.space, service.limits)
 
     def prepare(batch: ix.ItemBatch, encoded: ix.Encoded | None = None) -> ix.Put:
         try:
             return collection.prepared(batch, body.mode, encoded)
         except ix.InvalidVector as error:
-            raise parsing.within(error, "items", "vector") from None
+            raise requests.within(error, "items", "vector") from None
 
     if not body.items:
         return json_response({"inserted": 0, "updated": 0})
@@ -86,7 +86,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         raise ix.InvalidFilter(
             expected="at least one condition", got="an empty filter", loc=("filter",)
         )
-    where, _ = parsing.condition(body.filter, service.limits)
+    where, _ = requests.condition(body.filter, service.limits)
     deleted = await service.workers.writes.run(collection.delete_where, where)
     return json_response({"deleted": deleted})
 
@@ -122,7 +122,7 @@ async def show_item(request: Request, name: str, item_id: str) -> Response:
     """Show one item as it was sent."""
     service = service_of(request)
     collection = service.collection(name)
-    item = await service.workers.searches.run(collection.get, parsing.item_id(item_id))
+    item = await service.workers.searches.run(collection.get, requests.item_id(item_id))
     return json_response(_item(item, with_vector=True))
 
 
@@ -131,7 +131,7 @@ async def delete_item(request: Request, name: str, item_id: str) -> Response:
     """Delete one item."""
     service = service_of(request)
     collection = service.collection(name)
-    text = parsing.item_id(item_id)
+    text = requests.item_id(item_id)
     if not await service.workers.writes.run(collection.delete, [text]):
         raise ix.ItemNotFound(text)
     return Response(status_code=204)

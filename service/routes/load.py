@@ -10,20 +10,28 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-import index as ix
-from service import bodies, problems
-from service.answers import LoadAnswer
-from service.dependencies import Service, may_write, service_of
-from service.errors import RequestTimeout, UnsupportedMediaType
-from service.loading.arrow import ArrowRows
-from service.loading.job import Account, Load, LoadFailed
-from service.loading.ndjson import NdjsonRows
-from service.loading.npy import NpyRows
-from service.loading.rows import Rows
-from service.loading.source import BodyAborted, BodyPipe, ByteReader, Source, bounded, inflated
-from service.responses import WRITE_PROBLEMS, json_response
-from service.schemas import LoadParams
-from service.searching import written
+from gcws_search import index as ix
+from gcws_search.service.execution.context import Service, may_write, service_of
+from gcws_search.service.http import problems
+from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
+from gcws_search.service.http.responses import WRITE_PROBLEMS, json_response
+from gcws_search.service.ingest.arrow import ArrowRows
+from gcws_search.service.ingest.job import Account, Load, LoadFailed
+from gcws_search.service.ingest.ndjson import NdjsonRows
+from gcws_search.service.ingest.npy import NpyRows
+from gcws_search.service.ingest.rows import Rows
+from gcws_search.service.ingest.source import (
+    BodyAborted,
+    BodyPipe,
+    ByteReader,
+    Source,
+    bounded,
+    inflated,
+)
+from gcws_search.service.schemas.answers import LoadAnswer
+from gcws_search.service.schemas.requests import LoadParams
+from gcws_search.service.translate import bodies
+from gcws_search.service.translate.results import written
 
 router = APIRouter(
     prefix="/v1/collections/{name}", tags=["items"], dependencies=[Depends(may_write)],

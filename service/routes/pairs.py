@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
-import index as ix
-from service import bodies
-from service.answers import PairAnswer
-from service.dependencies import may_read, service_of
-from service.responses import BODY_PROBLEMS
-from service.routing import JsonRoute
-from service.schemas import PairsBody
-from service.searching import written
+from gcws_search import index as ix
+from gcws_search.service.execution.context import may_read, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS
+from gcws_search.service.schemas.answers import PairAnswer
+from gcws_search.service.schemas.requests import PairsBody
+from gcws_search.service.translate import bodies
+from gcws_search.service.translate.results import written
 
 router = APIRouter(
     prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],

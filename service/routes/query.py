@@ -6,16 +6,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-import index as ix
-from service import bodies, parsing, searching
-from service.answers import BatchAnswer, QueryAnswer
-from service.dependencies import Service, may_read, service_of
-from service.limits import require_short_answer
-from service.loading.npy import read_matrix
-from service.loading.source import ByteReader
-from service.responses import BODY_PROBLEMS, json_response
-from service.routing import JsonRoute
-from service.schemas import BatchBody, BatchParams, QueryBody
+from gcws_search import index as ix
+from gcws_search.service.execution.context import Service, may_read, service_of
+from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
+from gcws_search.service.ingest.npy import read_matrix
+from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.schemas.answers import BatchAnswer, QueryAnswer
+from gcws_search.service.schemas.requests import BatchBody, BatchParams, QueryBody
+from gcws_search.service.translate import bodies, requests
+from gcws_search.service.translate import results as results_module
 
 router = APIRouter(
     prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
@@ -32,22 +33,22 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     """Find the stored items most similar to a vector, or to a stored item."""
     service = service_of(request)
     collection = service.collection(name)
-    asked = parsing.query(body, collection.space, service.limits)
+    asked = requests.query(body, collection.space, service.limits)
 
     def work() -> Response:
         start = time.perf_counter()
         try:
-            [result] = searching.search(collection, asked)
+            [result] = results_module.search(collection, asked)
         except ix.InvalidVector as error:  # what only the transform shows
-            raise parsing.only(error, "vector") from None
+            raise requests.only(error, "vector") from None
         seconds = time.perf_counter() - start
         service.metrics.searched(result.totals())
         _require_short(service, collection, [(asked, result)])
-        return json_response(searching.answer(collection, asked, result, seconds))
+        return json_response(results_module.answer(collection, asked, result, seconds))
 
     answer, _ = await service.workers.search(
-        (name, asked.pace), searching.entries(collection), work,
-        may_block=asked.may_block or searching.may_compile(collection, asked),
+        (name, asked.pace), results_module.entries(collection), work,
+        may_block=asked.may_block or results_module.may_compile(collection, asked),
     )  # fmt: skip
     return answer
 
@@ -106,12 +107,12 @@ def _require_few(count: int, service: Service) -> None:
 def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
     sent = bodies.parse(BatchBody, body)
     _require_few(len(sent.queries), service)
-    queries = parsing.batch(sent, collection.space, service.limits)
+    queries = requests.batch(sent, collection.space, service.limits)
     start = time.perf_counter()
     try:
-        found, costs = searching.search_batch(collection, queries)
+        found, costs = results_module.search_batch(collection, queries)
     except ix.InvalidVector as error:
-        raise parsing.within(error, "queries", "vector") from None
+        raise requests.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
     service.metrics.searched(costs)
     return _answers(service, collection, queries, found, seconds)
@@ -129,20 +130,20 @@ def _answer_matrix(
     _require_few(len(array), service)
     try:
         rows = collection.space.from_dense(array)
-        asked = parsing.matrix(rows, params, limits)
+        asked = requests.matrix(rows, params, limits)
         start = time.perf_counter()
-        found = searching.search(collection, asked) if len(rows) else []
+        found = results_module.search(collection, asked) if len(rows) else []
     except ix.InvalidVector as error:
-        raise parsing.within(error, "queries", "vector") from None
+        raise requests.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
-    service.metrics.searched(searching.totals(found))
+    service.metrics.searched(results_module.totals(found))
     return _answers(service, collection, [asked] * len(found), found, seconds)
 
 
 def _require_short(
     service: Service,
     collection: ix.StoredCollection,
-    answered: Iterable[tuple[parsing.Query, ix.QueryResult]],
+    answered: Iterable[tuple[requests.Query, ix.QueryResult]],
 ) -> None:
     payload_bytes = vectors = 0
     for asked, result in answered:
@@ -158,14 +159,14 @@ def _require_short(
 def _answers(
     service: Service,
     collection: ix.StoredCollection,
-    queries: Sequence[parsing.Query],
+    queries: Sequence[requests.Query],
     found: Sequence[ix.QueryResult],
     seconds: float,
 ) -> Response:
     """Return the answers to a batch; ``seconds`` is the mean of one query."""
     _require_short(service, collection, zip(queries, found, strict=True))
     results = [
-        searching.answer(collection, asked, result, seconds)
+        results_module.answer(collection, asked, result, seconds)
         for asked, result in zip(queries, found, strict=True)
     ]
     return json_response({"results": results})

@@ -2,15 +2,15 @@
 
 from fastapi import APIRouter, Depends, Request, Response
 
-import index as ix
-from service import parsing
-from service.answers import SimilarityAnswer
-from service.dependencies import may_read, service_of
-from service.limits import require_few_numbers
-from service.responses import BODY_PROBLEMS, json_response
-from service.routing import JsonRoute
-from service.schemas import SimilarityBody
-from service.shapes import SparseBody, VectorBody
+from gcws_search import index as ix
+from gcws_search.service.execution.context import may_read, service_of
+from gcws_search.service.guards.limits import require_few_numbers
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
+from gcws_search.service.schemas.answers import SimilarityAnswer
+from gcws_search.service.schemas.base import SparseBody, VectorBody
+from gcws_search.service.schemas.requests import SimilarityBody
+from gcws_search.service.translate import requests
 
 router = APIRouter(
     prefix="/v1", tags=["search"], dependencies=[Depends(may_read)],
@@ -21,7 +21,7 @@ _Vector = list[float] | ix.SparseVector
 
 
 def _vector(sent: VectorBody) -> _Vector:
-    return parsing.sparse(sent) if isinstance(sent, SparseBody) else sent
+    return requests.sparse(sent) if isinstance(sent, SparseBody) else sent
 
 
 @router.post("/similarity", response_model=SimilarityAnswer)

@@ -4,13 +4,13 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-import index as ix
-from service import parsing
-from service.answers import SketchAnswer
-from service.dependencies import may_read, service_of
-from service.responses import BODY_PROBLEMS, json_response
-from service.routing import JsonRoute
-from service.schemas import SketchBody
+from gcws_search import index as ix
+from gcws_search.service.execution.context import may_read, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
+from gcws_search.service.schemas.answers import SketchAnswer
+from gcws_search.service.schemas.requests import SketchBody
+from gcws_search.service.translate import requests
 
 router = APIRouter(
     prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
@@ -30,11 +30,11 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
         )
 
     def work() -> Response:
-        raw = parsing.vectors(body.vectors, collection.space, service.limits, "vectors")
+        raw = requests.vectors(body.vectors, collection.space, service.limits, "vectors")
         try:
             found: Any = collection.sketch(raw, body.encoding)
         except ix.InvalidVector as error:
-            raise parsing.within(error, "vectors") from None
+            raise requests.within(error, "vectors") from None
         match body.encoding:
             case "full":
                 return json_response({"slots": found.slots, "levels": found.levels})

@@ -8,14 +8,14 @@ from typing import Annotated, Any, BinaryIO, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-import index as ix
-from service import bodies, searching
-from service.collection_answers import CollectionAnswer, SnapshotAnswer, SnapshotList
-from service.dependencies import may_read, may_write, service_of
-from service.errors import BodyTooLarge
-from service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
-from service.routing import JsonRoute
-from service.schemas import RestoreParams, UploadParams
+from gcws_search import index as ix
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.http.errors import BodyTooLarge
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.schemas.collections import CollectionAnswer, SnapshotAnswer, SnapshotList
+from gcws_search.service.schemas.requests import RestoreParams, UploadParams
+from gcws_search.service.translate import bodies, results
 
 reading = APIRouter(
     prefix="/v1/collections/{name}/snapshots", tags=["snapshots"],
@@ -155,7 +155,7 @@ async def restore_snapshot(
     def restore() -> dict[str, Any]:
         service.require_place(name)
         restored = service.catalog.restore(name, snapshot, replace=params.replace)
-        return searching.describe(restored)
+        return results.describe(restored)
 
     return json_response(await service.workers.files.run(restore))
 

@@ -11,7 +11,7 @@ from benchmarks.rivals.__main__ import Measured
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import LIMIT, gmm_distance
 from benchmarks.rivals.process import Built, timed, timed_builds
-from tests.reference import from_dense, gmm
+from tests.support.reference.mathematics import from_dense, gmm
 
 POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.crashes.servers import Asking
 from tests.crashes.states import BESIDE, SHARED, Entries, Item, Items, State, config_of, entries_of
 from tests.crashes.writers import Writer
-from tests.reference import gmm, transform
+from tests.support.reference.mathematics import gmm, transform
 
 _PAGE: Final = 10_000
 _ASKED: Final = 24

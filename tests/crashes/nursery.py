@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import service.cli
+from gcws_search.service import cli as command_line
 from tests.crashes import points
-from tests.few_rows import few_rows
+from tests.support.index.policies import few_rows
 
 _folders: Final[dict[int, Path]] = {}
 """Where to note how each server has ended."""
@@ -64,7 +64,7 @@ def _serve(order: dict[str, str]) -> None:
     os.environ.update(order)
     points.install(order)
     try:
-        service.cli.cli(["serve"], standalone_mode=True)
+        command_line.cli(["serve"], standalone_mode=True)
     except SystemExit as ended:
         os._exit(int(ended.code or 0))
     finally:

@@ -12,16 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from index import catalog, directory, loading, tables, tidying
-from index.catalog import Catalog
-from index.checkpoints import Checkpoints
-from index.collection import Collection
-from index.directory import DataDirectory
-from index.rows import GrowingRows
-from index.snapshots import SNAPSHOTS, Snapshots
-from index.store import Store
-from index.stored import StoredCollection
-from index.writes import Writer
+from gcws_search.index.catalog import catalog
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.lsh import tables
+from gcws_search.index.persistence import reclaim, recovery
+from gcws_search.index.persistence.checkpoints import Checkpoints
+from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.storage import data_directory
+from gcws_search.index.storage.data_directory import DataDirectory
+from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshots
+from gcws_search.index.storage.store import Store
+from gcws_search.index.vectors.growing_rows import GrowingRows
 
 VARIABLE: Final = "GCWS_TEST_POINT"
 
@@ -113,7 +116,7 @@ def _at_rename(to: Callable[[Path], bool], *, done: bool) -> Callable[[Reached],
 
 
 def _is_dropped(path: Path) -> bool:
-    return path.name.startswith(directory._DROPPED)
+    return path.name.startswith(data_directory._DROPPED)
 
 
 def _is_snapshot(path: Path) -> bool:
@@ -143,11 +146,11 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot copied back, not in its place": _after(Snapshots, "copy"),
     "a collection closed, not replaced": _after(catalog, "move_log"),
     "a file put back, not loaded": _before(Catalog, "_reloaded"),
-    "some pages given back": _after(tidying, "_give_back_some"),
+    "some pages given back": _after(reclaim, "_give_back_some"),
     "a backend stored, not answered": _after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
     "while codes are replaced": _at_sql("UPDATE meta SET value = ?", done=True),
-    "during a load": _after(loading, "_decoded"),
+    "during a load": _after(recovery, "_decoded"),
     "before the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=False),
     "after the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=True),
     "a snapshot written, not published": _before(Snapshots, "publish"),

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.crashes.points import VARIABLE
-from tests.paths import REPOSITORY
-from tests.ports import HOST, free_port
+from tests.support.paths import REPOSITORY
+from tests.support.service.ports import HOST, free_port
 
 START_SECONDS: Final = 600.0
 _OK: Final = http.client.OK

@@ -1,6 +1,6 @@
 """Items replaced over and over: what is dead is forgotten, in memory and in the file.
 
-An hour of it: ``python -m benchmarks.durability --only --churn 60``.
+An hour of it: ``python -m benchmarks.service.durability --only --churn 60``.
 """
 
 import os

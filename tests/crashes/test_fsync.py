@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.crashes.servers import Asking, Nursery, Running
-from tests.ports import HOST
+from tests.support.service.ports import HOST
 
 URL = "/v1/collections/things"
 WRITES = 20

@@ -12,7 +12,7 @@ from tests.crashes.checking import held
 from tests.crashes.servers import Asking, Ended, Nursery, Running
 from tests.crashes.states import SHARED, config_of
 from tests.crashes.trial import Trial
-from tests.ports import HOST
+from tests.support.service.ports import HOST
 
 URL = f"/v1/collections/{SHARED}"
 CHUNK = 4

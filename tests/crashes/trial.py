@@ -12,7 +12,7 @@ from tests.crashes.checking import Lost, check, held
 from tests.crashes.servers import Asking, Ended, Nursery, Running
 from tests.crashes.states import CHUNK_ROWS, SHARED, config_of
 from tests.crashes.writers import Writer
-from tests.paths import OLD_FORMATS
+from tests.support.paths import OLD_FORMATS
 
 WRITERS: Final = 4
 OLD: Final = "old"

@@ -9,9 +9,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from service.app import create_app
-from service.settings import Settings
-from tests.paths import REPOSITORY
+from gcws_search.service.app import create_app
+from gcws_search.service.settings import Settings
+from tests.support.paths import REPOSITORY
 
 
 def tell(line: str) -> None:
@@ -31,7 +31,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
     from tests.fuzz import files, inputs  # noqa: PLC0415
     from tests.fuzz.operations import MODES, operations, try_operation  # noqa: PLC0415
     from tests.fuzz.trying import tried  # noqa: PLC0415
-    from tests.served import started  # noqa: PLC0415
+    from tests.support.service.client import started  # noqa: PLC0415
 
     client = started(folder / "data")
     client.wait_until_ready()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from index import (
+from gcws_search.index import (
     Catalog,
     CollectionConfig,
     DamagedFile,

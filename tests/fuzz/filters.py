@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tests.served import Client
+from tests.support.service.client import Client
 
 NAME: Final = "filtered"
 URL: Final = f"/v1/collections/{NAME}"

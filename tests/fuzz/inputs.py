@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.fuzz import filters
-from tests.served import Client, count, fill
+from tests.support.service.client import Client, count, fill
 
 NAME: Final = "tried"
 URL: Final = f"/v1/collections/{NAME}"

@@ -12,8 +12,8 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 
 from tests.fuzz.trying import tried
-from tests.paths import REPOSITORY
-from tests.served import Client, fill
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import Client, fill
 
 FILE: Final = REPOSITORY / "openapi.json"
 PAGE: Final[dict[str, Any]] = json.loads(FILE.read_text())

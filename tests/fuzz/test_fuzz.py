@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from schemathesis import GenerationMode
 
-from service.app import create_app
-from service.settings import Settings
+from gcws_search.service.app import create_app
+from gcws_search.service.settings import Settings
 from tests.fuzz import files, inputs
 from tests.fuzz.operations import MODES, PAGE, operations, try_operation
 from tests.fuzz.trying import tried
-from tests.served import Client, started
+from tests.support.service.client import Client, started
 
 REQUESTS = 3
 INPUTS = 60

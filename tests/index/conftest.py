@@ -6,17 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index import collection as collection_module
-from index import search
-from index.arrays import Float64s
-from index.bands import BandPlan
-from index.batches import VectorBatch
-from index.catalog import Catalog
-from index.hits import RowView
-from index.params import BackendParams, CollectionConfig, ExactParams, Transform
-from index.stored import StoredCollection
-from tests.linked import make_linked
-from tests.stored_items import DIM, SQUARED, Make
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import memory_collection as collection_module
+from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    Transform,
+)
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.lsh import probe
+from tests.support.index.fake_backend import make_linked
+from tests.support.index.items import DIM, SQUARED, Make
 
 
 @pytest.fixture
@@ -66,5 +71,5 @@ def dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     def hashing(queries: VectorBatch, plan: BandPlan) -> Float64s:
         return np.zeros(len(queries))
 
-    monkeypatch.setattr(search, "scan_nanoseconds", scan)
-    monkeypatch.setattr(search, "hash_nanoseconds", hashing)
+    monkeypatch.setattr(probe, "scan_nanoseconds", scan)
+    monkeypatch.setattr(probe, "hash_nanoseconds", hashing)

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,31 +11,41 @@ from pathlib import Path
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from index import kernels
-from index.catalog import Catalog
-from index.filters import parse_filter
-from index.items import ItemBatch
-from index.params import BackendParams, CollectionConfig, ExactParams, GcwsParams, SearchParams
-from index.similarity import similarity
-from index.stored import StoredCollection
-from index.vectors import RawBatch, SparseVector
-from index.warmup import compile_kernels
-from tests.paths import REPOSITORY
+from gcws_search.index import kernels
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+)
+from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.similarities.public import similarity
+from gcws_search.index.vectors.space import RawBatch, SparseVector
+from gcws_search.index.warmup import compile_kernels
+from tests.support.paths import REPOSITORY
 
-KERNELS = "index.kernels."
-COMPARISON = {"binning", "collisions", "curve", "fourier", "gather", "products"}
+KERNELS = "gcws_search.index.kernels."
+COMPARISON = {
+    "features.fourier", "features.inner_product", "features.polya_curve", "hashing.bin_collisions",
+    "hashing.binning", "lsh.gather",
+}  # fmt: skip
 """Kernels of backends that are attached on demand: compiled when one first is."""
+_CACHES = shutil.ignore_patterns("__pycache__")
 ROWS = 2500
 """Enough for neighbour lists."""
 
 
 def _kernels() -> dict[str, Dispatcher]:
     found = {}
-    for module in pkgutil.iter_modules(kernels.__path__):
-        loaded = importlib.import_module(f"index.kernels.{module.name}")
+    for module in pkgutil.walk_packages(kernels.__path__, KERNELS):
+        loaded = importlib.import_module(module.name)
         for name, value in vars(loaded).items():
             if isinstance(value, Dispatcher) and value.py_func.__module__ == loaded.__name__:
-                found[f"{module.name}.{name}"] = value
+                found[f"{module.name.removeprefix(KERNELS)}.{name}"] = value
     return found
 
 
@@ -47,10 +58,10 @@ def _called() -> set[str]:
         tree = ast.parse(path.read_text())
         modules = {}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == "index.kernels":
-                modules.update({alias.asname or alias.name: alias.name for alias in node.names})
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(KERNELS):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(KERNELS):
                 module = str(node.module).removeprefix(KERNELS)
+                names = {each.asname or each.name: f"{module}.{each.name}" for each in node.names}
+                modules.update(names)
                 found |= {f"{module}.{alias.name}" for alias in node.names}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -63,14 +74,14 @@ def test_every_kernel_that_python_calls_is_compiled_by_the_warm_up() -> None:
     compile_kernels(lambda done, total, name: seen.append((done, total)))
     assert [done for done, _ in seen] == list(range(1, seen[0][1] + 1))
     called = _called()
-    assert {"hop.hop", "linking.join_lists", "probe.probe"} <= called
+    assert {"graph.batch_search.hop", "graph.build.join_lists", "lsh.probe.probe"} <= called
     kernels = _kernels()
     left = [name for name in kernels if name in called and not kernels[name].signatures]
-    assert {name.partition(".")[0] for name in left} <= COMPARISON
+    assert {name.rpartition(".")[0] for name in left} <= COMPARISON
 
 
 def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> None:
-    program = "from index.kernels import CACHE_FOLDER; print(CACHE_FOLDER)"
+    program = "from gcws_search.index.kernels import CACHE_FOLDER; print(CACHE_FOLDER)"
 
     def folder(root: Path) -> str:
         done = subprocess.run(
@@ -81,14 +92,14 @@ def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> No
         return done.stdout.strip()
 
     copy = tmp_path / "copy"
-    (copy / "index" / "kernels").mkdir(parents=True)
-    (copy / "index" / "__init__.py").write_text("")
-    for path in (REPOSITORY / "index" / "kernels").glob("*.py"):
-        (copy / "index" / "kernels" / path.name).write_bytes(path.read_bytes())
+    ours = copy / "gcws_search" / "index"
+    shutil.copytree(REPOSITORY / "index" / "kernels", ours / "kernels", ignore=_CACHES)
+    for above in (ours.parent, ours):
+        (above / "__init__.py").write_text("")
     first = folder(copy)
     assert first.startswith(str(tmp_path / "cache"))
     assert folder(copy) == first
-    changed = copy / "index" / "kernels" / "randomness.py"
+    changed = ours / "kernels" / "hashing" / "randomness.py"
     changed.write_text(changed.read_text() + "\n# changed\n")
     assert folder(copy) != first
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.model.shelf import DIM, Passes, Payload, Shelf, lines, sparse
-from tests.served import Client
+from tests.support.service.client import Client
 
 NAMES: Final = ("dense", "sparse", "squared", "coded", "scanned")
 CONFIGS: Final[dict[str, dict[str, Any]]] = {

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.few_rows import few_rows
 from tests.model.operations import Operations
-from tests.served import Client, started
+from tests.support.index.policies import few_rows
+from tests.support.service.client import Client, started
 
 OPERATIONS_A_START: Final = 400
 """On average."""

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from index import compile_kernels
-from service import startup
-from tests.served import Client, Json, Serve, fill, started
+from gcws_search.index import compile_kernels
+from gcws_search.service.execution import startup
+from tests.support.service.client import Client, Json, Serve, fill, started
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ import typer
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from service.app import create_app
-from service.cli import cli, settings_from
-from service.settings import Settings
-from tests.paths import REPOSITORY
-from tests.ports import free_port
-from tests.served import ITEMS, START_SECONDS
+from gcws_search.service.app import create_app
+from gcws_search.service.cli import cli, settings_from
+from gcws_search.service.settings import Settings
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import ITEMS, START_SECONDS
+from tests.support.service.ports import free_port
 
 
 def test_help_names_every_setting() -> None:
@@ -76,7 +76,7 @@ def shown(*_, **__):
     libraries = threadpoolctl.threadpool_info()
     print({each["num_threads"] for each in libraries if each["user_api"] == "blas"})
 uvicorn.run = shown
-from service.cli import cli
+from gcws_search.service.cli import cli
 cli(["serve", "--data-dir", sys.argv[1]])
 """
 
@@ -92,10 +92,10 @@ def test_products_are_on_one_thread_while_it_serves(tmp_path: Path) -> None:
 
 @contextmanager
 def process(data_dir: Path, *flags: str) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
-    """Run ``python -m service`` until the block ends, from the moment it is ready."""
+    """Run ``python -m gcws_search`` until the block ends, from the moment it is ready."""
     port = free_port()
     environment = os.environ | {"GCWS_DATA_DIR": str(data_dir), "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "service", "--port", str(port), *flags]
+    command = [sys.executable, "-m", "gcws_search.service", "--port", str(port), *flags]
     with (
         subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as running,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
@@ -136,7 +136,7 @@ def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: P
         assert [hit["id"] for hit in before.json()["hits"]][:2] == ["a", "c"]
         assert before.headers["x-request-id"]
         second = subprocess.run(
-            [sys.executable, "-m", "service", "serve", "--data-dir", str(tmp_path / "data")],
+            [sys.executable, "-m", "gcws_search", "serve", "--data-dir", str(tmp_path / "data")],
             capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY,
         )  # fmt: skip
         assert second.returncode == 1

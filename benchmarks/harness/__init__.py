@@ -1,0 +1,1 @@
+"""What benchmarks share: data sets, timing, reports, servers and clients."""

@@ -1,0 +1,41 @@
+"""The service with one more endpoint, which parses a query and answers with a constant.
+
+``python -m benchmarks.harness.constant`` serves it as ``gcws-search serve`` does: same
+application, same server, same settings. It is the most a query endpoint can reach.
+"""
+
+import sys
+from typing import Any, Final
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+
+from gcws_search.service import cli
+from gcws_search.service.app import create_app
+from gcws_search.service.execution.context import may_read
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import json_response
+from gcws_search.service.schemas.requests import QueryBody
+from gcws_search.service.settings import Settings
+
+HITS: Final = [{"id": str(12345 + i), "score": 0.123456789, "payload": None} for i in range(10)]
+
+router = APIRouter(dependencies=[Depends(may_read)], route_class=JsonRoute)
+
+
+@router.post("/v1/collections/{name}/constant")
+async def constant(request: Request, name: str, body: QueryBody) -> Response:
+    """Answer like a query, without one."""
+    del request, name, body
+    return json_response({"hits": HITS})
+
+
+def create_app_with_constant(settings: Settings, **parts: Any) -> FastAPI:  # noqa: ANN401
+    """Return the application, its constant endpoint matched as early as the query endpoint."""
+    app = create_app(settings, **parts)
+    app.router.routes[:0] = router.routes
+    return app
+
+
+if __name__ == "__main__":
+    setattr(cli, "create_app", create_app_with_constant)  # noqa: B010
+    cli.cli(["serve", *sys.argv[1:]])

@@ -1,0 +1,100 @@
+"""A real server process on this machine, for as long as a ``with`` block lasts."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.harness.client import HOST
+
+READY_LIMIT_SECONDS: Final = 300.0
+SERVICE: Final = ("-m", "gcws_search.service", "serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server.
+
+    Attributes
+    ----------
+    port : int
+    ready_seconds : float
+        From the start of the process to the first 200 of ``/readyz``.
+    pid : int
+    """
+
+    port: int
+    ready_seconds: float
+    pid: int
+
+
+@contextmanager
+def serving(
+    data_dir: Path, *, kernels: Path | None = None, program: Sequence[str] = SERVICE
+) -> Iterator[Server]:
+    """Start a server, wait until it is ready, stop it at the end.
+
+    Parameters
+    ----------
+    data_dir : Path
+    kernels : Path or None
+        Folder of the compiled kernels; None for the usual one.
+    program : sequence of str
+        What Python runs.
+    """
+    port = free_port()
+    settings = {
+        "GCWS_DATA_DIR": str(data_dir),
+        "GCWS_PORT": str(port),
+        "GCWS_HOST": HOST,
+        "GCWS_LOG_LEVEL": "warning",
+    }
+    cache = {} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels)}
+    began = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *program], env={**os.environ, **settings, **cache})
+    try:
+        while not is_ready(port):
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with status {process.returncode}")
+            if time.perf_counter() - began > READY_LIMIT_SECONDS:
+                raise TimeoutError("the server does not become ready")
+            time.sleep(0.01)
+        yield Server(port, time.perf_counter() - began, process.pid)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_ready(port: int) -> bool:
+    """Whether ``/readyz`` answers 200."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def free_port() -> int:
+    """Return a port nobody listens on at the moment."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])
+
+
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a process holds."""
+    words = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE")

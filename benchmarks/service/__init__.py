@@ -1,0 +1,1 @@
+"""Benchmarks of the service through HTTP, and of durable writes."""

@@ -1,0 +1,9 @@
+"""Near-neighbour search for weighted, signed vectors under GMM, the signed weighted Jaccard.
+
+The names are in ``__init__.pyi``. Each is imported when it is first asked for, so that a program
+which needs a few loads neither the compiler nor the web framework.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,6 @@
+"""``python -m gcws_search``: the same as ``gcws-search``."""
+
+from gcws_search.service.cli import main
+
+if __name__ == "__main__":
+    main()

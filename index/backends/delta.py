@@ -1,0 +1,133 @@
+"""The rows put last, which no table or list has yet: scanned beside the index of the others.
+
+Taking a row into tables and lists alone costs many times what it costs among hundreds, so rows wait
+until there are some, and are taken in beside those that read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Int64s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import BatchHits, RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.threads import Workers
+
+MOST_ROWS: Final = 1024
+_MOST_NUMBERS: Final = 1 << 17
+"""Rows that wait, at most, and the numbers that a scan of them reads: some 10 µs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The codes of the rows put last.
+
+    Attributes
+    ----------
+    last : (n, bands) uint64 or None
+        Of the rows that came last; None when there are none.
+    count : int
+        Rows in all.
+    before : Newest or None
+        Those that came earlier: a row more copies nothing of them.
+    """
+
+    last: UInt64s | None = None
+    count: int = 0
+    before: Newest | None = None
+
+    def with_more(self, codes: UInt64s) -> Newest:
+        """Return these rows and further ones."""
+        count = len(codes)
+        return Newest(codes, self.count + count, self) if count else self
+
+    def may_wait(self, rows: VectorBatch) -> bool:
+        """Return whether scanning them costs little; they are the last of ``rows``."""
+        return self.has_room(rows, 0, 0)
+
+    def has_room(self, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return whether ``count`` further rows, of so many numbers, may wait with these.
+
+        These are the last of ``rows``.
+        """
+        if self.count + count > MOST_ROWS:
+            return False
+        if rows.form == "dense":
+            own = self.count * int(rows.dense.shape[1])
+        else:
+            own = int(rows.indptr[-1] - rows.indptr[-1 - self.count])
+        return own + numbers <= _MOST_NUMBERS
+
+    @property
+    def codes(self) -> UInt64s:
+        """The (count, bands) codes; there is at least one row."""
+        parts: list[UInt64s] = []
+        newest: Newest | None = self
+        while newest is not None and newest.last is not None:
+            parts.append(newest.last)
+            newest = newest.before
+        return parts[0] if len(parts) == 1 else np.concatenate(parts[::-1])
+
+    def after(self, count: int) -> Newest:
+        """Return those after the first ``count``."""
+        if count == self.count:
+            return NONE
+        return Newest(self.codes[count:], self.count - count) if count else self
+
+    def some(self, kept: Int64s) -> Newest:
+        """Return those with some numbers, (m,) and rising, counted from the first that waits."""
+        return Newest(self.codes[kept], len(kept)) if len(kept) else NONE
+
+
+NONE: Final = Newest()
+
+Search = Callable[[RowView, Int64s], BatchHits]
+"""Returns the hits among rows; is told the row that each query must not return, or -1."""
+
+
+def with_newest(
+    search: Search, view: RowView, count: int, queries: VectorBatch, params: SearchParams,
+    skip: Int64s, *, workers: Workers,
+) -> BatchHits:  # fmt: skip
+    """Return the hits that ``search`` finds among all rows but the last, and those among the last.
+
+    Parameters
+    ----------
+    search : callable
+    view : RowView
+    count : int
+        How many rows are scanned.
+    queries : VectorBatch
+    params : SearchParams
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    workers : Workers
+    """
+    known = len(view.vectors) - count
+    permitted = view.permitted[known:]
+    new = int(np.count_nonzero(permitted))
+    sample = view.sample
+    if sample is not None:
+        rows = sample.rows[sample.rows < known]
+        sample = replace(sample, rows=rows) if len(rows) else None
+    older = RowView(
+        view.vectors.first(known), view.permitted[:known], view.permitted_count - new, sample
+    )
+    found = search(older, np.where(skip < known, skip, -1))
+    if not new:
+        return found
+    if len(queries) == 1 and found.sizes[0] >= params.limit:  # less is not among the best
+        least = float(found.scores[0, params.limit - 1])
+        params = replace(params, min_score=min(1.0, max(params.min_score, least)))
+    near = scan(
+        RowView(view.vectors[known:], permitted, new), queries, params,
+        skip=np.where(skip >= known, skip - known, -1), inverted=InvertedIndex(), workers=workers,
+    )  # fmt: skip
+    return found.beside(near.moved(known), params.limit)

@@ -1,0 +1,129 @@
+"""From candidates with estimates to hits: scored by exact GMM or another kernel, or as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.exact.scan import rescored
+from gcws_search.index.similarities.public import GmmKernel, Kernel
+
+Ranked = tuple[Int64s, Float64s]
+"""Rows and their scores, best first, equal scores by rising row; cut after the limit's ties."""
+
+
+def refuse_proof(kind: str, params: SearchParams) -> None:
+    """Refuse searches that want their recall proven: estimates of another law prove none.
+
+    Raises
+    ------
+    InvalidParameter
+        ``params.guarantee`` is "proven".
+    """
+    if params.guarantee == "proven":
+        raise InvalidParameter(
+            expected=f"'measured': {kind} proves nothing", got="'proven'", loc=("guarantee",)
+        )
+
+
+def reranked(
+    vectors: VectorBatch,
+    query: VectorBatch,
+    rows: Int64s,
+    estimates: Float64s,
+    params: SearchParams,
+    kernel: Kernel,
+) -> Ranked:
+    """Return the candidates of one query as ``params.rerank`` wants them scored.
+
+    Parameters
+    ----------
+    vectors : VectorBatch
+        All rows.
+    query : VectorBatch
+        One vector.
+    rows : (c,) int64
+        Distinct.
+    estimates : (c,) float64
+    params : SearchParams
+    kernel : Kernel
+        What is estimated.
+    """
+    if params.rerank == "none":
+        return ranked(rows, estimates, params)
+    if params.rerank == "gmm" or isinstance(kernel, GmmKernel):
+        return rescored(vectors, query, rows, params)
+    return ranked(rows, kernel.scores(query, vectors[rows])[0], params)
+
+
+def ranked(rows: Int64s, scores: Float64s, params: SearchParams) -> Ranked:
+    """Return rows by falling score."""
+    order = np.lexsort((rows, -scores))
+    if params.min_score > 0:
+        order = order[scores[order] >= params.min_score]
+    if len(order) > params.limit:
+        order = order[scores[order] >= scores[order[params.limit - 1]]]
+    return rows[order], scores[order]
+
+
+def scanned(
+    view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s, kernel: Kernel
+) -> BatchHits:
+    """Return the hits of every query by an exact kernel, out of all permitted rows.
+
+    Parameters
+    ----------
+    view : RowView
+    queries : VectorBatch
+    params : SearchParams
+        ``limit`` and ``min_score`` count here.
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    kernel : Kernel
+    """
+    permitted = np.flatnonzero(view.permitted)
+    vectors = view.vectors if len(permitted) == len(view.vectors) else view.vectors[permitted]
+    answers = []
+    for i in range(len(queries)):
+        scores = kernel.scores(queries[i : i + 1], vectors)[0]
+        others = permitted != skip[i]
+        answers.append(ranked(permitted[others], scores[others], params))
+    count = len(permitted)
+    return packed(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
+
+
+def packed(
+    method: int,
+    answers: Sequence[Ranked],
+    *,
+    candidates: Int64s | int,
+    scored: Int64s | int,
+    expected_recall: float = 0.0,
+) -> BatchHits:
+    """Return the hits of several queries.
+
+    Parameters
+    ----------
+    method : int
+        A number of `index.contracts.hits.METHODS`.
+    answers : sequence of Ranked
+        Of each query.
+    candidates, scored : (m,) int64 or int
+        See `index.contracts.hits.Explanation`.
+    expected_recall : float
+    """
+    sizes = np.array([len(rows) for rows, _ in answers], np.int64)
+    shape = len(answers), int(sizes.max(initial=0))
+    rows, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float64)
+    for i, (found, exact) in enumerate(answers):
+        rows[i, : len(found)], scores[i, : len(found)] = found, exact
+    return BatchHits.found(
+        method, rows, scores, sizes, expected_recall=expected_recall, candidates=candidates,
+        scored=scored,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a service sees: the collections of a data directory, their description and their check."""

@@ -1,0 +1,305 @@
+"""Files checked and repaired while nobody has them open: what is wrong, what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from gcws_search.index.backends import make_backend
+from gcws_search.index.contracts.errors import InvalidInput, StoreError
+from gcws_search.index.contracts.parameters import backend_params
+from gcws_search.index.contracts.saved_index import notes_of
+from gcws_search.index.persistence.changes import codes_to_blobs
+from gcws_search.index.persistence.config import config_of, up_to_date
+from gcws_search.index.storage.checksums import codes_checksum, content_checksum
+from gcws_search.index.storage.data_directory import DataDirectory, sync_file
+from gcws_search.index.storage.graph_parts import unpacked
+from gcws_search.index.storage.records import Rows
+from gcws_search.index.storage.salvage import FoundRow, Salvage
+from gcws_search.index.storage.schema import BackendRecord, Identity
+from gcws_search.index.storage.store import Store
+from gcws_search.index.vectors.space import VectorSpace
+
+_MOST_LISTED: Final = 100
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found of one collection's file.
+
+    Attributes
+    ----------
+    name : str
+    items : int
+        Rows that are what was written.
+    findings : list of str
+        What is wrong, a line each; empty when nothing is.
+    more : int
+        How much more is wrong.
+    lost : int
+        Items that cannot be read any more.
+    repaired : bool
+        Whether the file has been replaced by one of all that is sound.
+    """
+
+    name: str
+    items: int = 0
+    findings: list[str] = field(default_factory=list)
+    more: int = 0
+    lost: int = 0
+    repaired: bool = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    def find(self, what: str) -> None:
+        """Take note of what is wrong."""
+        if len(self.findings) < _MOST_LISTED:
+            self.findings.append(what)
+        else:
+            self.more += 1
+
+    def lose(self, what: str) -> None:
+        """Take note of an item that is lost."""
+        self.lost += 1
+        self.find(what)
+
+
+def check_directory(
+    path: Path, *, repair: bool = False, threads: int | None = None
+) -> Iterator[Report]:
+    """Yield what is found of each collection, by name.
+
+    Parameters
+    ----------
+    path : Path
+        A data directory that exists.
+    repair : bool
+        Whether a damaged file is replaced by one of all that is sound; the damaged one stays
+        beside it, as ``NAME.sqlite.damaged-NUMBER``.
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+
+    Raises
+    ------
+    DirectoryLocked
+    """
+    directory = DataDirectory(path)
+    try:
+        for name in directory.names():
+            yield check_file(directory, name, repair=repair, threads=threads)
+    finally:
+        directory.close()
+
+
+def check_file(
+    directory: DataDirectory, name: str, *, repair: bool = False, threads: int | None = None
+) -> Report:
+    """Return what is found of one collection's file, and repair it if wanted."""
+    report = Report(name)
+    try:
+        _examination(directory.file(name), report, threads).run(None)
+        if repair and report.findings:
+            _repair(directory, report, threads)
+    except StoreError as error:
+        report.find(f"{error}; nothing can be done but to restore a snapshot")
+    return report
+
+
+def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
+    """Return what is wrong with a file that nobody has open.
+
+    Raises
+    ------
+    DamagedFile, IncompatibleFile
+        It is no collection's.
+    """
+    report = Report(name)
+    _examination(path, report, threads).run(None)
+    return report.findings
+
+
+def _examination(path: Path, report: Report, threads: int | None) -> Examination:
+    """Return what looks at a file, which is brought to the present format."""
+    with closing(Store(path, report.name)) as store:
+        identity, last_key = store.identity, store.next_key - 1
+    return Examination(path, identity, last_key, report, threads)
+
+
+def _repair(directory: DataDirectory, report: Report, threads: int | None) -> None:
+    """Put a file of all that is sound in the place of one that is damaged."""
+    name, unfinished = report.name, directory.unfinished(report.name)
+    try:
+        examination = _examination(directory.file(name), Report(name), threads)
+        Store.create(unfinished, name, examination.identity_of_copy)
+        with closing(Store(unfinished, name, durability="normal")) as copy:
+            examination.run(copy)
+        sync_file(unfinished)
+        directory.set_aside(name)
+        directory.publish(name)
+    finally:
+        directory.discard(name)
+    report.repaired = True
+
+
+class Examination:
+    """One reading of a file from its first row to its last.
+
+    Attributes
+    ----------
+    identity_of_copy : Identity
+        What a copy is to say it is.
+
+    Parameters
+    ----------
+    path : Path
+    identity : Identity
+        What the file says it is.
+    last_key : int
+    report : Report
+        Takes what is found.
+    threads : int or None
+
+    Raises
+    ------
+    DamagedFile, IncompatibleFile
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        last_key: int,
+        report: Report,
+        threads: int | None,
+    ) -> None:
+        config = config_of(identity, report.name)
+        self._path = path
+        self.identity_of_copy = up_to_date(identity)
+        self._is_outdated = identity != self.identity_of_copy
+        self._last_key = last_key
+        self._report = report
+        self._space = VectorSpace.of(config)
+        self._backend = make_backend(config, threads=threads)
+
+    def run(self, copy: Store | None) -> None:
+        """Examine everything; what is sound, or can be made so, is written to ``copy``."""
+        with closing(Salvage(self._path, self._report.name)) as file:
+            self._report.findings.extend(file.problems())
+            missing = file.ids()
+            for rows in file.rows(self._last_key):
+                for row in rows:
+                    missing.pop(row.key, None)
+                sound = self._examined([row for row in rows if self._is_written(row)])
+                self._report.items += len(sound)
+                if copy is not None:
+                    _append(copy, sound)
+            for key, item_id in sorted(missing.items()):
+                self._report.lose(f"row {key}, id {item_id!r}, cannot be read")
+            self._examine_links(file, copy)
+            self._examine_backends(file, copy)
+
+    def _is_written(self, row: FoundRow) -> bool:
+        """Whether a row's content is what was written; told of where it is not."""
+        try:
+            content_is_right = content_checksum(row.id, row.vector, row.payload) == row.checksum
+            if row.payload is not None and content_is_right:
+                content_is_right = isinstance(orjson.loads(row.payload), dict)
+        except (TypeError, ValueError):
+            content_is_right = False
+        if not content_is_right:
+            self._report.lose(f"row {row.key}, id {_shown(row.id)}, is not what was written")
+        return content_is_right
+
+    def _examined(self, rows: list[FoundRow]) -> list[FoundRow]:
+        """Return rows with the codes their vectors have, without those that hold no vectors."""
+        if not rows:
+            return []
+        try:
+            raw = self._space.from_blobs([row.vector for row in rows])
+            vectors = self._space.prepare(raw)
+            if not (vectors.norms > 0).all():
+                raise ValueError("not a vector")
+            codes = codes_to_blobs(self._backend.encode(vectors))
+        except (ValueError, InvalidInput):
+            if len(rows) > 1:
+                return [sound for row in rows for sound in self._examined([row])]
+            self._report.lose(f"row {rows[0].key}, id {_shown(rows[0].id)}, holds no vector")
+            return []
+        return [self._encoded(row, right) for row, right in zip(rows, codes, strict=True)]
+
+    def _encoded(self, row: FoundRow, codes: bytes) -> FoundRow:
+        checksum = codes_checksum(codes)
+        if row.codes == codes and row.codes_checksum == checksum:
+            return row
+        # Codes of an earlier hash are replaced when the file is loaded.
+        if not (self._is_outdated and _has_its_codes(row)):
+            self._report.find(f"row {row.key}, id {_shown(row.id)}, has wrong codes")
+        return FoundRow(row.key, row.id, row.vector, codes, row.payload, row.checksum, checksum)
+
+    def _examine_links(self, file: Salvage, copy: Store | None) -> None:
+        """Look at what an index keeps; what is lost of this is made anew at the next start."""
+        for part, data in file.links():
+            try:
+                unpacked(data)
+            except ValueError as error:
+                self._report.find(f"part {part} of the links: {error}")
+                continue
+            if copy is not None:
+                copy.write_links(part, data)
+        notes = file.notes()
+        if notes is None:
+            return
+        try:
+            notes_of(notes)
+        except ValueError as error:
+            self._report.find(f"the notes: {error}")
+            return
+        if copy is not None:
+            copy.write_notes(notes)
+
+    def _examine_backends(self, file: Salvage, copy: Store | None) -> None:
+        for record, is_written in file.backends():
+            if not is_written or not _is_readable(record):
+                self._report.find(
+                    f"backend {record.name!r} is not what was written and must be attached anew"
+                )
+            elif copy is not None:
+                copy.add_backend(record)
+
+
+def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
+    if rows:
+        copy.write_at(
+            [row.key for row in rows],
+            Rows(
+                [row.id.decode() for row in rows], [row.vector for row in rows],
+                [row.codes for row in rows], [row.payload for row in rows],
+            ),
+        )  # fmt: skip
+
+
+def _has_its_codes(row: FoundRow) -> bool:
+    return isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
+
+
+def _is_readable(record: BackendRecord) -> bool:
+    try:
+        backend_params(record.kind, orjson.loads(record.params))
+        if record.notes is not None:
+            notes_of(record.notes)
+    except (ValueError, TypeError, InvalidInput):
+        return False
+    return True
+
+
+def _shown(item_id: object) -> str:
+    text = item_id.decode(errors="replace") if isinstance(item_id, bytes) else item_id
+    return repr(text)[:80]

@@ -1,0 +1,411 @@
+"""A collection in memory and its file as one thing: what is written is in both, or in neither."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.catalog.describe import (
+    BackendDescription,
+    Description,
+    all_described,
+    described,
+    versions,
+)
+from gcws_search.index.collection.compare import SAMPLE, Comparison, Queries, compare
+from gcws_search.index.collection.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.contracts.arrays import UInt16s
+from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    Encoding,
+    SearchParams,
+)
+from gcws_search.index.hashing.gcws import Signatures
+from gcws_search.index.persistence.attached_backends import Attachments
+from gcws_search.index.persistence.changes import Delete, Mode, Put, WriteResult, encoded_together
+from gcws_search.index.persistence.checkpoints import Checkpoints
+from gcws_search.index.persistence.item_reader import AsSent
+from gcws_search.index.persistence.optimizer_thread import Improver
+from gcws_search.index.persistence.pages import JsonVector, Page, StoredItem
+from gcws_search.index.persistence.reclaim import Tidier
+from gcws_search.index.persistence.recovery import loaded
+from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.storage.store import Store
+from gcws_search.index.vectors.space import RawBatch
+
+if TYPE_CHECKING:
+    from gcws_search.index.payload.filters import Filter
+
+T = TypeVar("T")
+
+
+class StoredCollection:
+    """A collection of items that outlive the process.
+
+    Parameters
+    ----------
+    store : Store
+        Open; its rows are read by `load`.
+    config : CollectionConfig
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+    """
+
+    def __init__(
+        self, store: Store, config: CollectionConfig, *, threads: int | None = None
+    ) -> None:
+        self.name = store.name
+        self.config = config
+        self._store = store
+        self._memory = Collection(config, threads=threads)
+        self._writer = Writer(store, self._memory)
+        self._checkpoints = Checkpoints(store, self._memory, self._writer)
+        self._attachments = Attachments(store, self._memory, self._writer, threads)
+        self._improver = Improver(self._memory, self._writer, self._improved)
+        self._as_sent = AsSent(store, self._memory)
+        self._tidier = Tidier(store, self._writer)
+        self.space = self._memory.space
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._memory.count
+
+    # Writing
+
+    def load(self, progress: Callable[[int], None] | None = None) -> None:
+        """Read all rows of the file; to be called once, before anything else.
+
+        Parameters
+        ----------
+        progress : callable
+            Is told how many items have been read, or taken into a comparison backend, since it
+            was last called.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        rows = loaded(self._store, self.space, self._memory.backend, progress)
+        self._memory.load(rows, len(self._store), self._checkpoints.read)
+        self._attachments.load(progress)
+        self._checkpoints.loaded()
+        self._improver.start_if_due()
+        self._tidier.start()  # a process that was killed left its log
+
+    def _improved(self) -> None:
+        self._writer.between(self._attachments.keep_notes)
+        self._checkpoints.start_if_due()
+
+    def put(self, items: ItemBatch, mode: Mode = "upsert") -> WriteResult:
+        """Put items, all or none; on return they are on the disk and found by new searches.
+
+        Parameters
+        ----------
+        items : ItemBatch
+            Where an id comes twice, "upsert" takes the last.
+        mode : {"upsert", "insert"}
+
+        Raises
+        ------
+        InvalidId, InvalidVector
+        ItemExists
+            The mode is "insert" and there is such an item, or an id comes twice.
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
+        return self.commit(self.prepared(items, mode))
+
+    def encoded(self, sent: Sequence[RawBatch]) -> list[Encoded]:
+        """Hash the vectors of several puts in one call, for `prepared`.
+
+        Raises
+        ------
+        InvalidVector
+            The transform leaves nothing of a vector of one of them.
+        """
+        return encoded_together(sent, self._memory)
+
+    def prepared(
+        self, items: ItemBatch, mode: Mode = "upsert", encoded: Encoded | None = None
+    ) -> Put:
+        """Hash items, unless they are ``encoded``, and turn them into bytes.
+
+        That is all of `put` that others need not wait for.
+
+        Raises
+        ------
+        InvalidId, InvalidVector
+        ItemExists
+            The mode is "insert" and an id comes twice.
+        """
+        return Put.of(items, mode, self._memory, encoded)
+
+    def commit(self, write: Put) -> WriteResult:
+        """Put prepared items; once, and as `put` does.
+
+        Raises
+        ------
+        ItemExists
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
+        [error] = self.commit_all([write])
+        if error is not None:
+            raise error
+        return write.result
+
+    def commit_all(self, writes: Sequence[Put]) -> list[BaseException | None]:
+        """Put prepared items that have come together, in one commit where that can be.
+
+        Returns
+        -------
+        list
+            How each ended: None, and its ``result`` says what it did, or what `commit` would raise.
+        """
+        errors = self._writer.make_all(writes)
+        self._checkpoints.start_if_due()
+        self._improver.start_if_due()
+        if any(write.updated for write in writes):
+            self._tidier.start()
+        return errors
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete those items that there are, and return how many there were."""
+        write = Delete(list(dict.fromkeys(ids)))
+        return self._deleted(write)
+
+    def delete_where(self, where: Filter) -> int:
+        """Delete all items whose payloads pass a filter, and return how many did."""
+        view = self._memory.view
+        where.mask(view.columns, len(view))  # builds the columns while others may still write
+        write = Delete((), where)
+        return self._deleted(write)
+
+    def _deleted(self, write: Delete) -> int:
+        self._writer.make(write)
+        self._improver.start_if_due()
+        if write.deleted:
+            self._tidier.start()
+        return write.deleted
+
+    def settle(self) -> None:
+        """Do what is due to make searches quicker and files smaller; return when it is done."""
+        self._improver.settle()
+        self._tidier.settle()
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of the file as it is at one moment; others may write meanwhile.
+
+        Raises
+        ------
+        DiskFull, DamagedFile
+        """
+        self._checkpoints.bring_up_to_date()
+        self._store.copy_to(path)
+
+    def close(self, *, dropped: bool = False) -> None:
+        """Finish the write being made, refuse others, and close the file.
+
+        Parameters
+        ----------
+        dropped : bool
+            Whether the file is about to be removed, and nothing more need be written.
+        """
+        self._attachments.stop()
+        self._improver.stop()
+        self._tidier.stop()
+        self._checkpoints.stop()
+        self._writer.close(None if dropped else self._checkpoints.finish)
+
+    # Comparison backends
+
+    def attach(self, params: BackendParams, name: str | None = None) -> BackendDescription:
+        """Attach a comparison backend, made from the stored vectors beside other work.
+
+        See `index.persistence.attached_backends.Attachments.attach` for parameters and errors.
+        """
+        attached = self._attachments.attach(params, name)
+        self._improver.start_if_due()
+        return described(self._memory.indexed(self._memory.view, attached))
+
+    def detach(self, name: str) -> None:
+        """Drop a comparison backend.
+
+        See `index.persistence.attached_backends.Attachments.drop` for errors.
+        """
+        self._attachments.drop(name)
+
+    # Reading
+
+    def get(self, item_id: str) -> StoredItem:
+        """Return an item.
+
+        Raises
+        ------
+        ItemNotFound
+        """
+        return self._as_sent.get(item_id)
+
+    def page(
+        self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
+    ) -> Page:
+        """Return items in the order in which they were put; see `AsSent.page`."""
+        return self._as_sent.page(limit=limit, cursor=cursor, with_vector=with_vector)
+
+    def search(
+        self,
+        queries: RawBatch,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        backend: str | None = None,
+    ) -> QueryResults:
+        """Return the hits of each query; never waits for a writer.
+
+        Parameters
+        ----------
+        queries : RawBatch
+        params : SearchParams
+        where : Filter or None
+            Which items may be returned, by payload.
+        backend : str or None
+            Name of the backend; None for the primary one.
+
+        Raises
+        ------
+        BackendNotFound
+        InvalidVector
+            The transform leaves nothing of a query.
+        """
+        view = self._memory.view
+        if backend is not None:  # a name is refused before a vector
+            self._memory.indexed(view, backend)
+        prepared = self.space.prepare(queries)
+        found = self._memory.search(view, prepared, params, where=where, backend=backend)
+        return self._waking_improver(params, found)
+
+    def _waking_improver(self, params: SearchParams, found: T) -> T:
+        """Return what was found; an index gets what searches with these parameters have use for."""
+        if params.guarantee == "proven" or params.rerank == "none":
+            self._improver.start_if_due()
+        return found
+
+    def search_around(
+        self,
+        item_id: str,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        backend: str | None = None,
+    ) -> QueryResult:
+        """Return the hits of a stored item's vector, the item itself left out.
+
+        Raises
+        ------
+        ItemNotFound, BackendNotFound
+        """
+        view, row = self._memory.locate(item_id)
+        self._memory.indexed(view, backend)
+        if row is None:
+            raise ItemNotFound(item_id)
+        query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
+        found = self._memory.search(view, query, params, where=where, skip=skip, backend=backend)
+        return self._waking_improver(params, found)[0]
+
+    def compare(
+        self,
+        queries: RawBatch | None,
+        params: SearchParams,
+        *,
+        sample: int = SAMPLE,
+        seed: int = 0,
+        backends: Sequence[str] | None = None,
+    ) -> Comparison:
+        """Search for the same by several backends, and say what each finds and costs.
+
+        Parameters
+        ----------
+        queries : RawBatch or None
+            At least one; None takes stored items, each left out of its own hits.
+        params : SearchParams
+        sample, seed : int
+            How many stored items, and which.
+        backends : sequence of str or None
+            Names; None for all that are ready.
+
+        Raises
+        ------
+        BackendNotFound
+        InvalidParameter
+            There are too few items to sample.
+        InvalidVector
+            The transform leaves nothing of a query.
+        """
+        view = self._memory.view
+        if queries is None:
+            chosen = Queries.sampled(view, sample, seed)
+        else:
+            chosen = Queries.given(self.space.prepare(queries))
+        return self._waking_improver(params, compare(self._memory, view, chosen, params, backends))
+
+    def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
+        """Return the vectors of hits as sent; see `AsSent.vectors`."""
+        return self._as_sent.vectors(hits)
+
+    def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
+        """Return the samples of vectors, or their b-bit codes.
+
+        Raises
+        ------
+        InvalidParameter
+            The collection does not hash, or there is no such encoding.
+        """
+        backend = self._memory.backend
+        if not isinstance(backend, GcwsBackend):
+            raise InvalidParameter(
+                expected="a collection whose backend is 'gcws'", got=repr(backend.kind),
+                loc=("backend",),
+            )  # fmt: skip
+        return backend.sketch(self.space.prepare(vectors), encoding)
+
+    def pairs(
+        self,
+        *,
+        min_score: float,
+        recall: float = 0.9,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> list[tuple[str, str, float]]:
+        """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
+
+        Once ``stop`` is set the work ends soon, with whatever has been found.
+        """
+        view = self._memory.view
+        a, b, scores = self._memory.pairs(
+            view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        )
+        self._improver.start_if_due()  # tables that were of use are kept
+        ranked = sorted(
+            (-score, *sorted((view.ids[i], view.ids[j])))
+            for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
+        )
+        return [(first, second, -score) for score, first, second in ranked[:limit]]
+
+    def describe(self) -> Description:
+        """Return all there is to know of the collection."""
+        view = self._memory.view
+        return Description(
+            name=self.name, config=self.config, items=view.count, rows=len(view),
+            bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
+            commits=self._writer.commits, commit_seconds=self._writer.commit_seconds,
+            backends=all_described(
+                self._memory.indexed(view), view.attached, self._attachments.building
+            ),
+            versions=versions(),
+        )  # fmt: skip

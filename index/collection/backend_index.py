@@ -1,0 +1,194 @@
+"""Backends with their indexes of a view's rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.index.backends.protocol import Backend, Encoder, Report, unheard
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import BackendParams, GcwsParams, SearchParams
+from gcws_search.index.contracts.saved_index import UNKNOWN, Saved
+
+FEW_ROWS: Final = 32
+MOST_CATCHING_UP: Final = 8
+"""An index that was made or improved takes in the rows put meanwhile until few are left, or so many
+times; changes wait only while it takes in the last."""
+
+_CHUNK_ROWS: Final = 8192
+"""Rows an index takes in between two looks at whether it is still wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Codes of rows to come, made before their turn.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        What they were made by.
+    codes : (n, words) uint64
+    seconds : float
+        How long making them took.
+    """
+
+    encoder: Encoder
+    codes: UInt64s
+    seconds: float
+
+    def chosen(self, places: slice | Int64s) -> Ahead:
+        """Return those of some of the rows."""
+        return replace(self, codes=self.codes[places])
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A backend and its index of a number of rows.
+
+    Attributes
+    ----------
+    name : str
+        What a query names it by.
+    params : BackendParams
+    backend : Backend
+    state : object
+        The backend's index of the rows.
+    build_seconds : float
+        How long making the index has taken, in this process.
+    """
+
+    name: str
+    params: BackendParams
+    backend: Backend[Any]
+    state: Any
+    build_seconds: float = 0.0
+
+    def ahead(self, coming: VectorBatch) -> Ahead:
+        """Return the codes of rows that are to be added; any thread, no lock."""
+        start = time.perf_counter()
+        encoder = self.backend.encoder(self.state)
+        codes = encoder.encode(coming)
+        return Ahead(encoder, codes, time.perf_counter() - start)
+
+    def extended(self, rows: VectorBatch, new: VectorBatch, ahead: Ahead | None = None) -> Indexed:
+        """Return the backend with ``new``, the last of ``rows``, in its index.
+
+        Parameters
+        ----------
+        rows, new : VectorBatch
+        ahead : Ahead or None
+            Codes of ``new``; those made otherwise than now, by a backend of the same name or
+            landmarks that were drawn before, are left aside.
+        """
+        if not len(new):
+            return self
+        if ahead is None or ahead.encoder != self.backend.encoder(self.state):
+            ahead = self.ahead(new)
+        start = time.perf_counter()
+        state = self.backend.extend(self.state, rows, ahead.codes)
+        return self.with_state(state, ahead.seconds + time.perf_counter() - start)
+
+    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> Indexed:
+        """Return the backend after a compaction; see `Backend.renumber`."""
+        return self.with_state(self.backend.renumber(self.state, rows, new_rows))
+
+    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> Indexed:
+        """Return the backend with all ``rows`` in its index, ``notes`` kept of an earlier one."""
+        start = time.perf_counter()
+        nothing = Saved(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
+        state = self.backend.restored(rows, self.backend.encode(rows), nothing)
+        return self.with_state(state, time.perf_counter() - start)
+
+    def improved(
+        self, rows: VectorBatch, alive: UInt8s, stop: threading.Event, report: Report = unheard
+    ) -> Indexed | None:
+        """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
+        if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
+            return self
+        start = time.perf_counter()
+        state = self.backend.improved(self.state, rows, alive, stop, report)
+        return None if state is None else self.with_state(state, time.perf_counter() - start)
+
+    def with_state(self, state: object, seconds: float = 0.0) -> Indexed:
+        """Return the backend with another index, which took so long to make."""
+        return replace(self, state=state, build_seconds=self.build_seconds + seconds)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What is worth keeping of the index beside the vectors it is made from."""
+        if isinstance(self.params, GcwsParams):  # its notes are about lists, which are made anew
+            return {}
+        saved = self.backend.saved(self.state)
+        return {} if saved is None else saved.notes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the index holds."""
+        return self.backend.nbytes(self.state)
+
+
+Attached = Mapping[str, Indexed]
+"""Attached backends by name."""
+
+
+def built(
+    indexed: Indexed, rows: VectorBatch, report: Report, stop: threading.Event
+) -> Indexed | None:
+    """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set.
+
+    Parameters
+    ----------
+    indexed : Indexed
+    rows : VectorBatch
+    report : callable
+        Is told the share that is done.
+    stop : threading.Event
+    """
+    n = len(rows)
+    if n:
+        _try_out(indexed, rows[:1])
+    for first in range(0, n, _CHUNK_ROWS):
+        if stop.is_set():
+            return None
+        last = min(n, first + _CHUNK_ROWS)
+        indexed = indexed.extended(rows[:last], rows[first:last])
+        report(last / n)
+    return indexed
+
+
+def _try_out(indexed: Indexed, one: VectorBatch) -> None:
+    """Let kernels be compiled that have not been: no part of building, nor of a first search."""
+    state = indexed.extended(one, one).state
+    view = RowView(one, np.ones(1, np.uint8), 1)
+    for rerank in ("own", "none"):
+        indexed.backend.search(state, view, one, SearchParams(limit=1, rerank=rerank))
+
+
+def caught_up(indexed: Indexed, keys: Int64s, rows: VectorBatch, now: Int64s) -> Indexed:
+    """Return a backend made for some rows with its index brought to later ones.
+
+    Parameters
+    ----------
+    indexed : Indexed
+    keys : (n,) int64
+        Of the rows it was made for.
+    rows : VectorBatch
+        The present rows: those that stayed, in their old order, then new ones.
+    now : (m,) int64
+        Their keys.
+    """
+    known = len(keys)
+    if not np.array_equal(now[:known], keys):
+        places = np.searchsorted(now, keys)
+        stayed = places < len(now)
+        stayed[stayed] = now[places[stayed]] == keys[stayed]
+        indexed = indexed.renumbered(rows[: stayed.sum()], np.where(stayed, places, -1))
+        known = int(stayed.sum())
+    return indexed.extended(rows, rows[known:])

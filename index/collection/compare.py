@@ -1,0 +1,250 @@
+"""What the backends of one collection find and cost, side by side.
+
+Recall is counted by score: a hit counts when its exact similarity is at least that of the last
+true one, so ties cannot lower it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.collection.backend_index import Indexed
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.similarities.public import GmmKernel, Kernel
+
+SAMPLE: Final = 100
+"""Stored items that are queries where none are given."""
+
+_RELATIVE: Final = 1e-6
+"""Kernels are exact to float32's rounding: a score may be so much below that of its equal."""
+_KERNEL_ENTRIES: Final = 1 << 22
+"""About so many kernel values are held at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one backend did.
+
+    Attributes
+    ----------
+    name, kind : str
+    kernel : str
+        What it estimates.
+    recall : float
+        Mean share of the exact GMM neighbours among its hits, re-ranked by GMM.
+    recall_own : float
+        Mean share of the exact neighbours by its own kernel among its hits, re-ranked by that.
+    latency_p50_seconds, latency_p95_seconds : float
+        Of queries one by one.
+    candidates : float
+        Mean number of rows found or scanned, of a query.
+    bytes_per_item : float
+    build_seconds : float
+        How long its index has taken to make, in this process.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    recall: float
+    recall_own: float
+    latency_p50_seconds: float
+    latency_p95_seconds: float
+    candidates: float
+    bytes_per_item: float
+    build_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Backends side by side.
+
+    Attributes
+    ----------
+    backends : list of Compared
+    similarities : (m,) float64
+        Mean GMM of each query and its exact neighbours; 0 where there are none.
+    """
+
+    backends: list[Compared]
+    similarities: Float64s
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """What is searched for.
+
+    Attributes
+    ----------
+    vectors : VectorBatch
+    skip : (m,) int64
+        The row each query stems from, which it must not find; -1 for none.
+    """
+
+    vectors: VectorBatch
+    skip: Int64s
+
+    @classmethod
+    def given(cls, vectors: VectorBatch) -> Queries:
+        """Return queries that are no items."""
+        return cls(vectors, np.full(len(vectors), -1, np.int64))
+
+    @classmethod
+    def sampled(cls, view: View, count: int, seed: int) -> Queries:
+        """Return stored items, drawn without replacement; all, where there are no more.
+
+        Raises
+        ------
+        InvalidParameter
+            There is nothing to compare: fewer than two items.
+        """
+        live = np.flatnonzero(view.alive)
+        if len(live) < 2:  # noqa: PLR2004 (one to search for, one to find)
+            raise InvalidParameter(
+                expected="a collection of at least 2 items", got=f"one of {len(live)}",
+                loc=("sample",),
+            )  # fmt: skip
+        rows = np.random.default_rng(seed).choice(live, min(count, len(live)), replace=False)
+        return cls(view.vectors[rows], rows.astype(np.int64))
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.skip)
+
+
+def compare(
+    collection: Collection,
+    view: View,
+    queries: Queries,
+    params: SearchParams,
+    names: Sequence[str] | None = None,
+) -> Comparison:
+    """Search for the same by several backends.
+
+    Parameters
+    ----------
+    collection : Collection
+    view : View
+    queries : Queries
+    params : SearchParams
+        How they are re-ranked is left aside.
+    names : sequence of str or None
+        Of the backends; None for all that the view has.
+
+    Raises
+    ------
+    BackendNotFound
+    """
+    primary = collection.indexed(view)
+    if names is None:
+        names = [primary.name, *view.attached]
+    asked = [collection.indexed(view, name) for name in dict.fromkeys(names)]
+    trial = _Trial(view, queries, params)
+    backends = [trial.of(indexed) for indexed in asked]
+    return Comparison(backends, trial.truths["gmm"].similarities)
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    """The best there is of each query, by one kernel.
+
+    Attributes
+    ----------
+    least : (m,) float64
+        Score of the last true hit; infinite where there are none.
+    counts : (m,) int64
+        True hits.
+    similarities : (m,) float64
+        Mean score of the true hits.
+    """
+
+    least: Float64s
+    counts: Int64s
+    similarities: Float64s
+
+
+class _Trial:
+    def __init__(self, view: View, queries: Queries, params: SearchParams) -> None:
+        self._view = view
+        self._queries = queries
+        self._params = params
+        self._rows = RowView(view.vectors, view.alive, view.count)
+        self.truths = {"gmm": self._truth(GmmKernel())}
+
+    def of(self, indexed: Indexed) -> Compared:
+        """Return what one backend does."""
+        kernel = indexed.backend.kernel
+        found, seconds, candidates = self._found(indexed, replace(self._params, rerank="gmm"))
+        recall = self._recall(GmmKernel(), self.truths["gmm"], found)
+        own = recall
+        if not isinstance(kernel, GmmKernel):
+            found, _, _ = self._found(indexed, replace(self._params, rerank="own"))
+            own = self._recall(kernel, self._truth(kernel), found)
+        return Compared(
+            name=indexed.name, kind=indexed.params.kind, kernel=kernel.name, recall=recall,
+            recall_own=own, latency_p50_seconds=float(np.quantile(seconds, 0.5)),
+            latency_p95_seconds=float(np.quantile(seconds, 0.95)), candidates=candidates,
+            bytes_per_item=indexed.nbytes / max(1, self._view.count),
+            build_seconds=indexed.build_seconds,
+        )  # fmt: skip
+
+    def _found(
+        self, indexed: Indexed, params: SearchParams
+    ) -> tuple[list[Int64s], list[float], float]:
+        """Return the rows each query finds, how long each took, and the mean of candidates."""
+        rows: list[Int64s] = []
+        seconds: list[float] = []
+        candidates = 0
+        # The first is asked twice: what is compiled or made at a first search is no latency.
+        for number in (0, *range(len(self._queries))):
+            query = self._queries.vectors[number : number + 1]
+            skip = self._queries.skip[number : number + 1]
+            start = time.perf_counter()
+            hits = indexed.backend.search(indexed.state, self._rows, query, params, skip)
+            seconds.append(time.perf_counter() - start)
+            rows.append(hits.hits(0)[0][: params.limit])
+            candidates += int(hits.candidates[0]) if len(rows) > 1 else 0
+        return rows[1:], seconds[1:], candidates / len(self._queries)
+
+    def _truth(self, kernel: Kernel) -> _Truth:
+        """Return the best that any backend could find."""
+        m = len(self._queries)
+        truth = _Truth(np.full(m, np.inf), np.zeros(m, np.int64), np.zeros(m, np.float64))
+        dead = self._view.alive == 0
+        vectors = self._view.vectors
+        step = max(1, _KERNEL_ENTRIES // max(1, len(vectors)))
+        for first in range(0, m, step):
+            scores = kernel.scores(self._queries.vectors[first : first + step], vectors)
+            scores[:, dead] = -np.inf
+            for number, line in enumerate(scores, first):
+                if self._queries.skip[number] >= 0:
+                    line[self._queries.skip[number]] = -np.inf
+                count = min(self._params.limit, int(np.isfinite(line).sum()))
+                if count:
+                    best = np.partition(line, len(line) - count)[len(line) - count :]
+                    truth.least[number] = best.min()
+                    truth.counts[number] = count
+                    truth.similarities[number] = best.mean()
+        return truth
+
+    def _recall(self, kernel: Kernel, truth: _Truth, found: Sequence[Int64s]) -> float:
+        """Return the mean share of the true hits among those found; 1 where there are none."""
+        shares = np.ones(len(found))
+        for number, rows in enumerate(found):
+            if truth.counts[number]:
+                query = self._queries.vectors[number : number + 1]
+                scores = kernel.scores(query, self._view.vectors[rows])[0]
+                least = truth.least[number] - _RELATIVE * abs(truth.least[number])
+                shares[number] = np.count_nonzero(scores >= least) / truth.counts[number]
+        return float(shares.mean())

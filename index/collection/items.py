@@ -1,0 +1,354 @@
+"""Items as they are sent, seen and found."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+import numpy as np
+
+from gcws_search.index.collection.backend_index import Ahead, Attached
+from gcws_search.index.contracts.arrays import LEAST_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.batches import joined
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.hits import (
+    CANDIDATES,
+    METHOD,
+    METHODS,
+    SCORED,
+    BatchHits,
+    Explanation,
+)
+from gcws_search.index.payload.columns import Columns
+from gcws_search.index.vectors.space import RawBatch, VectorBatch, VectorSpace
+
+Total = tuple[str, int, int, int, float]
+"""A method of search, how many queries it answered, candidates found, rows scored, and the sum of
+the recall to be expected of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatch:
+    """Items as sent.
+
+    Attributes
+    ----------
+    ids : list of str
+    vectors : RawBatch
+    payloads : list of bytes or None
+        Compact JSON text of an object (`index.payload.encoding.encode_payload`); None without one.
+
+    Raises
+    ------
+    InvalidParameter
+        The three are not of one length.
+    """
+
+    ids: list[str]
+    vectors: RawBatch
+    payloads: list[bytes | None]
+
+    def __post_init__(self) -> None:
+        """Check that the columns match."""
+        if not len(self.ids) == len(self.vectors) == len(self.payloads):
+            lengths = len(self.ids), len(self.vectors), len(self.payloads)
+            raise InvalidParameter(
+                expected="as many ids as vectors and payloads",
+                got="{} ids, {} vectors, {} payloads".format(*lengths),
+            )
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All a reader sees.
+
+    Attributes
+    ----------
+    vectors : VectorBatch
+        All n rows, dead ones included.
+    alive : (n,) uint8
+        1 for a row whose item has not been deleted or updated since.
+    count : int
+        Number of ones.
+    keys : (n,) int64
+        Rising.
+    ids : list of str
+        By row; shared with later views, so it may be longer than n.
+    payloads : list of bytes or None
+        By row; shared as ``ids`` is.
+    columns : Columns
+        Of ``payloads``.
+    state : object
+        The primary backend's index of the n rows.
+    version : int
+        Rises with every change.
+    attached : mapping of str to Indexed
+        Comparison backends and their indexes of the n rows, by name.
+    """
+
+    vectors: VectorBatch
+    alive: UInt8s
+    count: int
+    keys: Int64s
+    ids: list[str]
+    payloads: list[bytes | None]
+    columns: Columns
+    state: Any
+    version: int
+    attached: Attached = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.keys)
+
+    def page(self, *, after: int, limit: int) -> Int64s:
+        """Return the first ``limit`` live rows whose keys are above ``after``."""
+        start = int(np.searchsorted(self.keys, after, side="right"))
+        found: list[Int64s] = []
+        wanted = limit
+        while wanted and start < len(self):
+            stop = min(len(self), start + 2 * wanted + LEAST_CAPACITY)
+            live = start + np.flatnonzero(self.alive[start:stop])[:wanted]
+            found.append(live)
+            wanted -= len(live)
+            start = stop
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def raw(self, space: VectorSpace, rows: Int64s) -> RawBatch | None:
+        """Return vectors as they were sent, None when the transform has changed them."""
+        if not space.transform.is_identity:
+            return None
+        vectors = self.vectors
+        if vectors.form == "dense":
+            return RawBatch("dense", dense=vectors.dense[rows, : space.dim])
+        chosen = vectors[rows]
+        signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
+        return RawBatch(
+            "sparse", indptr=chosen.indptr, indices=(chosen.slots >> 1).astype(np.int32),
+            values=chosen.values * signs,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Items as they are stored, with distinct ids and rising keys."""
+
+    ids: Sequence[str]
+    payloads: Sequence[bytes | None]
+    encoded: Encoded
+    keys: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An item found.
+
+    Attributes
+    ----------
+    id : str
+    score : float
+    payload : bytes or None
+        JSON text.
+    row : int
+        In ``view``.
+    view : View
+        What was searched.
+    """
+
+    id: str
+    score: float
+    payload: bytes | None
+    row: int
+    view: View = field(repr=False, compare=False)
+
+
+class QueryResult:
+    """The hits of one query, by falling score, equal scores by id.
+
+    Attributes
+    ----------
+    rows : list of int
+        In ``view``.
+    ids : list of str
+    scores : list of float
+    view : View
+        What was searched.
+    """
+
+    __slots__ = ("_found", "_number", "ids", "rows", "scores", "view")
+
+    def __init__(
+        self,
+        view: View,
+        found: BatchHits,
+        number: int,
+        rows: list[int],
+        scores: list[float],
+        limit: int,
+    ) -> None:
+        ids = view.ids
+        names = [ids[row] for row in rows]
+        if len(set(scores)) < len(scores):
+            ranked = sorted(zip([-score for score in scores], names, rows, strict=True))[:limit]
+            scores = [-score for score, _, _ in ranked]
+            names = [name for _, name, _ in ranked]
+            rows = [row for _, _, row in ranked]
+        self.view = view
+        self.rows = rows
+        self.ids = names
+        self.scores = scores
+        self._found = found
+        self._number = number
+
+    @property
+    def payloads(self) -> list[bytes | None]:
+        """Of each hit, JSON text."""
+        payloads = self.view.payloads
+        return [payloads[row] for row in self.rows]
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The hits one by one."""
+        return [
+            Hit(item_id, score, payload, row, self.view)
+            for item_id, score, payload, row in zip(
+                self.ids, self.scores, self.payloads, self.rows, strict=True
+            )
+        ]
+
+    @property
+    def explanation(self) -> Explanation:
+        """What the query cost."""
+        return self._found.explanation(self._number)
+
+    def totals(self) -> list[Total]:
+        """Return what `QueryResults.totals` does, of this query."""
+        method, _, _, candidates, scored, _ = self._found.work[self._number].tolist()
+        recall = float(self._found.expected_recall[self._number])
+        return [(METHODS[method], 1, candidates, scored, recall)]
+
+
+def without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
+    """Return hits with only those ties kept that are returned: the first by their ids."""
+
+    def few(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
+        surer = int(np.count_nonzero(scores > scores[-1]))
+        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
+        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
+
+    return replace(found, wider={i: few(*both) for i, both in found.wider.items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryResults(Sequence[QueryResult]):
+    """The hits of several queries; a `QueryResult` is made when it is asked for.
+
+    Attributes
+    ----------
+    view : View
+        What was searched.
+    found : BatchHits
+    limit : int
+        How many hits a query wanted; more than that were found where they tie with the last.
+    """
+
+    view: View
+    found: BatchHits
+    limit: int
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.found.sizes)
+
+    def __iter__(self) -> Iterator[QueryResult]:
+        """Yield the result of each query."""
+        view, found, limit = self.view, self.found, self.limit
+        wider = found.wider
+        lines = zip(found.sizes.tolist(), found.rows.tolist(), found.scores.tolist(), strict=True)
+        for number, (size, rows, scores) in enumerate(lines):
+            if number in wider:
+                yield self[number]
+            else:
+                yield QueryResult(view, found, number, rows[:size], scores[:size], limit)
+
+    @overload
+    def __getitem__(self, number: int) -> QueryResult: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> QueryResults: ...
+
+    def __getitem__(self, number: int | slice) -> QueryResult | QueryResults:
+        """Return the result of one query, or of a run of them."""
+        if isinstance(number, slice):
+            return QueryResults(self.view, self.found[number], self.limit)
+        number = range(len(self))[number]  # from the end too; IndexError
+        rows, scores = self.found.hits(number)
+        return QueryResult(
+            self.view, self.found, number, rows.tolist(), scores.tolist(), self.limit
+        )
+
+    def totals(self) -> list[Total]:
+        """Return the sums over the queries answered by each method."""
+        work = self.found.work
+        counts = np.bincount(work[:, METHOD], minlength=len(METHODS))
+        totals = []
+        for method in np.flatnonzero(counts).tolist():
+            ours = work[:, METHOD] == method
+            candidates, scored = work[ours][:, [CANDIDATES, SCORED]].sum(0).tolist()
+            recall = float(self.found.expected_recall[ours].sum())
+            totals.append((METHODS[method], int(counts[method]), candidates, scored, recall))
+        return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Vectors transformed, and what their index is made of; needs no lock to make.
+
+    Attributes
+    ----------
+    vectors : VectorBatch
+    codes : (n, code_width) uint64
+        What the backend's `encode` returned.
+    seconds : float
+        How long that took.
+    attached : mapping of str to Ahead
+        Codes for the comparison backends that there were.
+    """
+
+    vectors: VectorBatch
+    codes: UInt64s
+    seconds: float = 0.0
+    attached: Mapping[str, Ahead] = field(default_factory=dict)
+
+    def chosen(self, places: slice | Int64s) -> Encoded:
+        """Return some of the vectors, and their share of the time."""
+        attached = {name: ahead.chosen(places) for name, ahead in self.attached.items()}
+        codes = self.codes[places]
+        seconds = self.seconds * len(codes) / len(self.codes)
+        return Encoded(self.vectors[places], codes, seconds, attached)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Encoded]) -> Encoded:
+        """Return the vectors of all parts, in order."""
+        attached = {
+            name: Ahead(
+                first.encoder,
+                np.concatenate([part.attached[name].codes for part in parts]),
+                sum(part.attached[name].seconds for part in parts),
+            )
+            for name, first in parts[0].attached.items()
+            if all(name in part.attached for part in parts)
+            and all(part.attached[name].encoder == first.encoder for part in parts)
+        }
+        return cls(
+            joined([part.vectors for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            sum(part.seconds for part in parts),
+            attached,
+        )

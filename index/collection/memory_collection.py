@@ -1,0 +1,400 @@
+"""Items in memory: ids, vectors, payloads and their index, seen through immutable views.
+
+One writer at a time changes a collection (the caller sees to it); readers take ``view`` once and
+use nothing else, so they never wait for the disk and never see half a change. A few new items wait
+until somebody takes a view, who takes them in together first. Rows are numbered in the order in
+which they were put, the order of the keys they come with; an update gives its item a new row.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gcws_search.index.backends import make_backend
+from gcws_search.index.collection.backend_index import Indexed
+from gcws_search.index.collection.items import Encoded, Loaded, QueryResults, View
+from gcws_search.index.collection.later import Later, NewItems
+from gcws_search.index.collection.parts import search_in_parts
+from gcws_search.index.collection.row_store import Contents
+from gcws_search.index.collection.rows_by_id import RowsById
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
+from gcws_search.index.contracts.errors import BackendNotFound
+from gcws_search.index.contracts.hits import LiveSample, Pairs, RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.threads import searches
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.space import RawBatch, VectorBatch, VectorSpace
+
+if TYPE_CHECKING:
+    from gcws_search.index.payload.filters import Filter
+
+COMPACTION_ROWS: Final = 4096
+"""Dead rows are left alone up to this many, and while there are no more of them than live ones."""
+_MOST_LATER: Final = 32
+"""New items may wait up to so many: whoever reads next takes them in, in some 0.2 ms."""
+
+
+class Collection:
+    """The items of one collection, in memory.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+    """
+
+    def __init__(self, config: CollectionConfig, *, threads: int | None = None) -> None:
+        self.config = config
+        self.space = VectorSpace.of(config)
+        self.backend = make_backend(config, threads=threads)
+        # Held for the moment in which the ids and the view change, never for work.
+        self._names = threading.Lock()
+        self._row_of = RowsById()
+        self._build_seconds = 0.0  # of the primary index
+        self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
+        self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
+        rows = GrowingRows(config.form, config.dim)
+        self._contents = Contents(rows, [], [], np.empty(0, np.int64))
+        self._shown = self._contents.view(self.backend.empty(), 0, 0)
+        self._later = Later()
+        self._taking = threading.Lock()  # held while items come to wait, or are taken in
+
+    @property
+    def view(self) -> View:
+        """A view of all items; those that wait are taken in before; any thread."""
+        if self._later:
+            self._take_in()
+        return self._shown
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        with self._taking:
+            return self._shown.count + len(self._later)
+
+    def encode(self, vectors: RawBatch) -> Encoded:
+        """Transform and hash vectors; any thread.
+
+        Raises
+        ------
+        InvalidVector
+            The transform leaves nothing of a vector.
+        """
+        prepared = self.space.prepare(vectors)
+        if not self._is_compiled:
+            self._compile(prepared)
+        start = time.perf_counter()
+        codes = self.backend.encode(prepared)
+        seconds = time.perf_counter() - start
+        others = self._shown.attached
+        if not others:
+            return Encoded(prepared, codes, seconds)
+        attached = {name: each.ahead(prepared) for name, each in others.items()}
+        return Encoded(prepared, codes, seconds, attached)
+
+    def _compile(self, vectors: VectorBatch) -> None:
+        """Let the backend's kernels be compiled by one vector: no part of building."""
+        if len(vectors):
+            backend, one = self.backend, vectors[:1]
+            backend.extend(backend.empty(), one, backend.encode(one))
+            self._is_compiled = True
+
+    # Writing: one thread at a time.
+
+    def load(self, pieces: Iterable[Loaded], count: int, saved: Callable[[Int64s], Saved]) -> None:
+        """Take stored items into an empty collection; their index is made once, at the end.
+
+        Parameters
+        ----------
+        pieces : iterable of Loaded
+        count : int
+            How many items there are in all; memory is reserved for so many.
+        saved : callable
+            Is told the (n,) keys, and returns what was kept of an earlier index of the rows.
+        """
+        held = self._contents
+        held.rows.reserve(count)
+        codes = np.empty((count, self.backend.code_width), np.uint64)
+        for piece in pieces:
+            before, n = len(held), len(held) + len(piece.ids)
+            codes = with_room(codes, before, n)
+            codes[before:n] = piece.encoded.codes
+            held.append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
+        n = len(held)
+        if not self._is_compiled:
+            self._compile(held.rows.view())
+        kept, start = saved(held.keys[:n]), time.perf_counter()
+        state = self.backend.restored(held.rows.view(), codes[:n], kept)
+        self._build_seconds = time.perf_counter() - start
+        row_of = RowsById(held.ids)
+        with self._names:
+            self._row_of = row_of
+            self._shown = held.view(state, n, self._shown.version + 1)
+
+    def rows_of(self, ids: Iterable[str]) -> list[int]:
+        """Return the rows of those ids that there are."""
+        if self._later:
+            self._take_in()
+        return [row for row in map(self._row_of.get, ids) if row is not None]
+
+    def keys_of(self, ids: Sequence[str]) -> list[int | None]:
+        """Return the key of each id, None where there is no such item."""
+        if self._later and not set(self._later.ids).isdisjoint(ids):
+            self._take_in()
+        rows = [*map(self._row_of.get, ids)]
+        keys = self._shown.keys
+        return [None if row is None else int(keys[row]) for row in rows]
+
+    def put(
+        self,
+        ids: Sequence[str],
+        payloads: Sequence[bytes | None],
+        encoded: Encoded,
+        *,
+        keys: range | Sequence[int],
+        replaced: Sequence[int] = (),
+    ) -> None:
+        """Add items.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Distinct; the items that have one of them are at the rows ``replaced``.
+        payloads : sequence of bytes or None
+        encoded : Encoded
+        keys : sequence of int
+            Rising, and above all before.
+        replaced : sequence of int
+        """
+        new = NewItems(ids, payloads, encoded, keys)
+        if not replaced and self._let_wait(new):
+            return
+        if self._later:
+            self._take_in()
+        self._add(new, replaced)
+        self._compact_if_due()
+
+    def _let_wait(self, new: NewItems) -> bool:
+        """Return whether new items wait now: where whoever reads next is hardly held up."""
+        with self._taking:
+            shown, later = self._shown, self._later
+            count = len(later) + len(new.ids)
+            if shown.attached or count > _MOST_LATER:
+                return False
+            numbers = later.numbers + new.encoded.vectors.numbers
+            if not self.backend.may_wait(shown.state, shown.vectors, count, numbers):
+                return False
+            later.add(new)
+            return True
+
+    def _take_in(self) -> None:
+        """Take in the items that wait; any thread."""
+        with self._taking:
+            shown, later = self._shown, self._later
+            if not later:  # another thread did
+                return
+            try:
+                self._add(later.joined())
+            finally:
+                if self._shown is shown:  # after an error: the rows go, the items stay
+                    self._contents.cut(len(shown))
+                else:
+                    self._later = Later()
+
+    def _add(self, new: NewItems, replaced: Sequence[int] = ()) -> None:
+        held, old = self._contents, self._shown
+        if replaced:
+            held.kill(replaced)
+        encoded = new.encoded
+        held.append(new.ids, new.payloads, encoded.vectors, new.keys)
+        rows, start = held.rows.view(), time.perf_counter()
+        state = self.backend.extend(old.state, rows, encoded.codes)
+        self._build_seconds += encoded.seconds + time.perf_counter() - start
+        count = old.count + len(new.ids) - len(replaced)
+        attached = old.attached and {
+            name: indexed.extended(rows, encoded.vectors, encoded.attached.get(name))
+            for name, indexed in old.attached.items()
+        }
+        view = held.view(state, count, old.version + 1, attached, rows)
+        with self._names:
+            self._row_of.put(new.ids, len(view) - len(new.ids))
+            self._shown = view
+
+    def remove(self, rows: Sequence[int]) -> None:
+        """Remove the items of some live, distinct rows."""
+        held, old = self._contents, self.view
+        held.kill(rows)
+        view = held.view(old.state, old.count - len(rows), old.version + 1, old.attached)
+        with self._names:
+            for row in rows:
+                self._row_of.remove(held.ids[row])
+            self._shown = view
+        self._compact_if_due()
+
+    def _compact_if_due(self) -> None:
+        view = self.view
+        dead = len(view) - view.count
+        if dead > COMPACTION_ROWS and dead > view.count:
+            self.compact()
+
+    def compact(self) -> None:
+        """Forget dead rows; the others keep their order."""
+        old = self.view
+        kept = np.flatnonzero(old.alive)
+        new_rows = np.full(len(old), -1, np.int64)
+        new_rows[kept] = np.arange(len(kept))
+        self._contents = held = self._contents.take(kept)
+        rows = held.rows.view()
+        state = self.backend.renumber(old.state, rows, new_rows)
+        attached = {
+            name: indexed.renumbered(rows, new_rows) for name, indexed in old.attached.items()
+        }
+        view = held.view(state, len(kept), old.version + 1, attached)
+        row_of = RowsById(held.ids)
+        with self._names:
+            self._row_of = row_of
+            self._shown = view
+
+    # Attaching: the caller sees to it that nothing else changes.
+
+    def attach(self, indexed: Indexed) -> None:
+        """Add a backend of a new name, with an index of the present rows."""
+        view = self.view
+        attached = {**view.attached, indexed.name: indexed}
+        self._shown = replace(view, attached=attached, version=view.version + 1)
+
+    def detach(self, name: str) -> None:
+        """Remove an attached backend.
+
+        Raises
+        ------
+        BackendNotFound
+        """
+        view = self.view
+        if name not in view.attached:
+            raise BackendNotFound(name)
+        attached = {key: indexed for key, indexed in view.attached.items() if key != name}
+        self._shown = replace(view, attached=attached, version=view.version + 1)
+
+    # Improving (`collection.optimize`): one thread at a time, beside those that read and write.
+
+    def overdue(self, view: View) -> str | None:
+        """Return the name of a backend that is worth improving."""
+        for indexed in (self.indexed(view), *view.attached.values()):
+            if indexed.backend.is_overdue(indexed.state, len(view), view.count):
+                return indexed.name
+        return None
+
+    def adopt(self, indexed: Indexed) -> None:
+        """Give a backend of the present view another index; no change is being made."""
+        view = self.view
+        if indexed.backend is self.backend:
+            self._build_seconds = indexed.build_seconds
+            self._shown = replace(view, state=indexed.state, version=view.version + 1)
+        else:
+            attached = {**view.attached, indexed.name: indexed}
+            self._shown = replace(view, attached=attached, version=view.version + 1)
+
+    # Reading: any thread.
+
+    def indexed(self, view: View, name: str | None = None) -> Indexed:
+        """Return a backend of a view, the primary one unless another is named.
+
+        Raises
+        ------
+        BackendNotFound
+        """
+        backend = self.backend
+        if name is None or name == backend.kind:
+            params = self.config.backend
+            return Indexed(backend.kind, params, backend, view.state, self._build_seconds)
+        try:
+            return view.attached[name]
+        except KeyError:
+            raise BackendNotFound(name) from None
+
+    def locate(self, item_id: str) -> tuple[View, int | None]:
+        """Return a view, and the row of an item in it."""
+        if self._later:
+            self._take_in()
+        with self._names:
+            return self._shown, self._row_of.get(item_id)
+
+    def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
+        """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
+        if where is None:
+            return view.alive, view.count
+        mask = where.mask(view.columns, len(view)) & view.alive
+        return mask, int(np.count_nonzero(mask))
+
+    def _live_sample(self, view: View) -> LiveSample | None:
+        """Return the sample of a view's live rows; only costs of sparse rows ask for one."""
+        if view.vectors.form == "dense":
+            return None
+        version, sample = self._sampled
+        if version != view.version:
+            sample = LiveSample.of(view.alive)
+            self._sampled = view.version, sample
+        return sample
+
+    def search(
+        self,
+        view: View,
+        queries: VectorBatch,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        skip: Int64s | None = None,
+        backend: str | None = None,
+    ) -> QueryResults:
+        """Return the hits of each query, of the rows that a filter permits.
+
+        Parameters
+        ----------
+        view, queries, params, where
+        skip : (m,) int64 or None
+            A row each query must not return, or -1.
+        backend : str or None
+            Name of the backend, None for the primary one.
+
+        Raises
+        ------
+        BackendNotFound
+        """
+        searches.announce()
+        indexed = self.indexed(view, backend)
+        mask, count = self.permitted(view, where)
+        row_view = RowView(view.vectors, mask, count, self._live_sample(view))
+        found = search_in_parts(indexed, view, row_view, queries, params, skip)
+        return QueryResults(view, found, params.limit)
+
+    def pairs(
+        self,
+        view: View,
+        *,
+        min_score: float,
+        recall: float,
+        limit: int | None = None,
+        stop: threading.Event | None = None,
+    ) -> Pairs:
+        """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
+        row_view = RowView(view.vectors, view.alive, view.count)
+        return self.backend.pairs(
+            view.state, row_view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        )
+
+    def nbytes(self) -> int:
+        """Return about how many bytes of memory the collection holds."""
+        view = self.view
+        return (
+            self._contents.nbytes + view.columns.nbytes + self.backend.nbytes(view.state)
+            + sum(indexed.nbytes for indexed in view.attached.values())
+        )  # fmt: skip

@@ -1,0 +1,73 @@
+"""How the index of a collection is improved beside those that search and change it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from gcws_search.index.collection.backend_index import FEW_ROWS, MOST_CATCHING_UP, Indexed
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.contracts.errors import BackendNotFound
+
+Publish = Callable[[Callable[[], bool]], bool | None]
+"""Calls what it is given while no change is being made, and returns what that returns; None when
+it can be called no more."""
+
+
+def improve(collection: Collection, publish: Publish, stop: threading.Event) -> bool | None:
+    """Make searches by one backend quicker; long work, but for the moment it is published.
+
+    Parameters
+    ----------
+    collection : Collection
+    publish : callable
+    stop : threading.Event
+        Once it is set the work ends soon.
+
+    Returns
+    -------
+    bool or None
+        False when it has to be done again, for too much has changed meanwhile; None when
+        ``publish`` or ``stop`` has said that it is of no use.
+    """
+    view = collection.view
+    indexed = collection.indexed(view, collection.overdue(view))
+    improved = indexed.improved(view.vectors, view.alive, stop)
+    if improved is None:
+        return None
+    # While rows are taken in that were put meanwhile, more are put.
+    for _ in range(MOST_CATCHING_UP):
+        now = collection.view
+        if len(now) - len(view) <= FEW_ROWS or stop.is_set():
+            break
+        improved = _adopted(collection, improved, view, now)
+        if improved is None:
+            return False
+        view = now
+    made, made_for = improved, view
+
+    def adopt() -> bool:
+        adopted = _adopted(collection, made, made_for, collection.view)
+        if adopted is not None:
+            collection.adopt(adopted)
+        return adopted is not None
+
+    return publish(adopt)
+
+
+def _adopted(collection: Collection, indexed: Indexed, view: View, now: View) -> Indexed | None:
+    """Return a backend improved for an earlier view with the rows of a later one.
+
+    None when that cannot be: rows have been renumbered, or the backend is gone.
+    """
+    if now.ids is not view.ids:
+        return None
+    try:
+        known = collection.indexed(now, indexed.name)
+    except BackendNotFound:
+        return None
+    if known.backend is not indexed.backend:
+        return None
+    state = indexed.backend.adopted(known.state, now.vectors, indexed.state)
+    return None if state is None else indexed.with_state(state)

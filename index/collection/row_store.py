@@ -1,0 +1,144 @@
+"""Items in memory by row: what is kept of each, in arrays and lists that grow at their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.collection.backend_index import Attached
+from gcws_search.index.collection.items import View
+from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.payload.columns import Columns
+from gcws_search.index.vectors.growing_rows import GrowingRows
+
+_NONE_ATTACHED: Final[Attached] = MappingProxyType({})
+_BYTES_PER_ID: Final = 49 + 8 + 104
+"""A short string, its place in the list, its place in the dictionary of rows."""
+_BYTES_PER_PAYLOAD: Final = 33
+
+
+class Contents:
+    """The items of one numbering of rows; one writer adds, readers hold views of the first n.
+
+    Parameters
+    ----------
+    rows : GrowingRows
+    ids : list of str
+        Of the rows there are; taken over, as are all others.
+    payloads : list of bytes or None
+    keys : (n,) int64
+
+    Attributes
+    ----------
+    rows, ids, payloads, keys
+        There may be room for more keys than there are rows.
+    alive : (n,) uint8
+        1 for each row that is not dead; there may be room for more.
+    columns : Columns
+        Of the payloads.
+    """
+
+    def __init__(
+        self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None], keys: Int64s
+    ) -> None:
+        self.rows = rows
+        self.ids = ids
+        self.payloads = payloads
+        self.keys = keys
+        self.alive: UInt8s = np.ones(len(ids), np.uint8)
+        self.columns = Columns(payloads)
+        self._text_bytes = _text_bytes(ids, payloads)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory they take, columns left out."""
+        return self.rows.nbytes + self.alive.nbytes + self.keys.nbytes + self._text_bytes
+
+    def append(
+        self,
+        ids: Sequence[str],
+        payloads: Sequence[bytes | None],
+        vectors: VectorBatch,
+        keys: range | Sequence[int],
+    ) -> None:
+        """Add live rows at the end.
+
+        Parameters
+        ----------
+        ids, payloads, vectors
+            Of n new rows.
+        keys : range or sequence of int
+            n of them, rising and above all before.
+        """
+        before, n = len(self.rows), len(self.rows) + len(ids)
+        self.rows.append(vectors)
+        self.ids.extend(ids)
+        self.payloads.extend(payloads)
+        self._text_bytes += _text_bytes(ids, payloads)
+        self.keys = with_room(self.keys, before, n)
+        self.alive = with_room(self.alive, before, n)
+        if n == before + 1:  # numpy takes many times as long for a slice
+            self.keys[before] = keys[0]
+            self.alive[before] = 1
+        else:
+            self.keys[before:n] = keys
+            self.alive[before:n] = 1
+
+    def view(
+        self,
+        state: object,
+        count: int,
+        version: int,
+        attached: Attached = _NONE_ATTACHED,
+        rows: VectorBatch | None = None,
+    ) -> View:
+        """Return what readers are to see of the rows there are now.
+
+        Parameters
+        ----------
+        state, count, version, attached
+            As of `View`.
+        rows : VectorBatch or None
+            What ``rows.view`` returned, where that is at hand.
+        """
+        vectors = self.rows.view() if rows is None else rows
+        n = len(vectors)
+        return View(
+            vectors=vectors, alive=self.alive[:n], count=count, keys=self.keys[:n],
+            ids=self.ids, payloads=self.payloads, columns=self.columns, state=state,
+            version=version, attached=attached,
+        )  # fmt: skip
+
+    def take(self, kept: Int64s) -> Contents:
+        """Return the items of some rows, (m,) and rising, all of them live."""
+        chosen = kept.tolist()
+        ids, payloads = [self.ids[row] for row in chosen], [self.payloads[row] for row in chosen]
+        return Contents(self.rows.take(kept), ids, payloads, self.keys[kept])
+
+    def cut(self, count: int) -> None:
+        """Forget all rows but the first ``count``; no reader has seen the others."""
+        self.rows.cut(count)
+        self._text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
+        del self.ids[count:], self.payloads[count:]
+
+    def kill(self, rows: Sequence[int]) -> None:
+        """Let some rows be dead for readers to come."""
+        self.alive = self.alive.copy()  # readers hold the old one
+        self.alive[list(rows)] = 0
+
+
+def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:
+    """Return about how many bytes of memory ids and payloads hold."""
+    total = sum(map(len, ids)) + _BYTES_PER_ID * len(ids)
+    for payload in payloads:
+        if payload is not None:
+            total += len(payload) + _BYTES_PER_PAYLOAD
+    return total

@@ -1,0 +1,185 @@
+"""Vectors as arrays: what was sent, and what is hashed and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import LANES, AnyArray, Float32s, Int32s, Int64s, UInt32s
+from gcws_search.index.contracts.parameters import Form
+
+# The parts that a form does not have, one for all batches.
+_NO_ROWS = np.empty((0, 0), np.float32)
+_NO_INDPTR = np.zeros(1, np.int64)
+_NO_INDICES = np.empty(0, np.int32)
+_NO_SLOTS = np.empty(0, np.uint32)
+_NO_VALUES = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseVector:
+    """One vector by its non-zero coordinates.
+
+    Attributes
+    ----------
+    indices : sequence of int
+        0-based, any order, no duplicates.
+    values : sequence of float
+    """
+
+    indices: Sequence[int] | AnyArray
+    values: Sequence[float] | AnyArray
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """Checked vectors as they were sent, float32.
+
+    Attributes
+    ----------
+    form : {"dense", "sparse"}
+    dense : (n, dim) float32; (0, 0) when sparse
+    indptr : (n + 1,) int64
+    indices : (nnz,) int32
+        Coordinates, rising within a row.
+    values : (nnz,) float32
+        Signed, never zero.
+    """
+
+    form: Form
+    dense: Float32s = field(default_factory=lambda: _NO_ROWS)
+    indptr: Int64s = field(default_factory=lambda: _NO_INDPTR)
+    indices: Int32s = field(default_factory=lambda: _NO_INDICES)
+    values: Float32s = field(default_factory=lambda: _NO_VALUES)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.dense) if self.form == "dense" else len(self.indptr) - 1
+
+    def __getitem__(self, rows: slice | Int64s) -> RawBatch:
+        """Return some of the vectors."""
+        if self.form == "dense":
+            return RawBatch("dense", dense=self.dense[rows])
+        indptr, take = _take_rows(self.indptr, rows)
+        return RawBatch(
+            "sparse", indptr=indptr, indices=self.indices[take], values=self.values[take]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """Transformed vectors, ready to be hashed and scored.
+
+    Attributes
+    ----------
+    form : {"dense", "sparse"}
+    dense : (n, width) float32, signed; (0, 0) when sparse
+        ``width`` is dim rounded up to whole vector registers, the rest zeros, which neither
+        hashes nor scores see.
+    indptr : (n + 1,) int64
+    slots : (nnz,) uint32
+        2i for a positive coordinate i, 2i + 1 for a negative one; rising within a row.
+    values : (nnz,) float32
+        Magnitudes, positive.
+    norms : (n,) float32
+        L1 norms.
+    """
+
+    form: Form
+    dense: Float32s = field(default_factory=lambda: _NO_ROWS)
+    indptr: Int64s = field(default_factory=lambda: _NO_INDPTR)
+    slots: UInt32s = field(default_factory=lambda: _NO_SLOTS)
+    values: Float32s = field(default_factory=lambda: _NO_VALUES)
+    norms: Float32s = field(default_factory=lambda: _NO_VALUES)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.norms)
+
+    def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
+        """Return some of the vectors."""
+        if self.form == "dense":
+            return VectorBatch("dense", dense=self.dense[rows], norms=self.norms[rows])
+        indptr, take = _take_rows(self.indptr, rows)
+        return VectorBatch(
+            "sparse", indptr=indptr, slots=self.slots[take], values=self.values[take],
+            norms=self.norms[rows],
+        )  # fmt: skip
+
+    def first(self, count: int) -> VectorBatch:
+        """Return the first vectors, without copying anything."""
+        if self.form == "dense":
+            return self[:count]
+        last = self.indptr[count]
+        return VectorBatch(
+            "sparse", indptr=self.indptr[: count + 1], slots=self.slots[:last],
+            values=self.values[:last], norms=self.norms[:count],
+        )  # fmt: skip
+
+    @property
+    def longest(self) -> int:
+        """How many slots the longest sparse vector has."""
+        if len(self.norms) == 1:  # numpy takes ten times as long
+            return int(self.indptr[1] - self.indptr[0])
+        return int(np.diff(self.indptr).max(initial=0))
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a scan of all vectors reads."""
+        return self.dense.size if self.form == "dense" else len(self.values)
+
+
+def padded_width(dim: int) -> int:
+    """Return the length of a dense row in memory: ``dim`` rounded up to whole registers."""
+    return -(-dim // LANES) * LANES
+
+
+def row_width(form: Form, dim: int | None) -> int | None:
+    """Return the length of a dense row in memory, None where rows are sparse."""
+    return padded_width(dim) if form == "dense" and dim is not None else None
+
+
+def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:
+    """Return the borders of the chosen compressed rows, and where their entries are."""
+    if isinstance(rows, slice):
+        first, last, step = rows.indices(len(indptr) - 1)
+        if step == 1:
+            last = max(first, last)
+            return indptr[first : last + 1] - indptr[first], slice(indptr[first], indptr[last])
+        rows = np.arange(first, last, step)
+    counts = np.diff(indptr)[rows]
+    taken = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=taken[1:])
+    shift = np.repeat(indptr[:-1][rows] - taken[:-1], counts)
+    return taken, np.arange(taken[-1]) + shift
+
+
+def concatenate(batches: Sequence[RawBatch]) -> RawBatch:
+    """Return the vectors of several batches of one form, in order."""
+    if batches[0].form == "dense":
+        return RawBatch("dense", dense=np.concatenate([batch.dense for batch in batches]))
+    ends = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)]).cumsum()
+    return RawBatch(
+        "sparse",
+        indptr=ends.astype(np.int64),
+        indices=np.concatenate([batch.indices for batch in batches]),
+        values=np.concatenate([batch.values for batch in batches]),
+    )
+
+
+def joined(batches: Sequence[VectorBatch]) -> VectorBatch:
+    """Return the transformed vectors of several batches of one form, in order."""
+    norms = np.concatenate([batch.norms for batch in batches])
+    if batches[0].form == "dense":
+        dense = np.concatenate([batch.dense for batch in batches])
+        return VectorBatch("dense", dense=dense, norms=norms)
+    ends = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)]).cumsum()
+    return VectorBatch(
+        "sparse",
+        indptr=ends.astype(np.int64),
+        slots=np.concatenate([batch.slots for batch in batches]),
+        values=np.concatenate([batch.values for batch in batches]),
+        norms=norms,
+    )

@@ -1,0 +1,324 @@
+"""What a search sees and what it returns, by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, overload
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt8s
+from gcws_search.index.contracts.batches import VectorBatch
+
+SAMPLE_ROWS: Final = 24
+"""Rows by which the costs of a search are judged."""
+
+METHODS: Final = (
+    "scan", "probe", "hop", "rff", "nrff", "folded_rff", "random_binning", "gmm_nystroem",
+    "rbf_nystroem",
+)  # fmt: skip
+"""How queries are answered; the column `METHOD` of `BatchHits.work` numbers them."""
+SCAN, PROBE, HOP = range(3)
+
+METHOD, BANDS, DEPTH, CANDIDATES, SCORED, BEAM = range(6)
+"""Columns of `BatchHits.work`."""
+
+Pairs = tuple[Int64s, Int64s, Float64s]
+"""Rows a < b of each pair, and their scores."""
+
+_NONE_WIDER: Final[Mapping[int, tuple[Int64s, Float64s]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one query cost and what it can promise.
+
+    Attributes
+    ----------
+    method : str
+        One of `METHODS`: "scan", "probe" or "hop", or the kind of a backend that estimates.
+    bands, depth : int
+        Tables probed, or entered by a walk, and the least depth reached (0 where no table was
+        probed).
+    candidates : int
+        Live, permitted rows found in tables, or scanned; of a walk all rows met.
+    scored : int
+        Rows whose exact similarity was computed.
+    beam : int
+        Best rows that a walk over neighbour lists kept, 0 without one.
+    expected_recall : float
+        The promise a probe stopped at, the recall measured of such walks; 1 for a scan, 0 for a
+        backend that estimates and promises nothing.
+    """
+
+    method: str
+    bands: int
+    depth: int
+    candidates: int
+    scored: int
+    beam: int
+    expected_recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowHits:
+    """Hits of one query by row.
+
+    Attributes
+    ----------
+    rows : (h,) int64
+    scores : (h,) float64
+        Falling; equal scores by rising row. Where the ``limit``-th score is shared, a scan
+        returns every row that shares it, so h may exceed ``limit``; the caller, who knows the
+        ids, breaks the tie.
+    explanation : Explanation
+    """
+
+    rows: Int64s
+    scores: Float64s
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchHits(Sequence[RowHits]):
+    """Hits of m queries as arrays; a `RowHits` is made when it is asked for.
+
+    Attributes
+    ----------
+    rows : (m, k) int64
+        The first ``sizes`` of each line count: falling scores, equal scores by rising row.
+    scores : (m, k) float64
+    sizes : (m,) int64
+    work : (m, 6) int64
+        What each query cost: its method's number in `METHODS`, then what `Explanation` calls
+        bands, depth, candidates, scored and beam.
+    expected_recall : (m,) float64
+    wider : mapping of int to (rows, scores)
+        All hits of those queries that have more than k because they tie with the last one
+        wanted; their lines hold the first k.
+    """
+
+    rows: Int64s
+    scores: Float64s
+    sizes: Int64s
+    work: Int64s
+    expected_recall: Float64s
+    wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=lambda: _NONE_WIDER)
+
+    @classmethod
+    def found(  # noqa: PLR0913 (a column each)
+        cls,
+        method: int,
+        rows: Int64s,
+        scores: Float64s,
+        sizes: Int64s,
+        *,
+        expected_recall: Float64s | float,
+        bands: Int64s | int = 0,
+        depth: Int64s | int = 0,
+        candidates: Int64s | int = 0,
+        scored: Int64s | int = 0,
+        beam: Int64s | int = 0,
+        wider: Mapping[int, tuple[Int64s, Float64s]] | None = None,
+    ) -> BatchHits:
+        """Return hits that were all found by one method; a number stands for m equal ones.
+
+        Parameters
+        ----------
+        method : int
+            `SCAN` or another of the numbers of `METHODS`.
+        rows, scores, sizes, wider : see the class
+        expected_recall : (m,) float64 or float
+        bands, depth, candidates, scored, beam : (m,) int64 or int
+            See `Explanation`.
+        """
+        m = len(sizes)
+        columns = (method, bands, depth, candidates, scored, beam)
+        work = np.empty((m, 6), np.int64)
+        work[:] = [values if isinstance(values, int) else 0 for values in columns]
+        for column, values in enumerate(columns):
+            if not isinstance(values, int):
+                work[:, column] = values
+        recall = np.empty(m, np.float64)
+        recall[:] = expected_recall
+        return cls(rows, scores, sizes, work, recall, wider or _NONE_WIDER)
+
+    @classmethod
+    def none(cls) -> BatchHits:
+        """Return the hits of no queries."""
+        return cls(
+            np.empty((0, 0), np.int64), np.empty((0, 0), np.float64), np.empty(0, np.int64),
+            np.empty((0, 6), np.int64), np.empty(0, np.float64),
+        )  # fmt: skip
+
+    @classmethod
+    def merged(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
+        """Return hits of several batches in one order.
+
+        Parameters
+        ----------
+        parts : sequence of (places, hits)
+            Places of the hits in the whole: each of 0 … m-1 in just one part.
+        """
+        m = sum(len(places) for places, _ in parts)
+        width = max((hits.rows.shape[1] for _, hits in parts), default=0)
+        wider: dict[int, tuple[Int64s, Float64s]] = {}
+        whole = cls(
+            np.zeros((m, width), np.int64), np.zeros((m, width), np.float64),
+            np.empty(m, np.int64), np.empty((m, 6), np.int64), np.empty(m, np.float64), wider,
+        )  # fmt: skip
+        for places, hits in parts:
+            k = hits.rows.shape[1]
+            whole.rows[places, :k] = hits.rows
+            whole.scores[places, :k] = hits.scores
+            whole.sizes[places] = hits.sizes
+            whole.work[places] = hits.work
+            whole.expected_recall[places] = hits.expected_recall
+            wider.update((int(places[i]), both) for i, both in hits.wider.items())
+        return whole
+
+    @property
+    def candidates(self) -> Int64s:
+        """The (m,) numbers of rows found and scored in some way."""
+        counts: Int64s = self.work[:, CANDIDATES]
+        return counts
+
+    def some(self, chosen: AnyArray) -> BatchHits:
+        """Return the hits of some queries, by their numbers."""
+        wider = (
+            {place: self.wider[i] for place, i in enumerate(chosen.tolist()) if i in self.wider}
+            if self.wider
+            else _NONE_WIDER
+        )
+        return BatchHits(
+            self.rows[chosen], self.scores[chosen], self.sizes[chosen], self.work[chosen],
+            self.expected_recall[chosen], wider,
+        )  # fmt: skip
+
+    def moved(self, by: int) -> BatchHits:
+        """Return the same hits with so much added to their row numbers."""
+        wider = {number: (rows + by, scores) for number, (rows, scores) in self.wider.items()}
+        return replace(self, rows=self.rows + by, wider=wider)
+
+    def beside(self, others: BatchHits, limit: int) -> BatchHits:
+        """Return the best ``limit`` of these hits and of others of the same queries, ties and all.
+
+        Parameters
+        ----------
+        others : BatchHits
+            Of rows after all of these; found by looking at each.
+        limit : int
+        """
+        both = (self, others)
+        rows = np.concatenate([hits.rows for hits in both], axis=1)
+        scores = np.concatenate([hits._falling() for hits in both], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+        sizes = self.sizes + others.sizes
+        full = np.flatnonzero(sizes > limit)
+        if len(full):  # the arrays may hold fewer than ``limit``
+            sizes[full] = (scores[full] >= scores[full, limit - 1 : limit]).sum(1)
+        wider: dict[int, tuple[Int64s, Float64s]] = {}
+        for number in {*self.wider, *others.wider}:
+            parts = [hits.hits(number) for hits in both]
+            all_rows, all_scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+            ranked = np.argsort(-all_scores, kind="stable")
+            ranked = ranked[all_scores[ranked] >= all_scores[ranked[limit - 1]]]
+            size = sizes[number] = min(len(ranked), rows.shape[1])
+            rows[number, :size] = all_rows[ranked[:size]]
+            scores[number, :size] = all_scores[ranked[:size]]
+            if len(ranked) > size:
+                wider[number] = all_rows[ranked], all_scores[ranked]
+        work = self.work.copy()
+        work[:, [CANDIDATES, SCORED]] += others.work[:, [CANDIDATES, SCORED]]
+        return BatchHits(rows, scores, sizes, work, self.expected_recall, wider)
+
+    def _falling(self) -> Float64s:
+        """Return (m, k) scores, below all others where there is no hit."""
+        there = np.arange(self.scores.shape[1]) < self.sizes[:, None]
+        return np.where(there, self.scores, -np.inf)
+
+    def hits(self, number: int) -> tuple[Int64s, Float64s]:
+        """Return rows and scores of one query."""
+        if number in self.wider:
+            return self.wider[number]
+        size = self.sizes[number]
+        return self.rows[number, :size], self.scores[number, :size]
+
+    def explanation(self, number: int) -> Explanation:
+        """Return what one query cost."""
+        method, bands, depth, candidates, scored, beam = self.work[number].tolist()
+        promised = float(self.expected_recall[number])
+        return Explanation(METHODS[method], bands, depth, candidates, scored, beam, promised)
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[RowHits]:
+        """Yield the hits of each query."""
+        return (self[number] for number in range(len(self)))
+
+    @overload
+    def __getitem__(self, number: int) -> RowHits: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> BatchHits: ...
+
+    def __getitem__(self, number: int | slice) -> RowHits | BatchHits:
+        """Return the hits of one query, or of a run of them."""
+        if isinstance(number, slice):
+            return self.some(np.arange(len(self))[number])
+        number = range(len(self))[number]  # from the end too; IndexError
+        return RowHits(*self.hits(number), self.explanation(number))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSample:
+    """Some live rows, evenly spaced among them, to judge costs by.
+
+    Which rows these are depends on the live rows alone, so a collection that has had deletions
+    is judged like one that never held what is gone.
+
+    Attributes
+    ----------
+    rows : (r,) int64
+        Rising, at most `SAMPLE_ROWS`.
+    live : int
+        Number of live rows in all.
+    """
+
+    rows: Int64s
+    live: int
+
+    @classmethod
+    def of(cls, alive: UInt8s) -> LiveSample:
+        """Return the sample of the rows where ``alive`` is 1."""
+        rows = np.flatnonzero(alive)
+        count = min(SAMPLE_ROWS, len(rows))
+        places = np.arange(count) * len(rows) // max(1, count)
+        return cls(rows[places], len(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """The rows one search may see: rows 0 … n-1 of a collection.
+
+    Attributes
+    ----------
+    vectors : VectorBatch
+        All n rows, deleted ones included.
+    permitted : (n,) uint8
+        1 where a row may be returned (alive and passing the filter), 0 elsewhere.
+    permitted_count : int
+        Number of ones.
+    sample : LiveSample or None
+        Of the live rows; None lets it be drawn from the permitted ones.
+    """
+
+    vectors: VectorBatch
+    permitted: UInt8s
+    permitted_count: int
+    sample: LiveSample | None = None

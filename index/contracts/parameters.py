@@ -1,0 +1,272 @@
+"""Parameters of collections, backends and searches: frozen, validated when made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal
+
+from gcws_search.index.contracts.backend_parameters import (
+    FOURIER_KINDS,
+    NYSTROEM_KINDS,
+    SHAPES,
+    BackendParams,
+    Distribution,
+    Encoding,
+    ExactParams,
+    FourierKind,
+    FourierParams,
+    GcwsParams,
+    NystroemKind,
+    NystroemParams,
+    RandomBinningParams,
+    require,
+)
+
+__all__ = [
+    "BACKEND_KINDS",
+    "FOURIER_KINDS",
+    "KEY_BITS",
+    "LEAST_POOL",
+    "MAX_CENTER",
+    "MAX_DENSE_DIM",
+    "MAX_DIM",
+    "NYSTROEM_KINDS",
+    "POOL_SHARE",
+    "SHAPES",
+    "BackendParams",
+    "CollectionConfig",
+    "Distribution",
+    "Encoding",
+    "ExactParams",
+    "Form",
+    "FourierKind",
+    "FourierParams",
+    "GcwsParams",
+    "Guarantee",
+    "Normalize",
+    "NystroemKind",
+    "NystroemParams",
+    "RandomBinningParams",
+    "Rerank",
+    "SearchParams",
+    "Transform",
+    "backend_document",
+    "backend_params",
+]
+
+Form = Literal["dense", "sparse"]
+Normalize = Literal["none", "l1", "l2"]
+Guarantee = Literal["measured", "proven"]
+Rerank = Literal["gmm", "own", "none"]
+
+MAX_DIM: Final = 2**31 - 1
+"""Slots are numbered in 32 bits, signed."""
+MAX_DENSE_DIM: Final = 4096
+"""Up to this many dimensions rows are kept dense in memory; above it, and when open, sparse."""
+MAX_CENTER: Final = 1e38
+"""Largest coordinate of a centre; NaN and infinities are beyond it."""
+KEY_BITS: Final = 64
+LEAST_POOL: Final = 100
+POOL_SHARE: Final = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transform:
+    """What is done to a vector before anything else, in this order.
+
+    Parameters
+    ----------
+    center : tuple of float or None
+        μ, subtracted from every vector (length ``dim``).
+    power : float
+        p > 0: every entry x becomes sign(x)·|x|^p (pGMM).
+    normalize : {"none", "l1", "l2"}
+        Divide by this norm at the end.
+    """
+
+    center: tuple[float, ...] | None = None
+    power: float = 1.0
+    normalize: Normalize = "none"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        require(0 < self.power <= 64, name="power", expected="a number in (0, 64]", got=self.power)
+        require(
+            self.normalize in ("none", "l1", "l2"),
+            name="normalize", expected="'none', 'l1' or 'l2'", got=self.normalize,
+        )  # fmt: skip
+        for value in self.center or ():
+            require(
+                abs(value) <= MAX_CENTER,
+                name="center", expected=f"numbers of at most {MAX_CENTER:g} in size", got=value,
+            )  # fmt: skip
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether vectors stay as they are."""
+        return self.center is None and self.power == 1.0 and self.normalize == "none"
+
+
+BACKEND_KINDS: Final = (
+    "gcws", "exact", *FOURIER_KINDS, "random_binning", *NYSTROEM_KINDS,
+)  # fmt: skip
+"""The words that name backends in the API."""
+
+
+def backend_document(params: BackendParams) -> dict[str, Any]:
+    """Return parameters of a backend in the API's own JSON form: its kind and its ``params``."""
+    fields = asdict(params)
+    fields.pop("kind", None)
+    if params.kind == "gmm_nystroem":
+        del fields["gamma"]  # of rbf_nystroem alone
+    return {"kind": params.kind, "params": fields}
+
+
+def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
+    """Inverse of `backend_document`; what is missing has its default.
+
+    Raises
+    ------
+    InvalidParameter
+        There is no such kind or parameter, or it is outside its range.
+    """
+    expected = f"one of {', '.join(BACKEND_KINDS)}"
+    require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
+    made = _CLASSES[kind]
+    every = [each.name for each in fields(made)]
+    names = [name for name in every if name != "kind"]
+    if kind == "gmm_nystroem":
+        names.remove("gamma")
+    for name in params:
+        known = f"one of {', '.join(names)}" if names else "no parameters"
+        require(name in names, name=name, expected=known, got=name)
+    given: dict[str, Any] = params | ({"kind": kind} if "kind" in every else {})
+    return made(**given)
+
+
+_CLASSES: Final[dict[str, type[BackendParams]]] = {
+    "gcws": GcwsParams,
+    "exact": ExactParams,
+    "random_binning": RandomBinningParams,
+    **dict.fromkeys(FOURIER_KINDS, FourierParams),
+    **dict.fromkeys(NYSTROEM_KINDS, NystroemParams),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectionConfig:
+    """All that must stay fixed for the hashes of one collection to be comparable.
+
+    Parameters
+    ----------
+    dim : int or None
+        Number of coordinates; None for an open slot space (sparse vectors only).
+    transform : Transform
+    backend : BackendParams
+    """
+
+    dim: int | None
+    transform: Transform = field(default_factory=Transform)
+    backend: BackendParams = field(default_factory=GcwsParams)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range or fields disagree."""
+        require(
+            self.dim is None or 1 <= self.dim <= MAX_DIM,
+            name="dim", expected=f"null or 1 to {MAX_DIM}", got=self.dim,
+        )  # fmt: skip
+        center = self.transform.center
+        if center is not None:
+            require(
+                self.form == "dense",
+                name="center", expected=f"null unless dim is at most {MAX_DENSE_DIM}",
+                got=f"{len(center)} values with dim {self.dim}",
+            )  # fmt: skip
+            require(
+                len(center) == self.dim,
+                name="center", expected=f"{self.dim} values", got=f"{len(center)} values",
+            )  # fmt: skip
+
+    @property
+    def form(self) -> Form:
+        """How rows are kept in memory."""
+        return "dense" if self.dim is not None and self.dim <= MAX_DENSE_DIM else "sparse"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the configuration in the API's own JSON form."""
+        transform = asdict(self.transform)
+        if self.transform.center is not None:
+            transform["center"] = list(self.transform.center)
+        return {
+            "dim": self.dim,
+            "transform": transform,
+            "backend": backend_document(self.backend),
+        }
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> CollectionConfig:
+        """Inverse of `to_dict`."""
+        transform = dict(document["transform"])
+        if transform["center"] is not None:
+            transform["center"] = tuple(transform["center"])
+        backend = document["backend"]
+        return cls(
+            dim=document["dim"],
+            transform=Transform(**transform),
+            backend=backend_params(backend["kind"], backend["params"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchParams:
+    """What a query asks for.
+
+    Parameters
+    ----------
+    limit : int
+        How many hits, at least 1.
+    recall : float
+        Expected share of the true hits, in (0, 1]; 1 is an exact scan.
+    min_score : float
+        Hits below this GMM similarity are not wanted, in [0, 1].
+    guarantee : {"measured", "proven"}
+        Whether recall is promised as a mean over queries like the rows, by calibration, or of each
+        query, by the collision law (`index.hashing.banding`).
+    rerank : {"gmm", "own", "none"}
+        How hits are scored: by the exact GMM, by the backend's own exact kernel, or by its own
+        estimate.
+    candidates : int or None
+        How many of the best by estimate are scored exactly, where a backend estimates; None for
+        `LEAST_POOL` or `POOL_SHARE` times the limit, whichever is more.
+    """
+
+    limit: int = 10
+    recall: float = 0.9
+    min_score: float = 0.0
+    guarantee: Guarantee = "measured"
+    rerank: Rerank = "gmm"
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        require(self.limit >= 1, name="limit", expected="at least 1", got=self.limit)
+        require(0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall)
+        require(
+            0 <= self.min_score <= 1,
+            name="min_score", expected="a number in [0, 1]", got=self.min_score,
+        )  # fmt: skip
+        require(
+            self.rerank in ("gmm", "own", "none"),
+            name="rerank", expected="'gmm', 'own' or 'none'", got=self.rerank,
+        )  # fmt: skip
+        require(
+            self.candidates is None or self.candidates >= 1,
+            name="candidates", expected="null or at least 1", got=self.candidates,
+        )  # fmt: skip
+
+    @property
+    def pool(self) -> int:
+        """How many rows are scored exactly, never fewer than the hits wanted."""
+        if self.candidates is None:
+            return max(LEAST_POOL, POOL_SHARE * self.limit)
+        return max(self.candidates, self.limit)

@@ -1,0 +1,52 @@
+"""What of an index is worth keeping in a file, besides the codes of its items."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from gcws_search.index.contracts.arrays import Int32s
+
+NO_ROW: Final = -1
+"""An entry of `Saved.links` that names no row."""
+UNKNOWN: Final = -2
+"""The first entry of a row whose links are not known and must be found anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What of a state is worth keeping beside the codes, for it is slow to make from them.
+
+    Attributes
+    ----------
+    links : (n, R) int32
+        Row numbers, `NO_ROW` for none; row i's list, its entries in the backend's order. R may be
+        any number from 1 on. A backend may leave out the lists of the last rows. As handed to a
+        backend there are all; the entries of a list have no gaps, and a row whose list is unknown
+        has `UNKNOWN` as its first entry.
+    notes : dict
+        JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
+        what the backend has measured of its rows. Lists that change while no rows are added or
+        removed are only written if the notes change, too.
+    """
+
+    links: Int32s
+    notes: dict[str, Any]
+
+
+def text_of(notes: dict[str, Any]) -> str:
+    """Return notes as they are kept: a checksum, for kernels trust them, a space, and JSON."""
+    document = orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY)
+    return f"{zlib.crc32(document):08x} {document.decode()}"
+
+
+def notes_of(text: str) -> dict[str, Any]:
+    """Inverse of `text_of`; ValueError when the text is damaged."""
+    checksum, _, document = text.partition(" ")
+    if checksum != f"{zlib.crc32(document.encode()):08x}":
+        raise ValueError("the checksum is another")
+    notes: dict[str, Any] = orjson.loads(document)
+    return notes

@@ -1,0 +1,186 @@
+"""What the steps of a search take, in nanoseconds on current processors.
+
+These figures steer the choice between two right answers, tables or scan, so factors of two do not
+matter. They depend on live rows alone, never on a clock or on what was deleted before: equal data
+give equal choices, also after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import LiveSample, RowView
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.kernels.gmm.sparse import count_shared
+from gcws_search.index.kernels.gmm.tiled_scan import MANY
+
+_SCAN_ROW: Final = 3.0
+_SCAN_FLOAT: Final = 0.04
+_SCAN_READ: Final = 0.1
+"""Reading a float from memory: what the queries of one call share, and caches spare."""
+_CACHED_BYTES: Final = 16 << 20
+"""Dense rows of no more bytes are taken to lie in caches."""
+_TILE_ROW: Final = 1.0
+_TILE_FLOAT: Final = 0.03
+_TILE_TURNED: Final = 0.6
+"""Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
+float takes, which they share; see `kernels.tiles`."""
+_SCAN_ENTRY: Final = 0.5
+_SCAN_SUM: Final = 0.5
+_POSTING: Final = 1.5
+"""Adding a posting, where scans have been counted: most of them leave out most of the entries."""
+_PROBE_ROW: Final = 45.0
+_PROBE_CACHED_ROW: Final = 15.0
+_PROBE_SPARSE_ROW: Final = 70.0
+_PROBE_FLOAT: Final = 0.4
+_PROBE_ENTRY: Final = 5.0
+_PROBE_TABLE: Final = 150.0
+_BLOCK_PAIR: Final = 3.0
+_BLOCK_FLOAT: Final = 0.03
+_BUCKET_PAIR: Final = 5.0
+_BUCKET_FLOAT: Final = 0.06
+_BUCKET_ENTRY: Final = 8.0
+_PREFIX_ENTRY: Final = 80.0
+_PREFIX_PAIR: Final = 10.0
+_PREFIX_SUM: Final = 0.5
+"""Hashing and sorting an entry; looking at a posting; adding up an entry of the row it names."""
+_PAIR_FOUND: Final = 35.0
+_WALK_LIST: Final = 60.0
+_HASH_GENERATED: Final = 1.0
+_HASH_STORED: Final = 0.16
+_HASH_STORED_ALONE: Final = 0.3  # its parameters are read from a far cache
+
+
+def _sample(view: RowView) -> LiveSample:
+    return view.sample if view.sample is not None else LiveSample.of(view.permitted)
+
+
+def _mean_entries(view: RowView) -> float:
+    """Return how many non-zeros a sparse row has."""
+    rows, indptr = _sample(view).rows, view.vectors.indptr
+    return int(np.sum(indptr[rows + 1] - indptr[rows])) / max(1, len(rows))
+
+
+def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> Float64s:
+    """Return (m,): what scanning all rows takes for each query.
+
+    Parameters
+    ----------
+    view : RowView
+    queries : VectorBatch
+        Those of one call.
+    threads : int
+        Over which they are split.
+    """
+    vectors = view.vectors
+    if vectors.form == "dense":
+        return np.full(len(queries), dense_scan_nanoseconds(view, len(queries) // threads))
+    sample = _sample(view)
+    shared = np.empty(len(queries), np.int64)
+    count_shared(queries.indptr, queries.slots, vectors.indptr, vectors.slots, sample.rows, shared)
+    a_row = shared / max(1, len(sample.rows))
+    cost: Float64s = sample.live * (_SCAN_SUM + _SCAN_ENTRY * a_row)
+    return cost
+
+
+def dense_scan_nanoseconds(view: RowView, together: int) -> float:
+    """Return what scanning all dense rows takes for a query, of so many together in a thread."""
+    n, width = view.vectors.dense.shape
+    if together >= MANY:
+        row = _TILE_ROW + (_TILE_FLOAT + _TILE_TURNED / together) * width
+    else:
+        reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
+        row = _SCAN_ROW + (_SCAN_FLOAT + reading) * width
+    return float(view.permitted_count * row)
+
+
+def counted_scan_nanoseconds(work: Float64s) -> float:
+    """Return what scans take on average that do so much work; see `scan.scan_work`."""
+    return _POSTING * float(work.mean())
+
+
+def most_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:
+    """Return what scanning sparse rows takes at most, known without a look at any row.
+
+    A row shares no more slots with a query than the query has.
+    """
+    return view.permitted_count * (_SCAN_SUM + _SCAN_ENTRY * queries.longest)
+
+
+def hash_nanoseconds(queries: VectorBatch, plan: BandPlan) -> Float64s:
+    """Return (m,): what hashing each query and finding its places in the tables takes."""
+    places = plan.bands * _PROBE_TABLE
+    if queries.form == "sparse":
+        if len(queries) == 1:  # numpy takes several times as long
+            return np.array([queries.longest * (plan.samples * _HASH_GENERATED) + places])
+        entries, sample = np.diff(queries.indptr), _HASH_GENERATED
+    else:
+        sample = _HASH_STORED if len(queries) > 1 else _HASH_STORED_ALONE
+        entries = _nonzeros(queries.dense)
+    cost: Float64s = entries * (plan.samples * sample) + places
+    return cost
+
+
+def _nonzeros(rows: Float32s) -> Int64s:
+    """Return how many entries of each row are not 0."""
+    if len(rows) == 1:  # numpy takes ten times as long to count along an axis
+        return np.array([np.count_nonzero(rows)], np.int64)
+    counts: Int64s = np.count_nonzero(rows, axis=1)
+    return counts
+
+
+def row_nanoseconds(view: RowView) -> float:
+    """Return what finding and scoring one row somewhere in memory takes."""
+    vectors = view.vectors
+    if vectors.form == "dense":
+        n, width = vectors.dense.shape
+        cached = 4 * n * width <= _CACHED_BYTES
+        return (_PROBE_CACHED_ROW if cached else _PROBE_ROW) + float(_PROBE_FLOAT * width)
+    return _PROBE_SPARSE_ROW + _PROBE_ENTRY * _mean_entries(view)
+
+
+def all_pairs_nanoseconds(view: RowView, others: int) -> float:
+    """Return what comparing ``others`` rows with all rows takes, many at a time."""
+    vectors, live = view.vectors, view.permitted_count
+    if vectors.form == "dense":
+        pair = _BLOCK_PAIR + _BLOCK_FLOAT * vectors.dense.shape[1]
+        return float(others * live * pair)
+    some = scan_nanoseconds(view, vectors[_sample(view).rows])
+    return float(others * some.mean())
+
+
+def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:
+    """Return what hashing all rows for so many further tables takes, and sorting them in."""
+    if bands == 0:
+        return 0.0
+    some = hash_nanoseconds(view.vectors[_sample(view).rows], plan.of_first(bands))
+    return len(view.vectors) * float(some.mean())
+
+
+def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
+    """Return what scoring pairs of rows of the same buckets takes, and sorting those found."""
+    a_pair: float
+    if view.vectors.form == "dense":
+        a_pair = _BUCKET_PAIR + _BUCKET_FLOAT * view.vectors.dense.shape[1]
+    else:
+        a_pair = _BUCKET_PAIR + _BUCKET_ENTRY * _mean_entries(view)
+    return pairs * a_pair + found * _PAIR_FOUND
+
+
+def prefix_nanoseconds(view: RowView, reads: float) -> float:
+    """Return what the join by prefixes takes that reads so many postings.
+
+    Without any it is what ordering the entries takes.
+    """
+    entries = _mean_entries(view)
+    ordering = view.permitted_count * entries * _PREFIX_ENTRY
+    return ordering + reads * (_PREFIX_PAIR + _PREFIX_SUM * entries)
+
+
+def walk_nanoseconds(view: RowView, scored: float, lists: float) -> float:
+    """Return what reading lists and scoring rows of them takes."""
+    return scored * row_nanoseconds(view) + lists * _WALK_LIST

@@ -1,0 +1,123 @@
+"""The inverted index of sparse rows: for each slot, who has it and how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.kernels.sparse.postings import part_postings, slot_borders, sort_entries
+from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE, Segment
+from gcws_search.index.threads import Workers
+
+LEAST_ROWS: Final = 256
+"""Rows get postings once there are so many that have none; until then they are scanned as they are,
+each of which takes some hundred nanoseconds."""
+MOST_ROWS: Final = 1 << 15
+"""Rows of one segment at most: their sums stay in the second cache, their numbers in 16 bits."""
+MAX_ENTRIES: Final = 2**31 - 1
+"""Entries of one segment at most: sorting numbers them in 32 bits."""
+_GROWTH: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """The rows first … last - 1 by slot.
+
+    Attributes
+    ----------
+    first, last : int
+    segment : kernels.terms.Segment
+    """
+
+    first: int
+    last: int
+    segment: Segment
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(part.nbytes for part in self.segment if isinstance(part, np.ndarray))
+
+
+@dataclass(frozen=True, slots=True)
+class InvertedIndex:
+    """Postings of rows 0 … covered - 1, in segments; later rows have none yet."""
+
+    segments: tuple[Postings, ...] = ()
+
+    @property
+    def covered(self) -> int:
+        """How many rows have postings."""
+        return self.segments[-1].last if self.segments else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(segment.nbytes for segment in self.segments)
+
+    def cover(self, rows: VectorBatch, workers: Workers) -> InvertedIndex:
+        """Return an index of all rows, or the same one while few have come since.
+
+        Parameters
+        ----------
+        rows : VectorBatch
+            All rows of the collection, sparse; those covered already are the same as before.
+        workers : Workers
+        """
+        first, last = self.covered, len(rows)
+        if last - first < LEAST_ROWS:
+            return self
+        kept = list(self.segments)
+        while (
+            kept
+            and kept[-1].last - kept[-1].first < MOST_ROWS
+            and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first
+            and rows.indptr[last] - rows.indptr[kept[-1].first] <= MAX_ENTRIES
+        ):
+            first = kept.pop().first
+        borders = []
+        while first < last:
+            full = np.searchsorted(rows.indptr, rows.indptr[first] + MAX_ENTRIES, "right") - 1
+            stop = min(last, first + MOST_ROWS, max(first + 1, int(full)))
+            borders.append((first, stop))
+            first = stop
+        made: dict[int, Postings] = {}
+
+        def post(start: int, end: int) -> None:
+            for number in range(start, end):
+                made[number] = _post(rows, *borders[number])
+
+        workers.split(len(borders), post)
+        return InvertedIndex((*kept, *(made[number] for number in range(len(borders)))))
+
+
+def _post(rows: VectorBatch, first: int, last: int) -> Postings:
+    indptr, n = rows.indptr[first : last + 1], last - first
+    count = int(indptr[-1] - indptr[0])
+    entry_slots = np.empty(count, np.uint32)
+    entry_rows = np.empty(count, np.int32)
+    entry_values = np.empty(count, np.float32)
+    distinct = sort_entries(indptr, rows.slots, rows.values, entry_slots, entry_rows, entry_values)
+    slots = np.empty(distinct, np.uint32)
+    entry_starts = np.empty(distinct + 1, np.int64)
+    slot_borders(entry_slots, slots, entry_starts)
+    counts = np.diff(entry_starts)
+    frequent = np.flatnonzero(counts * COLUMN_SHARE > n)
+    column_of = np.full(distinct, -1, np.int32)
+    column_of[frequent] = np.arange(len(frequent))
+    posted = count - int(counts[frequent].sum())
+    greatest, starts = np.empty(distinct, np.float32), np.empty(distinct + 1, np.int64)
+    posted_rows, posted_values = np.empty(posted, np.uint16), np.empty(posted, np.float32)
+    columns = np.zeros((len(frequent), n), np.float32)
+    part_postings(
+        entry_starts, entry_rows, entry_values, column_of, greatest, starts, posted_rows,
+        posted_values, columns,
+    )  # fmt: skip
+    least_norm = np.float32(rows.norms[first:last].min())
+    segment = Segment(
+        first, slots, starts, greatest, column_of, posted_rows, posted_values, columns, least_norm
+    )
+    return Postings(first, last, segment)

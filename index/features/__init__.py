@@ -1,0 +1,1 @@
+"""Feature maps whose inner products estimate kernels: Fourier and Nyström."""

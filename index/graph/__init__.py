@@ -1,0 +1,1 @@
+"""The neighbour graph: build, beam search, calibration of recall, drift."""

@@ -1,0 +1,140 @@
+"""Memory that walks write on, taken and given back, so that a search allocates nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import AnyArray, Int64s
+from gcws_search.index.kernels.graph.beam_search import STATES
+from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
+from gcws_search.index.kernels.quantized.rows import places
+
+WALKS: Final = 6
+"""Walks over dense rows that take their steps in turn."""
+SPARSE_WALKS: Final = 2
+"""Walks over sparse rows: each has a table of its query, which should stay in cache."""
+_ROWS_TO_GROW: Final = 4096
+_SHARE_TO_GROW: Final = 8
+"""Spaces are made for so many rows more, and this part of them, lest each insert makes new ones."""
+
+_ENTRY_BYTES: Final = 8
+_MOST_FREE: Final = 16
+"""Spaces that are kept for later; more are only taken at once by more threads than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the walks of one search need.
+
+    Attributes
+    ----------
+    rows : int
+        Of the collection.
+    room : int
+        Rows that one walk can see.
+    beam : int
+        Places for the best of them.
+    longest : int
+        Slots of the longest sparse vector, 0 for dense ones.
+    keys : int
+        Places in tables.
+    """
+
+    rows: int
+    room: int
+    beam: int
+    longest: int
+    keys: int
+
+    def covers(self, other: Sizes) -> bool:
+        """Return whether what is made for this is large enough for ``other``."""
+        return (
+            self.rows >= other.rows
+            and self.room >= other.room
+            and self.beam >= other.beam
+            and self.longest >= other.longest
+            and self.keys >= other.keys
+        )
+
+    def for_queries(self, longest: int) -> Sizes:
+        """Return what is large enough for sparse queries, too."""
+        return self if longest <= self.longest else replace(self, longest=longest)
+
+    def with_room(self) -> Sizes:
+        """Return what is still large enough once some rows and segments have been added."""
+        rows = self.rows + self.rows // _SHARE_TO_GROW + _ROWS_TO_GROW
+        return replace(self, rows=rows, keys=2 * self.keys)
+
+
+class Space:
+    """Arrays of a few walks that take their steps in turn.
+
+    Attributes
+    ----------
+    sizes : Sizes
+    addresses : (walks, 11) int64
+        Of each walk's arrays, as `kernels.walk.space_at` takes them.
+    first : (1, 11) int64
+        Those of one walk, for a query that comes alone.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        table = places(sizes.longest) if sizes.longest else 1
+        other = np.zeros(table, np.float32)
+        self._arrays: list[AnyArray] = [other]
+        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 11), np.int64)
+        for walk in self.addresses:
+            arrays = (
+                np.zeros(sizes.rows // 64 + 1, np.uint64),
+                np.empty(sizes.room + 1, np.int32),
+                np.full(places_for(sizes.room), ABOVE_ALL, np.uint64),
+                np.full(places_for(sizes.beam), ABOVE_ALL, np.uint64),
+                np.empty(sizes.room + 1, np.uint64),
+                np.empty(sizes.room + 1, np.float32),
+                np.zeros(table, np.float32),
+                np.empty(sizes.keys, np.int64),
+                np.zeros(STATES, np.int64),
+            )
+            self._arrays += arrays
+            words, seen, pool, hits, fresh, scores, own, found, state = (
+                array.ctypes.data for array in arrays
+            )
+            pool, hits = (address + GUARD * _ENTRY_BYTES for address in (pool, hits))
+            walk[:] = (
+                words, seen, sizes.room, pool, hits, fresh, scores, own, other.ctypes.data, found,
+                state,
+            )  # fmt: skip
+        self.first = self.addresses[:1]
+
+
+class Spaces:
+    """Spaces that are not in use; any thread takes one and gives it back."""
+
+    def __init__(self) -> None:
+        self._free: deque[Space] = deque(maxlen=_MOST_FREE)
+
+    def take(self, sizes: Sizes) -> Space:
+        """Return room for a few walks, for this thread alone until it gives it back."""
+        try:
+            space = self._free.pop()
+        except IndexError:
+            return Space(sizes.with_room())
+        return space if space.sizes.covers(sizes) else Space(sizes.with_room())
+
+    def give(self, space: Space) -> None:
+        """Take room back; not after an error, for its marks may still be set."""
+        self._free.append(space)
+
+    @contextmanager
+    def taken(self, sizes: Sizes) -> Iterator[Int64s]:
+        """Lend room for a few walks: a line of addresses each, as `kernels.walk.space_at` takes."""
+        space = self.take(sizes)
+        yield space.addresses
+        self.give(space)

@@ -1,0 +1,1 @@
+"""Samples, signatures and bands: GCWS and random binning."""

@@ -1,0 +1,172 @@
+"""Bands of samples: how wide, how many, which keys, and what they promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import LANES, Float64s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import KEY_BITS, GcwsParams
+from gcws_search.index.hashing.gcws import Gcws, Signatures, round_up
+from gcws_search.index.kernels.hashing.band_keys import (
+    B_BIT,
+    FULL,
+    ZERO_BIT,
+    pack_prefix_keys,
+    pack_whole_keys,
+)
+from gcws_search.index.kernels.hashing.dense_band_keys import keys_from_table
+
+PREFIX_BITS: Final = 4
+"""Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
+FIRST_TABLES: Final = 8
+"""Walks over few rows enter through so many tables, so every item is hashed for these; those
+beyond, which larger collections and proofs need, are made of all rows at once."""
+
+_ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
+
+
+@dataclass(frozen=True, slots=True)
+class BandPlan:
+    """The shape of a collection's keys.
+
+    Attributes
+    ----------
+    bands : int
+        L, one table each.
+    band_width : int
+        Samples of a band.
+    prefix : bool
+        Keys are prefix-ordered (depth chosen per query) rather than hashed whole.
+    depths : int
+        How many depths a key knows: its samples, or 1 when hashed whole.
+    bits : int
+        Bits of the key for each depth.
+    step : int
+        Samples that one unit of depth stands for.
+    floor : float
+        Chance that the kept bits of two different samples match. Samples of a pair of similarity
+        s match with probability s when both parts are kept and at least s when fewer are, so a
+        kept sample matches with probability at least s + (1 - s)·floor.
+    """
+
+    bands: int
+    band_width: int
+    prefix: bool
+    depths: int
+    bits: int
+    step: int
+    floor: float
+    encoding: int
+    code_bits: int
+
+    @classmethod
+    def of(cls, params: GcwsParams) -> BandPlan:
+        """Return the plan of a collection's parameters."""
+        encoding = _ENCODINGS[params.encoding]
+        if params.band_width is not None:
+            return cls(
+                bands=params.bands, band_width=params.band_width, prefix=False, depths=1,
+                bits=KEY_BITS, step=params.band_width, floor=0.0,
+                encoding=encoding, code_bits=params.bits,
+            )  # fmt: skip
+        bits = params.bits if encoding == B_BIT else PREFIX_BITS
+        width = KEY_BITS // bits
+        return cls(
+            bands=params.bands, band_width=width, prefix=True, depths=width, bits=bits, step=1,
+            floor=2.0**-bits,
+            encoding=encoding, code_bits=bits,
+        )  # fmt: skip
+
+    @classmethod
+    def of_codes(cls, bands: int) -> BandPlan:
+        """Return the plan of keys that hold samples of one number each, in `Signatures.slots`."""
+        return cls(
+            bands=bands, band_width=KEY_BITS // PREFIX_BITS, prefix=True,
+            depths=KEY_BITS // PREFIX_BITS, bits=PREFIX_BITS, step=1, floor=2.0**-PREFIX_BITS,
+            encoding=ZERO_BIT, code_bits=PREFIX_BITS,
+        )  # fmt: skip
+
+    @property
+    def samples(self) -> int:
+        """Samples needed for all bands."""
+        return self.bands * self.band_width
+
+    @property
+    def first(self) -> int:
+        """In how many bands every item has its keys from the start: all, where depth is fixed."""
+        return min(self.bands, FIRST_TABLES) if self.prefix else self.bands
+
+    def of_first(self, bands: int) -> BandPlan:
+        """Return the plan of the first bands alone."""
+        return self if bands == self.bands else replace(self, bands=bands)
+
+    def pack(self, signatures: Signatures, out: UInt64s, *, start: int = 0, band: int = 0) -> None:
+        """Write the keys of vectors in some bands.
+
+        Parameters
+        ----------
+        signatures : Signatures
+            Samples from number ``start`` on.
+        out : (n, b) uint64, written in place
+            Keys in bands ``band`` … ``band`` + b - 1.
+        start, band : int
+        """
+        pack = pack_prefix_keys if self.prefix else pack_whole_keys
+        bits = self.bits if self.prefix else self.code_bits
+        levels = signatures.levels.view(np.uint32)
+        pack(signatures.slots, levels, start, band, self.band_width, bits, self.encoding, out)
+
+    def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s, *, band: int = 0) -> None:
+        """Sketch vectors and write their keys in bands ``band`` … ``band`` + b - 1.
+
+        Parameters
+        ----------
+        hash_ : Gcws
+        batch : VectorBatch
+        out : (n, b) uint64, written in place
+        band : int
+        """
+        if hash_.keeps_table:
+            keys_from_table(
+                batch.dense, hash_.parameters(), hash_.slots, band, self.band_width,
+                self.bits if self.prefix else self.code_bits, self.encoding, self.prefix, out,
+            )  # fmt: skip
+        else:
+            start = band * self.band_width // LANES * LANES
+            count = round_up((band + out.shape[1]) * self.band_width - start)
+            signatures = hash_.sketch(batch, first=start, count=count)
+            self.pack(signatures, out, start=start, band=band)
+
+    def keys(self, signatures: Signatures) -> UInt64s:
+        """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""
+        out = np.empty((len(signatures.slots), self.bands), np.uint64)
+        self.pack(signatures, out)
+        return out
+
+
+def match_probability(plan: BandPlan, score: float, depth: int) -> float:
+    """Return the chance that one band of a pair matches down to a depth."""
+    return float(match_probabilities(plan, np.array(score), depth))
+
+
+def match_probabilities(plan: BandPlan, scores: Float64s, depth: int) -> Float64s:
+    """Return the chance that one band matches down to a depth, for pairs of any scores."""
+    chances: Float64s = (scores + (1.0 - scores) * plan.floor) ** (depth * plan.step)
+    return chances
+
+
+def depth_for(plan: BandPlan, score: float, recall: float) -> int | None:
+    """Return the greatest depth at which a pair of this score shares a bucket often enough.
+
+    None when even the least depth of all bands finds it with less than ``recall``.
+    """
+    if score <= 0:
+        return None
+    for depth in range(plan.depths, 0, -1):
+        if 1.0 - (1.0 - match_probability(plan, score, depth)) ** plan.bands >= recall:
+            return depth
+    return None

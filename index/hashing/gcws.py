@@ -1,0 +1,142 @@
+"""GCWS: from vectors to samples (i*, t*), and to the codes that keep part of them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import (
+    LANES,
+    Float32s,
+    Int32s,
+    Int64s,
+    UInt16s,
+    UInt32s,
+    large,
+)
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.kernels.hashing.band_keys import cut_samples
+from gcws_search.index.kernels.hashing.gcws_stream import sketch_from_stream
+from gcws_search.index.kernels.hashing.gcws_table import dense_slots, fill_table, sketch_from_table
+
+ALGORITHM_VERSION: Final = 2
+"""Hashes are comparable only under the same version, seed, slot numbering and transform."""
+
+_TABLE_BYTES: Final = 1 << 28
+"""Parameter tables above this size are not kept; the generator is asked each time."""
+
+
+def round_up(samples: int) -> int:
+    """Return the number of samples that are drawn when so many are wanted."""
+    return -(-samples // LANES) * LANES
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """The samples of several vectors.
+
+    Attributes
+    ----------
+    slots : (n, k) uint32
+        i*: the winning slot of each sample.
+    levels : (n, k) int32
+        t*: its level.
+    """
+
+    slots: UInt32s
+    levels: Int32s
+
+    def codes(self, bits: int, samples: int) -> UInt16s:
+        """Return (n, samples): the first samples cut to b bits of i* ([BBIT]), 1-16.
+
+        The samples are to be numbered from 0. Pr[equal] = p + (1 - p)·2^-b, p that of equal i*.
+        """
+        out = np.empty((len(self.slots), samples), np.uint16)
+        cut_samples(self.slots, bits, out)
+        return out
+
+
+class Gcws:
+    """A family of k GCWS hash functions ([GMM] Algorithm 1; [ICWS]).
+
+    Pr[(i*, t*) of u = (i*, t*) of v] = GMM(u, v) for each sample.
+
+    Parameters
+    ----------
+    seed : int
+    samples : int
+        k; rounded up to a multiple of 16.
+    dense_width : int or None
+        Slots are below twice this when rows are dense; None when they are sparse.
+
+    Attributes
+    ----------
+    slots : int
+        Number of slots of dense rows, 0 for sparse ones.
+    keeps_table : bool
+        Whether samples are drawn with parameters out of a table.
+    """
+
+    def __init__(self, *, seed: int, samples: int, dense_width: int | None) -> None:
+        self.seed = seed
+        self.samples = round_up(samples)
+        self.slots = 2 * dense_width if dense_width is not None else 0
+        table_bytes = self.slots * self.samples * 4 * np.dtype(np.float32).itemsize
+        self.keeps_table = 0 < table_bytes <= _TABLE_BYTES
+        self._table: Float32s | None = None
+        self._filling = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parameter table, 0 until it is first needed."""
+        return 0 if self._table is None else self._table.nbytes
+
+    def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
+        """Draw samples first … first + count - 1 of each vector.
+
+        Parameters
+        ----------
+        batch : VectorBatch
+        first, count : int
+            Multiples of 16; by default all k samples.
+        """
+        wanted = self.samples - first if count is None else count
+        out_slots = np.empty((len(batch), wanted), np.uint32)
+        out_levels = np.empty((len(batch), wanted), np.uint32)
+        if self.keeps_table:
+            sketch_from_table(
+                batch.dense, self.parameters(), self.slots, first // LANES, out_slots, out_levels
+            )
+        else:
+            indptr, slots, values = compressed(batch)
+            sketch_from_stream(
+                indptr, slots, values, np.uint64(self.seed), first // LANES, out_slots, out_levels
+            )
+        return Signatures(out_slots, out_levels.view(np.int32))
+
+    def parameters(self) -> Float32s:
+        """Return the table of parameters, made when it is first needed; see `fill_table`."""
+        if self._table is None:
+            with self._filling:
+                if self._table is None:
+                    table = large(self.slots * self.samples * 4, np.float32)
+                    fill_table(np.uint64(self.seed), self.slots, self.samples // LANES, table)
+                    self._table = table
+        return self._table
+
+
+def compressed(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
+    """Return the rows as borders, rising slots and magnitudes."""
+    if batch.form == "sparse":
+        start = batch.indptr[0]
+        entries = slice(start, batch.indptr[-1])
+        return batch.indptr - start, batch.slots[entries], batch.values[entries]
+    n, width = batch.dense.shape
+    indptr = np.empty(n + 1, np.int64)
+    slots = np.empty(n * width + 1, np.uint32)
+    values = np.empty(n * width + 1, np.float32)
+    dense_slots(batch.dense, indptr, slots, values)
+    return indptr, slots[: indptr[-1]], values[: indptr[-1]]

@@ -1,0 +1,153 @@
+"""The exact join: every pair of rows, compared all with all or found by common slots."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.cost_model import all_pairs_nanoseconds, prefix_nanoseconds
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import Scanner
+from gcws_search.index.joins.pair_sink import CAPACITY, PairSink
+from gcws_search.index.joins.prefix_join import PrefixJoin
+from gcws_search.index.kernels.lsh.bucket_join import join_block
+from gcws_search.index.similarities.gmm import tolerance
+from gcws_search.index.threads import Workers
+
+_BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later ones pass by (128 KB)
+_BLOCK_ROWS: Final = 64  # sparse rows, each of which is looked up by itself
+
+
+@dataclass(frozen=True, slots=True)
+class ExactJoin:
+    """The quicker way to find every pair.
+
+    Attributes
+    ----------
+    view : RowView
+    inverted : InvertedIndex
+    prefixes : PrefixJoin or None
+        None where comparing all rows with all is quicker.
+    nanoseconds : float
+        What it is expected to take.
+    """
+
+    view: RowView
+    inverted: InvertedIndex
+    prefixes: PrefixJoin | None
+    nanoseconds: float
+
+    @classmethod
+    def of(
+        cls, view: RowView, inverted: InvertedIndex, least: float, *, quickest: float = inf
+    ) -> ExactJoin:
+        """Return the quicker way for pairs that score at least ``least``.
+
+        Parameters
+        ----------
+        view : RowView
+        inverted : InvertedIndex
+        least : float
+        quickest : float
+            Nanoseconds that another way takes: rows are not listed by slots where ordering them
+            alone takes longer.
+        """
+        if view.permitted_count < 2:  # noqa: PLR2004 (a pair)
+            return cls(view, inverted, None, 0.0)
+        comparing = all_pairs_nanoseconds(view, view.permitted_count) / 2
+        if view.vectors.form == "sparse" and prefix_nanoseconds(view, 0.0) < min(
+            comparing, quickest
+        ):
+            prefixes = PrefixJoin.of(view, least)
+            if prefixes is not None and prefixes.nanoseconds < comparing:
+                return cls(view, inverted, prefixes, prefixes.nanoseconds)
+        return cls(view, inverted, None, comparing)
+
+    def offer(self, sink: PairSink, workers: Workers) -> None:
+        """Offer every pair that scores as well as the sink wants."""
+        if self.prefixes is not None:
+            self.prefixes.offer(sink, workers)
+        else:
+            compared_pairs(self.view, self.inverted, sink, workers=workers)
+
+
+def all_pairs(
+    view: RowView,
+    *,
+    min_score: float,
+    limit: int | None,
+    stop: threading.Event | None,
+    workers: Workers,
+) -> Pairs:
+    """Return the pairs of permitted rows with GMM at least ``min_score``, where no index helps.
+
+    Parameters
+    ----------
+    view : RowView
+    min_score, limit, stop : see `PairSink`
+    workers : Workers
+    """
+    sink = PairSink(view, min_score, limit, stop)
+    inverted = InvertedIndex()
+    if view.vectors.form == "sparse":
+        inverted = inverted.cover(view.vectors, workers)
+    ExactJoin.of(view, inverted, min_score).offer(sink, workers)
+    return sink.result()
+
+
+def compared_pairs(
+    view: RowView, inverted: InvertedIndex, sink: PairSink, *, workers: Workers
+) -> None:
+    """Offer all pairs, each row compared with every later one."""
+    n = len(view.vectors)
+    compare = _compare_dense if view.vectors.form == "dense" else _compare_sparse
+    width = view.vectors.dense.shape[1]
+    size = max(1, _BLOCK_FLOATS // width) if width else _BLOCK_ROWS
+    blocks = -(-n // size)
+    parts = min(workers.threads, blocks)
+
+    def run(first: int, last: int) -> None:
+        # Early blocks have more rows after them, so blocks are dealt out in turn.
+        for part in range(first, last):
+            for block in range(part, blocks, parts):
+                if not sink.done:
+                    compare(view, inverted, sink, block * size, min(n, (block + 1) * size))
+
+    workers.split(parts, run)
+
+
+def _compare_dense(
+    view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
+) -> None:
+    """Offer the pairs of rows first … last - 1 with all later rows."""
+    del inverted
+    vectors = view.vectors
+    slack = tolerance(vectors, vectors)
+    a, b = np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32)
+    left, right = first, first + 1
+    while right < len(vectors) and not sink.done:
+        count, left, right = join_block(
+            vectors.dense, vectors.norms, view.permitted, np.float32(sink.least - slack),
+            first, last, left, right, a, b,
+        )  # fmt: skip
+        sink.add(a[:count], b[:count])
+
+
+def _compare_sparse(
+    view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
+) -> None:
+    """Offer the pairs of rows first … last - 1 with all later rows."""
+    vectors = view.vectors
+    scanner = Scanner(view, inverted, 0.0)
+    for row in range(first, last):
+        if not view.permitted[row] or sink.done:
+            continue
+        query = vectors[row : row + 1]
+        bound = sink.least - tolerance(vectors, query)
+        partners = scanner.collect(query, row, bound, after=row).astype(np.int32)
+        sink.add(np.full(len(partners), row, np.int32), partners)

@@ -1,0 +1,172 @@
+"""Near-duplicate pairs: the best so far, and a join of the tables with themselves."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.hashing.banding import BandPlan, depth_for
+from gcws_search.index.kernels.lsh.bucket_join import exact_pairs, join_table
+from gcws_search.index.kernels.ordering.merge import keep_new, merge
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.similarities.gmm import tolerance
+from gcws_search.index.threads import Workers
+
+MAX_PAIRS: Final = 2_000_000
+"""More pairs than this are not listed at once."""
+
+CAPACITY: Final = 1 << 18
+"""Pairs that are listed before they are offered."""
+_PENDING: Final = 1 << 20
+_LOW: Final = np.uint64(0xFFFFFFFF)
+
+
+class PairSink:
+    """The best pairs so far, from several threads, each pair once.
+
+    Parameters
+    ----------
+    view : RowView
+    min_score : float
+    limit : int or None
+        How many pairs are wanted at most; None for all of them.
+    stop : threading.Event or None
+        Once set, nobody waits for the pairs any more.
+    """
+
+    def __init__(
+        self,
+        view: RowView,
+        min_score: float,
+        limit: int | None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._vectors = view.vectors
+        self._min_score = min_score
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._pending: list[UInt64s] = []
+        self._pending_count = 0
+        self._pairs = np.empty(0, np.uint64)
+        self._scores = np.empty(0, np.float64)
+        self.least = min_score
+        self._complete = False
+        self._stop = stop
+
+    @property
+    def limit(self) -> int | None:
+        """How many pairs are wanted at most."""
+        return self._limit
+
+    @property
+    def done(self) -> bool:
+        """Whether no further pair is of any use."""
+        return self._complete or (self._stop is not None and self._stop.is_set())
+
+    def add(self, a: Int32s, b: Int32s) -> None:
+        """Offer pairs of rows that may score high enough."""
+        if len(a) == 0:
+            return
+        packed = a.astype(np.uint64) << np.uint64(32) | b.astype(np.uint64)
+        with self._lock:
+            self._pending.append(packed)
+            self._pending_count += len(packed)
+            if self._pending_count >= _PENDING:
+                self._settle()
+
+    def settle(self) -> None:
+        """Score what has been offered so far: with a limit, `least` may rise."""
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Score what is pending, and keep the best."""
+        fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending]))
+        fresh = fresh[: keep_new(fresh, self._pairs)]
+        self._pending, self._pending_count = [], 0
+        if len(fresh) == 0:
+            return
+        fresh_scores = self._exact(fresh)
+        good = fresh_scores >= self.least
+        fresh, fresh_scores = fresh[good], fresh_scores[good]
+        count = len(self._pairs) + len(fresh)
+        pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
+        merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
+        if self._limit is not None and len(pairs) > self._limit:
+            best = np.lexsort((pairs, -scores))
+            self.least = float(scores[best[self._limit - 1]])
+            # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
+            best = best[: self._limit + MAX_PAIRS]
+            best = np.sort(best[scores[best] >= self.least])
+            self._complete = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
+            pairs, scores = pairs[best], scores[best]
+        elif len(pairs) > MAX_PAIRS:
+            self._complete = True  # the other threads need not go on
+            raise InvalidParameter(
+                expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
+                got=f"more than that at {self._min_score}", loc=("min_score",),
+            )  # fmt: skip
+        self._pairs, self._scores = pairs, scores
+
+    def _exact(self, packed: UInt64s) -> Float64s:
+        """Return the float64 scores of pairs that rise."""
+        a, b = _unpacked(packed)
+        scores = np.empty(len(a), np.float64)
+        vectors = self._vectors
+        exact_pairs(vectors.dense, vectors.indptr, vectors.slots, vectors.values, a, b, scores)
+        return scores
+
+    def result(self) -> Pairs:
+        """Return the pairs by rising rows."""
+        self.settle()
+        a, b = _unpacked(self._pairs)
+        return a, b, self._scores
+
+
+def _unpacked(packed: UInt64s) -> tuple[Int64s, Int64s]:
+    return (packed >> np.uint64(32)).astype(np.int64), (packed & _LOW).astype(np.int64)
+
+
+def joined_pairs(
+    view: RowView,
+    tables: Tables,
+    plan: BandPlan,
+    sink: PairSink,
+    *,
+    recall: float,
+    workers: Workers,
+) -> bool:
+    """Offer the pairs that share a bucket deep enough for the recall asked for.
+
+    Returns False, and nothing is offered, when no depth of these tables gives that recall.
+    """
+    if depth_for(plan, sink.least, recall) is None:
+        return False
+    segment = tables.merged(workers)
+    if segment is None:
+        return True
+    vectors = view.vectors
+    slack = tolerance(vectors, vectors)
+
+    def join(first: int, last: int) -> None:
+        a, b = np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32)
+        for table in range(first, last):
+            # The better the pairs found so far, the deeper the buckets that are worth a look.
+            depth = depth_for(plan, sink.least, recall) or 1
+            shift = np.uint64(64 - depth * plan.bits)
+            place, partner = 0, 0
+            while place < len(segment) and not sink.done:
+                count, place, partner = join_table(
+                    segment.keys[table], segment.rows[table], shift, vectors.dense,
+                    vectors.indptr, vectors.slots, vectors.values, vectors.norms, view.permitted,
+                    np.float32(sink.least - slack), place, partner, a, b,
+                )  # fmt: skip
+                sink.add(a[:count], b[:count])
+
+    workers.split(plan.bands, join)
+    return True

@@ -1,0 +1,363 @@
+"""The join that finds near-duplicate pairs: by tables, by neighbour lists, or every pair.
+
+What the buckets of tables hold is counted, what lists find is measured on some of the rows, and
+what the exact join takes is foreseen: the quickest way that keeps the recall asked for is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.cost_model import (
+    all_pairs_nanoseconds,
+    bucket_nanoseconds,
+    table_nanoseconds,
+    walk_nanoseconds,
+)
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import Scanner
+from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
+from gcws_search.index.joins.all_pairs import ExactJoin
+from gcws_search.index.joins.pair_sink import CAPACITY, PairSink, joined_pairs
+from gcws_search.index.kernels.graph.pair_walk import (
+    READ,
+    SCORED,
+    WORK,
+    meet,
+    shared_buckets,
+    walk_partners,
+)
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.similarities.gmm import exact_scores, tolerance
+from gcws_search.index.threads import Workers
+
+_SAMPLED: Final = 256
+"""Rows all of whose partners are found by comparing them with all rows."""
+_MOST_PARTNERS: Final = 16
+"""Partners of a sampled row that are judged by."""
+_MOST_SAMPLE_PAIRS: Final = 1 << 20
+"""More partners in all than this say that there is nothing to be won."""
+_WORTH: Final = 3.0
+"""Lists are tried when the other ways take so many times what the sample takes."""
+_PATIENCE: Final = (0, 8, 32)
+_OWN_LIST: Final = -1
+_ROWS_A_CALL: Final = 4096
+"""Rows walked from before the least score wanted is looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """What walks over lists are expected to do.
+
+    Attributes
+    ----------
+    patience : int
+        See `kernels.partners.walk_partners`.
+    recall : float
+        Share of the pairs found, less one standard error.
+    nanoseconds : float
+        For all rows.
+    """
+
+    patience: int
+    recall: float
+    nanoseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows with all their partners.
+
+    Attributes
+    ----------
+    least : float
+        What partners score at least.
+    rows : (r,) int64
+    numbers, partners : (p,) int64
+        For each pair which of ``rows`` it is, and the other row.
+    scores : (p,) float64
+    """
+
+    least: float
+    rows: Int64s
+    numbers: Int64s
+    partners: Int64s
+    scores: Float64s
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What joining tables is expected to take.
+
+    Attributes
+    ----------
+    bands : int
+        How many tables.
+    nanoseconds : float
+        For those that have to be made, and for all pairs in common buckets.
+    """
+
+    bands: int
+    nanoseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairJoin:
+    """The join of one state with itself.
+
+    Attributes
+    ----------
+    view : RowView
+    tables : Tables
+        Those made so far.
+    plan : BandPlan
+        Of all there can be.
+    widened : callable
+        Returns the same rows in at least so many tables.
+    links : (n, R) int32 or None
+        Neighbour lists, where there are any.
+    inverted : InvertedIndex
+    workers : Workers
+    """
+
+    view: RowView
+    tables: Tables
+    plan: BandPlan
+    widened: Callable[[int], Tables]
+    links: Int32s | None
+    inverted: InvertedIndex
+    workers: Workers
+
+    def offer(self, sink: PairSink, recall: float) -> None:
+        """Offer pairs so that the share of them asked for is found in the mean."""
+        if self.view.permitted_count < 2:  # noqa: PLR2004 (a pair)
+            return
+        if sink.limit is not None and self.links is not None:
+            self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
+            sink.settle()
+        if recall >= 1 or not self._offer_some(sink, recall):
+            self._exact(sink.least).offer(sink, self.workers)
+
+    def _exact(self, least: float, quickest: float = inf) -> ExactJoin:
+        return ExactJoin.of(self.view, self.inverted, least, quickest=quickest)
+
+    def _offer_some(self, sink: PairSink, recall: float) -> bool:
+        """Offer the share asked for in the quickest way; False where tables cannot promise it."""
+        joining = self._joining(sink.least, recall, None)
+        exact = self._exact(sink.least, joining.nanoseconds)
+        quickest = min(joining.nanoseconds, exact.nanoseconds)
+        trial = _WORTH * all_pairs_nanoseconds(self.view, _SAMPLED)
+        if self.links is not None and sink.least > 0 and quickest > trial:
+            sample = self.sampled(sink.least)
+            walks = None if sample is None else self.measured(self.links, sample, recall)
+            joining = self._joining(sink.least, recall, sample)
+            if exact.prefixes is None:  # tables seemed to be quicker
+                exact = self._exact(sink.least, joining.nanoseconds)
+            quickest = min(joining.nanoseconds, exact.nanoseconds)
+            if walks is not None and walks.nanoseconds < quickest:
+                self._walk(self.links, sink, walks.patience)
+                return True
+        if joining.nanoseconds > exact.nanoseconds:
+            exact.offer(sink, self.workers)
+            return True
+        return joined_pairs(
+            self.view, self.widened(joining.bands), self.plan.of_first(joining.bands), sink,
+            recall=recall, workers=self.workers,
+        )  # fmt: skip
+
+    def _joining(self, least: float, recall: float, sample: Sample | None) -> Joining:
+        """Return the quickest join: by the tables there are, or by twice as many, and so on.
+
+        The more tables, the deeper and smaller are the buckets that are enough; those of further
+        tables are taken to be as full as those of the first. Every pair is found in several
+        tables: how often, a sample tells.
+        """
+        made, shifts, choices, repeats = self.tables.bands, [], [], []
+        bands = made
+        while True:
+            plan = self.plan.of_first(bands)
+            depth = depth_for(plan, least, recall)
+            if depth is not None:
+                choices.append(bands)
+                shifts.append(64 - depth * plan.bits)
+                repeats.append(0.0 if sample is None else self._repeats(sample, plan, depth))
+            if bands == self.plan.bands:
+                break
+            bands = min(2 * bands, self.plan.bands)
+        pairs = np.zeros(len(choices), np.int64)
+        segment = self.tables.merged(self.workers)
+        if segment is not None:
+            for keys in segment.keys:
+                shared_buckets(keys, np.array(shifts, np.uint64), pairs)
+        costs = [
+            table_nanoseconds(self.view, self.plan, bands - made)
+            + bucket_nanoseconds(self.view, shared * bands / made, found)
+            for bands, shared, found in zip(choices, pairs.tolist(), repeats, strict=True)
+        ]
+        if not costs:
+            return Joining(made, float("inf"))
+        best = int(np.argmin(costs))
+        return Joining(choices[best], costs[best])
+
+    def _repeats(self, sample: Sample, plan: BandPlan, depth: int) -> float:
+        """Return how often pairs are found in all tables together, at a depth."""
+        matches = match_probabilities(plan, sample.scores, depth)
+        every = self.view.permitted_count / len(sample.rows) / 2  # each pair has two rows
+        return float(matches.sum()) * plan.bands * every
+
+    def _walk(self, links: Int32s, sink: PairSink, patience: int) -> None:
+        """Offer each row with its list's partners, and theirs."""
+        chosen = np.flatnonzero(self.view.permitted)
+
+        def walk(first: int, last: int) -> None:
+            for start in range(first, last, _ROWS_A_CALL):
+                part = chosen[start : min(start + _ROWS_A_CALL, last)]
+                self._partners(links, part, patience, sink)
+
+        self.workers.split(len(chosen), walk)
+
+    def _partners(
+        self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Kept
+    ) -> Int64s:
+        """Offer the pairs that walks from chosen rows find; return what they cost."""
+        vectors = self.view.vectors
+        capacity = max(CAPACITY, len(vectors))
+        a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+        work = np.zeros(WORK, np.int64)
+        least = np.float32(sink.least - tolerance(vectors, vectors))
+        done = 0
+        while done < len(chosen) and not sink.done:
+            count, done = walk_partners(
+                vectors.dense, vectors.indptr, vectors.slots, vectors.values, vectors.norms,
+                self.view.permitted, links, chosen, done, least, patience, a, b, work,
+            )  # fmt: skip
+            sink.add(a[:count].copy(), b[:count].copy())
+        return work
+
+    def measured(self, links: Int32s, sample: Sample, recall: float) -> Walks | None:
+        """Return walks that find the share of the pairs asked for, as some rows' partners tell.
+
+        None when no walks do, or when there are too few pairs to tell.
+        """
+        least, rows, numbers = sample.least, sample.rows, sample.numbers
+        weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
+        judged = _some_of_each(numbers, _MOST_PARTNERS)
+        a, b, numbers = rows[numbers[judged]], sample.partners[judged], numbers[judged]
+        wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
+        walkers = np.unique(np.concatenate([a, b]))
+        for patience in _PATIENCE:
+            kept = _Kept(least)
+            self._partners(links, walkers, patience, kept)
+            found = np.isin(wanted, kept.packed()).astype(np.float64)
+            expected = _cautious_recall(
+                np.bincount(numbers, found, len(rows)).astype(np.float64),
+                np.bincount(numbers, minlength=len(rows)),
+                weights,
+            )
+            if expected >= recall:
+                work = self._partners(links, rows, patience, _Kept(least))
+                scale = self.view.permitted_count / len(rows)
+                cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[READ] * scale)
+                return Walks(patience, expected, cost)
+        return None
+
+    def sampled(self, least: float) -> Sample | None:
+        """Return some rows with all their partners, None where these are too many."""
+        view, vectors = self.view, self.view.vectors
+        rows = np.flatnonzero(view.permitted)
+        if len(rows) > _SAMPLED:
+            rows = np.sort(np.random.default_rng(0).choice(rows, _SAMPLED, replace=False))
+        bound = least - tolerance(vectors, vectors)
+        found: list[tuple[Int64s, Int64s, Float64s]] = []
+        if vectors.form == "dense":
+            numbers = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
+            partners = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
+            count, last = meet(
+                vectors.dense, vectors.norms, view.permitted, rows, np.float32(bound), 0,
+                len(vectors), numbers, partners,
+            )  # fmt: skip
+            if last < len(vectors):
+                return None
+            order = np.argsort(numbers[:count], kind="stable")
+            borders = np.searchsorted(numbers[:count][order], np.arange(len(rows) + 1))
+            near = [
+                partners[order[start:stop]].astype(np.int64)
+                for start, stop in pairwise(borders.tolist())
+            ]
+        else:
+            scanner = Scanner(view, self.inverted, 0.0)
+            near, total = [], 0
+            for row in rows.tolist():
+                near.append(scanner.collect(vectors[row : row + 1], row, bound))
+                total += len(near[-1])
+                if total > _MOST_SAMPLE_PAIRS:
+                    return None
+        for number, some in enumerate(near):
+            row = int(rows[number])
+            exact = exact_scores(vectors, vectors[row : row + 1], some)
+            good = exact >= least
+            found.append((np.full(np.count_nonzero(good), number), some[good], exact[good]))
+        if not found:
+            return None
+        every: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
+        return Sample(least, rows, *every)
+
+
+class _Kept:
+    """A sink that keeps the pairs as they are."""
+
+    done = False
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+        self._pairs: list[Int64s] = [np.empty(0, np.int64)]
+
+    def add(self, a: Int32s, b: Int32s) -> None:
+        """Keep pairs of rows."""
+        self._pairs.append(a.astype(np.int64) << 32 | b)
+
+    def packed(self) -> Int64s:
+        """Return all pairs, the lesser row in the high half."""
+        return np.concatenate(self._pairs)
+
+
+def _some_of_each(numbers: Int64s, most: int) -> Int64s:
+    """Return which entries to take: of each number at most so many, drawn at random."""
+    order = np.random.default_rng(0).permutation(len(numbers))
+    order = order[np.argsort(numbers[order], kind="stable")]
+    ordered = numbers[order]
+    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    chosen: Int64s = order[place < most]
+    return chosen
+
+
+def _cautious_recall(found: Float64s, judged: Int64s, weights: Float64s) -> float:
+    """Return the share of all pairs found, less one standard error; 0 where nothing is known.
+
+    A further row with one pair missed keeps a small sample from looking perfect.
+
+    Parameters
+    ----------
+    found, judged : (m,)
+        Of each row's partners that were looked for, how many were found, and how many there are.
+    weights : (m,) float64
+        All partners of each row.
+    """
+    some = weights > 0
+    if not some.any():
+        return 0.0
+    typical = float(judged[some].mean())
+    shares = np.append(found[some] / judged[some], 1.0 - 1.0 / typical)
+    weighted = np.append(weights[some], float(weights[some].mean()))
+    total = float(weighted.sum())
+    mean = float(shares @ weighted) / total
+    spread = float(np.sqrt(np.sum((weighted * (shares - mean)) ** 2))) / total
+    return mean - spread

@@ -1,0 +1,1 @@
+"""Fourier features, inner products and the tabulated Pólya kernels."""

@@ -1,0 +1,1 @@
+"""GMM of dense and sparse rows: scans, tiles, norms, exact re-ranking."""

@@ -1,0 +1,282 @@
+"""GMM of dense rows.
+
+With S = ‖u‖₁ + ‖v‖₁ and D = ‖u − v‖₁, GMM = (S − D)/(S + D) on signed vectors as they are: no
+splitting into parts. Fast scores are float32; exact ones are sums in float64 of the float32 values.
+Rows are padded with zeros to whole registers (`padded_width`).
+
+Source: [GMM] eq. 4-6; min + max = sum and max − min = |difference| give the short form.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s, UInt8s
+from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
+from gcws_search.index.kernels.lanes.vector import (
+    absolute,
+    at,
+    less,
+    load,
+    offset,
+    pointer,
+    select,
+    splat,
+    total,
+    widened,
+)
+from gcws_search.index.kernels.ordering.heap import push
+
+_ZERO = np.float32(0.0)
+_BLOCK = 128
+"""Floats between two looks at whether a row is too far already."""
+_ROUNDING = 1.0 + 1e-4
+_TILE_FLOATS = 1 << 14
+"""Floats of the rows that stay in cache while several queries pass over them (64 KB)."""
+_ROWS_AHEAD = 3
+_FLOATS_AHEAD = 256
+"""Exact scores ask for so many floats, at most, of the row so many rows further on: rows asked for
+long before may have left the caches again, which threads of one core share."""
+
+
+@njit(cache=True, nogil=True)
+def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) -> Any:
+    """Return the float32 GMM of two dense rows.
+
+    Parameters
+    ----------
+    query, row : addresses of float32
+        See `simd.pointer`; addresses have no Python type.
+    query_norm, norm : float32
+    width : int
+        Floats of a row, a multiple of 16.
+    """
+    even = splat(_ZERO)
+    odd = splat(_ZERO)
+    pairs = width // (2 * LANES)
+    for pair in range(pairs):
+        i = pair * 2 * LANES
+        even = even + absolute(load(query, i) - load(row, i))
+        i += LANES
+        odd = odd + absolute(load(query, i) - load(row, i))
+    if pairs * 2 * LANES < width:
+        i = pairs * 2 * LANES
+        even = even + absolute(load(query, i) - load(row, i))
+    distance = total(even + odd)
+    both = query_norm + norm
+    return (both - distance) / (both + distance)
+
+
+@njit(cache=True, nogil=True)
+def reach(least: np.float32) -> np.float32:
+    """Return the greatest D/S at which a row can still score ``least``, rounding allowed for.
+
+    GMM >= s is the same as D <= S (1 - s)/(1 + s).
+    """
+    return np.float32((1.0 - least) / (1.0 + least) * _ROUNDING)
+
+
+@njit(cache=True, nogil=True)
+def dense_score_within(
+    query: Any, query_norm: Any, row: Any, norm: Any, width: Any, farthest: Any
+) -> Any:
+    """Return what `dense_score` returns, or -1 as soon as the row is seen to be too far.
+
+    D only grows from coordinate to coordinate, so a row is given up, and the rest of it not read,
+    when the part summed so far exceeds what `reach` allows.
+
+    Parameters
+    ----------
+    query, row, query_norm, norm, width : see `dense_score`
+    farthest : float32
+        `reach` of the least score wanted.
+    """
+    both = query_norm + norm
+    limit = both * farthest
+    even = splat(_ZERO)
+    odd = splat(_ZERO)
+    whole = width // _BLOCK * _BLOCK
+    for block in range(0, whole, _BLOCK):
+        for i in range(block, block + _BLOCK, 2 * LANES):
+            even = even + absolute(load(query, i) - load(row, i))
+            odd = odd + absolute(load(query, i + LANES) - load(row, i + LANES))
+        if total(even + odd) > limit:
+            return np.float32(-1.0)
+    pairs = (width - whole) // (2 * LANES)
+    for pair in range(pairs):
+        i = whole + pair * 2 * LANES
+        even = even + absolute(load(query, i) - load(row, i))
+        odd = odd + absolute(load(query, i + LANES) - load(row, i + LANES))
+    if whole + pairs * 2 * LANES < width:
+        i = whole + pairs * 2 * LANES
+        even = even + absolute(load(query, i) - load(row, i))
+    distance = total(even + odd)
+    return (both - distance) / (both + distance)
+
+
+@njit(cache=True, nogil=True)
+def scan_dense(
+    queries: Float32s,
+    query_norms: Float32s,
+    rows: Float32s,
+    norms: Float32s,
+    permitted: UInt8s,
+    skip: Int64s,
+    least: np.float32,
+    first: int,
+    last: int,
+    out_scores: Float32s,
+    out_rows: Int64s,
+    out_sizes: Int64s,
+) -> None:
+    """Offer every permitted row in [first, last) to each query's heap.
+
+    Parameters
+    ----------
+    queries : (m, width) float32
+    query_norms : (m,) float32
+    rows : (n, width) float32
+    norms : (n,) float32
+    permitted : (n,) uint8
+    skip : (m,) int64
+        A row that the query must not return, or -1.
+    least : float32
+        Lower scores are not wanted.
+    out_scores : (m, k) float32, written in place
+    out_rows : (m, k) int64, written in place
+    out_sizes : (m,) int64, written in place
+    """
+    width = rows.shape[1]
+    data = pointer(rows)
+    tile = max(1, _TILE_FLOATS // width)
+    # One query streams rows from memory, where reading less of each gains nothing; several find
+    # the rows in cache, where arithmetic counts.
+    alone = queries.shape[0] == 1
+    for tile_first in range(first, last, tile):
+        tile_last = min(tile_first + tile, last)
+        for m in range(queries.shape[0]):
+            query = offset(pointer(queries), m * width)
+            query_norm = query_norms[m]
+            skipped = skip[m]
+            scores = out_scores[m]
+            kept = out_rows[m]
+            size = out_sizes[m]
+            full = size == scores.shape[0]
+            bound = max(scores[0], least) if full else least
+            farthest = reach(bound)
+            for row in range(tile_first, tile_last):
+                if permitted[row] == 0:
+                    continue
+                address = offset(data, row * width)
+                if alone:
+                    score = dense_score(query, query_norm, address, norms[row], width)
+                else:
+                    score = dense_score_within(
+                        query, query_norm, address, norms[row], width, farthest
+                    )
+                if score >= bound and row != skipped:
+                    size = push(scores, kept, size, score, row)
+                    if size == scores.shape[0]:
+                        bound = max(scores[0], least)
+                        farthest = reach(bound)
+            out_sizes[m] = size
+
+
+@njit(cache=True, nogil=True)
+def collect_dense(
+    query: Float32s,
+    query_norm: np.float32,
+    rows: Float32s,
+    norms: Float32s,
+    permitted: UInt8s,
+    skip: int,
+    least: np.float32,
+    out_rows: Int64s,
+) -> int:
+    """List all permitted rows that score at least ``least``; return how many there are.
+
+    Parameters
+    ----------
+    out_rows : (n,) int64, written in place
+    """
+    width = rows.shape[1]
+    data = pointer(rows)
+    sought = pointer(query)
+    farthest = reach(least)
+    found = 0
+    for row in range(rows.shape[0]):
+        if permitted[row] != 0 and row != skip:
+            score = dense_score_within(
+                sought, query_norm, offset(data, row * width), norms[row], width, farthest
+            )
+            if score >= least:
+                out_rows[found] = row
+                found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, out: Any) -> None:
+    """Do what `exact_dense` does, for ``count`` rows, everything given by its address."""
+    zero = splat(0.0)
+    for h in range(count):
+        row = offset(rows, at(chosen, h) * width)
+        further = offset(rows, at(chosen, min(h + _ROWS_AHEAD, count - 1)) * width)
+        for i in range(0, min(width, _FLOATS_AHEAD), NUMBERS_A_LINE):
+            prefetch(offset(further, i))
+        low = zero
+        high = zero
+        for i in range(0, width, LANES):
+            u = widened(load(query, i))
+            v = widened(load(row, i))
+            p = absolute(u)
+            q = absolute(v)
+            shared = select(less(p, q), p, q)
+            shared = select(less(u * v, zero), zero, shared)
+            low = low + shared
+            high = high + ((p + q) - shared)
+        put(out, h, total(low) / total(high))
+
+
+@njit(cache=True, nogil=True)
+def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) -> None:
+    """Write the GMM of a query and chosen rows, Σ min / Σ max in float64.
+
+    Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
+
+    Parameters
+    ----------
+    query : (width,) float32
+    rows : (n, width) float32
+    chosen : (h,) int64
+    out : (h,) float64, written in place
+    """
+    exact_dense_at(
+        pointer(query), pointer(rows), query.shape[0], pointer(chosen), chosen.shape[0],
+        pointer(out),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def matrix_dense(
+    a: Float32s, a_norms: Float32s, b: Float32s, b_norms: Float32s, out: Float32s
+) -> None:
+    """Write the float32 GMM of every row of ``a`` with every row of ``b``, tile by tile.
+
+    Parameters
+    ----------
+    a, b : (n, width), (m, width) float32
+    a_norms, b_norms : (n,), (m,) float32
+    out : (n, m) float32, written in place
+    """
+    width = a.shape[1]
+    left = pointer(a)
+    right = pointer(b)
+    tile = max(1, _TILE_FLOATS // width)
+    for tile_first in range(0, b.shape[0], tile):
+        for i in range(a.shape[0]):
+            query = offset(left, i * width)
+            for j in range(tile_first, min(tile_first + tile, b.shape[0])):
+                row = offset(right, j * width)
+                out[i, j] = dense_score(query, a_norms[i], row, b_norms[j], width)

@@ -1,0 +1,85 @@
+"""L1 norms and transforms of rows, in float64 and in a fixed order of summation."""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
+
+
+@njit(cache=True, nogil=True)
+def dense_norms(rows: Float32s, out: Float64s) -> None:
+    """Write the L1 norm of each row; not finite where the row has a NaN or an infinity.
+
+    Parameters
+    ----------
+    rows : (n, dim) float32
+    out : (n,) float64, written in place
+    """
+    for row in range(rows.shape[0]):
+        a = b = c = d = 0.0
+        whole = rows.shape[1] // 4 * 4
+        for i in range(0, whole, 4):
+            a += abs(np.float64(rows[row, i]))
+            b += abs(np.float64(rows[row, i + 1]))
+            c += abs(np.float64(rows[row, i + 2]))
+            d += abs(np.float64(rows[row, i + 3]))
+        for i in range(whole, rows.shape[1]):
+            a += abs(np.float64(rows[row, i]))
+        out[row] = (a + b) + (c + d)
+
+
+@njit(cache=True, nogil=True)
+def sparse_norms(indptr: Int64s, values: Float32s, out: Float64s) -> None:
+    """Write the L1 norm of each compressed row.
+
+    Parameters
+    ----------
+    indptr : (n + 1,) int64
+    values : (nnz,) float32
+    out : (n,) float64, written in place
+    """
+    for row in range(indptr.shape[0] - 1):
+        total = 0.0
+        for i in range(indptr[row], indptr[row + 1]):
+            total += abs(np.float64(values[i]))
+        out[row] = total
+
+
+@njit(cache=True, nogil=True)
+def transform_rows(
+    indptr: Int64s, values: Float64s, power: float, norm_order: int, out: Float32s
+) -> None:
+    """Raise entries to a power, keeping their sign, then divide each row by its norm.
+
+    Parameters
+    ----------
+    indptr : (n + 1,) int64
+        Row borders in ``values``; evenly spaced for dense rows.
+    values : (nnz,) float64
+        Centred entries.
+    power : float
+        p of pGMM ([TUNE]): x becomes sign(x)·|x|^p.
+    norm_order : int
+        0 none, 1 L1, 2 L2.
+    out : (nnz,) float32, written in place
+    """
+    for row in range(indptr.shape[0] - 1):
+        total = 0.0
+        for i in range(indptr[row], indptr[row + 1]):
+            magnitude = abs(values[i])
+            if power != 1.0:
+                magnitude = magnitude**power
+            total += magnitude * magnitude if norm_order == 2 else magnitude
+        scale = 1.0
+        if norm_order == 1:
+            scale = total
+        elif norm_order == 2:
+            scale = np.sqrt(total)
+        if scale == 0.0:
+            scale = 1.0
+        for i in range(indptr[row], indptr[row + 1]):
+            magnitude = abs(values[i])
+            if power != 1.0:
+                magnitude = magnitude**power
+            magnitude /= scale
+            out[i] = np.float32(-magnitude if values[i] < 0 else magnitude)

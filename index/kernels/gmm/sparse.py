@@ -1,0 +1,276 @@
+"""GMM of sparse rows: slots and magnitudes.
+
+m = Σ min over shared slots gives GMM = m / (‖u‖₁ + ‖v‖₁ − m). A query is spread once into a small
+open-addressing table of its slots, so that a row costs one look-up a non-zero.
+
+Source: theory of min-max kernels, min + max = sum.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s
+from gcws_search.index.kernels.lanes.pointers import put
+from gcws_search.index.kernels.lanes.vector import at, pointer
+from gcws_search.index.kernels.ordering.heap import push
+
+_MULTIPLIER = np.uint32(0x9E3779B1)
+_ZERO = np.float32(0.0)
+_ONE = np.uint32(1)
+
+
+@njit(cache=True, nogil=True)
+def spread_size(count: int) -> int:
+    """Return the size of a table for ``count`` slots: a power of two, at most a sixteenth full."""
+    size = 64
+    while size < 16 * count:
+        size *= 2
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _shift_of(size: int) -> np.uint32:
+    shift = 32
+    while size > 1:
+        size //= 2
+        shift -= 1
+    return np.uint32(shift)
+
+
+@njit(cache=True, nogil=True)
+def spread(slots: UInt32s, values: Float32s, out_slots: UInt32s, out_values: Float32s) -> None:
+    """Spread one vector into an open-addressing table.
+
+    Parameters
+    ----------
+    slots, values : (nnz,)
+    out_slots : (size,) uint32, written in place
+    out_values : (size,) float32, written in place
+        0 marks a free place.
+    """
+    out_values[:] = _ZERO
+    shift = _shift_of(out_slots.shape[0])
+    mask = np.uint32(out_slots.shape[0] - 1)
+    for i in range(slots.shape[0]):
+        place = np.uint32(np.uint32(slots[i] * _MULTIPLIER) >> shift)
+        while out_values[place] != _ZERO:
+            place = np.uint32((place + _ONE) & mask)
+        out_slots[place] = slots[i]
+        out_values[place] = values[i]
+
+
+@njit(cache=True, nogil=True)
+def shared_mass(
+    table_slots: Any, table_values: Any, size: Any, slots: Any, values: Any, first: Any, last: Any
+) -> Any:
+    """Return Σ min of a spread query and the entries first … last - 1 of compressed rows.
+
+    Parameters
+    ----------
+    table_slots, table_values, slots, values : addresses
+        See `simd.pointer`; addresses have no Python type.
+    size : int
+        Of the table.
+    """
+    shift = _shift_of(size)
+    mask = np.uint32(size - 1)
+    shared = _ZERO
+    for i in range(first, last):
+        slot = at(slots, i)
+        place = np.uint32(np.uint32(slot * _MULTIPLIER) >> shift)
+        held = at(table_values, np.intp(place))
+        equal = at(table_slots, np.intp(place)) == slot
+        # A free place holds 0, so nothing is added there; only another slot needs a further look.
+        shared += min(held, at(values, i)) if equal else _ZERO
+        if held != _ZERO and not equal:
+            place = np.uint32((place + _ONE) & mask)
+            held = at(table_values, np.intp(place))
+            while held != _ZERO:
+                if at(table_slots, np.intp(place)) == slot:
+                    shared += min(held, at(values, i))
+                    break
+                place = np.uint32((place + _ONE) & mask)
+                held = at(table_values, np.intp(place))
+    return shared
+
+
+@njit(cache=True, nogil=True)
+def offer_sparse(
+    shared: Float32s,
+    query_norm: np.float32,
+    norms: Float32s,
+    permitted: UInt8s,
+    skip: int,
+    least: np.float32,
+    first: int,
+    out_scores: Float32s,
+    out_rows: Int64s,
+    size: int,
+) -> int:
+    """Offer rows first, first + 1, … to a heap, given their Σ min; return the heap's new size.
+
+    Parameters
+    ----------
+    shared : (c,) float32
+        Σ min of the query and row first + i.
+    out_scores : (k,) float32, written in place
+    out_rows : (k,) int64, written in place
+    """
+    full = size == out_scores.shape[0]
+    bound = max(out_scores[0], least) if full else least
+    for i in range(shared.shape[0]):
+        row = first + i
+        score = shared[i] / (query_norm + norms[row] - shared[i])
+        if score >= bound and permitted[row] != 0 and row != skip:
+            size = push(out_scores, out_rows, size, score, row)
+            if size == out_scores.shape[0]:
+                bound = max(out_scores[0], least)
+    return size
+
+
+@njit(cache=True, nogil=True)
+def collect_shared(
+    shared: Float32s,
+    query_norm: np.float32,
+    norms: Float32s,
+    permitted: UInt8s,
+    skip: int,
+    least: np.float32,
+    first: int,
+    out_rows: Int64s,
+    found: int,
+) -> int:
+    """List the permitted rows that score at least ``least``, given their Σ min.
+
+    Parameters
+    ----------
+    shared : (c,) float32
+        Σ min of the query and row first + i.
+    out_rows : (n,) int64, written in place from ``found`` on
+    found : int
+        Rows listed before; the new number is returned.
+    """
+    for i in range(shared.shape[0]):
+        row = first + i
+        if permitted[row] == 0 or row == skip:
+            continue
+        if shared[i] / (query_norm + norms[row] - shared[i]) >= least:
+            out_rows[found] = row
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def shared_rows(
+    table_slots: UInt32s,
+    table_values: Float32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    first: int,
+    out: Float32s,
+) -> None:
+    """Write Σ min of a spread query and rows first … first + len(out) - 1."""
+    held_slots = pointer(table_slots)
+    held_values = pointer(table_values)
+    size = table_slots.shape[0]
+    row_slots = pointer(slots)
+    row_values = pointer(values)
+    for i in range(out.shape[0]):
+        row = first + i
+        out[i] = shared_mass(
+            held_slots, held_values, size, row_slots, row_values, indptr[row], indptr[row + 1]
+        )
+
+
+@njit(cache=True, nogil=True)
+def count_shared(
+    query_indptr: Int64s,
+    query_slots: UInt32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    chosen: Int64s,
+    out: Int64s,
+) -> None:
+    """Write how many slots each query shares with chosen rows, over all of them.
+
+    Parameters
+    ----------
+    query_indptr, query_slots : compressed queries, slots rising
+    indptr, slots : compressed rows, slots rising
+    chosen : (r,) int64
+    out : (m,) int64, written in place
+    """
+    for m in range(query_indptr.shape[0] - 1):
+        count = 0
+        for h in range(chosen.shape[0]):
+            i = query_indptr[m]
+            j = indptr[chosen[h]]
+            while i < query_indptr[m + 1] and j < indptr[chosen[h] + 1]:
+                count += query_slots[i] == slots[j]
+                step = query_slots[i] <= slots[j]
+                j += query_slots[i] >= slots[j]
+                i += step
+        out[m] = count
+
+
+@njit(cache=True, nogil=True)
+def exact_sparse_at(
+    query_slots: Any, query_values: Any, length: Any, indptr: Any, slots: Any, values: Any,
+    chosen: Any, count: Any, out: Any,
+) -> None:  # fmt: skip
+    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
+    for h in range(count):
+        low = 0.0
+        high = 0.0
+        i = 0
+        j = at(indptr, at(chosen, h))
+        end = at(indptr, at(chosen, h) + 1)
+        while i < length and j < end:
+            u = np.float64(at(query_values, i))
+            v = np.float64(at(values, j))
+            if at(query_slots, i) == at(slots, j):
+                low += min(u, v)
+                high += max(u, v)
+                i += 1
+                j += 1
+            elif at(query_slots, i) < at(slots, j):
+                high += u
+                i += 1
+            else:
+                high += v
+                j += 1
+        while i < length:
+            high += np.float64(at(query_values, i))
+            i += 1
+        while j < end:
+            high += np.float64(at(values, j))
+            j += 1
+        put(out, h, low / high)
+
+
+@njit(cache=True, nogil=True)
+def exact_sparse(
+    query_slots: UInt32s,
+    query_values: Float32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    chosen: Int64s,
+    out: Float64s,
+) -> None:
+    """Write the GMM of a query and chosen rows, Σ min / Σ max in float64, by merging slots.
+
+    Parameters
+    ----------
+    query_slots, query_values : (nnz,)
+        Slots rising.
+    chosen : (h,) int64
+    out : (h,) float64, written in place
+    """
+    exact_sparse_at(
+        pointer(query_slots), pointer(query_values), query_slots.shape[0], pointer(indptr),
+        pointer(slots), pointer(values), pointer(chosen), chosen.shape[0], pointer(out),
+    )  # fmt: skip

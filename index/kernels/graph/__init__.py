@@ -1,0 +1,1 @@
+"""The neighbour graph: build, beam search, candidate pools, re-rank depth, pairs."""

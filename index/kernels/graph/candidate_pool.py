@@ -1,0 +1,127 @@
+"""The best rows seen so far, best first, each as one number.
+
+An entry holds the bits of its score, its row, and whether its list has been read. As whole numbers
+entries fall from place to place, and as float64s of the same bits they fall too, for which
+processors have minima and maxima of whole registers: an entry is put into its place without a
+branch that depends on where that is.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import LANES
+from gcws_search.index.kernels.hashing.randomness import mix64
+from gcws_search.index.kernels.lanes.pointers import (
+    as_double_address,
+    double_of_bits,
+    float_bits,
+    float_of_bits,
+    put,
+)
+from gcws_search.index.kernels.lanes.vector import after, at, less, load, select, splat, store
+
+READ = np.uint64(1)
+"""The bit of an entry whose list has been read."""
+GUARD: Final = 1
+"""Places in front of a pool, which hold `ABOVE_ALL`."""
+ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
+"""More than any entry: the bits of an infinite float64."""
+
+_ONE = np.uint64(1)
+_SCORE_SHIFT = np.uint64(32)
+_ROW_MASK = np.uint64(0x7FFFFFFF)
+_NOTHING = np.float64(0.0)
+
+
+def places_for(capacity: int) -> int:
+    """Return the places of an array for a pool, those in front of it and of its last block too."""
+    return GUARD + (capacity // LANES + 1) * LANES
+
+
+@njit(cache=True, nogil=True)
+def entry(score: Any, row: Any) -> Any:
+    """Return a row as an entry of a pool; its list has not been read."""
+    return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ONE)
+
+
+@njit(cache=True, nogil=True)
+def row_of(entry: Any) -> Any:
+    """Return the row of an entry; of one that is `salted`, a number that the salt makes the row."""
+    return np.int64((entry >> _ONE) & _ROW_MASK)
+
+
+@njit(cache=True, nogil=True)
+def score_of(entry: Any) -> Any:
+    """Return the score of an entry."""
+    return float_of_bits(entry >> _SCORE_SHIFT)
+
+
+@njit(cache=True, nogil=True)
+def salt_of(row: Any) -> Any:
+    """Return bits by which rows that are equally near to a row come in another order than to most.
+
+    Hundreds of copies would all choose the same few of themselves else, which lead to no others.
+    """
+    return np.int64(mix64(np.uint64(row)) & _ROW_MASK)
+
+
+@njit(cache=True, nogil=True)
+def salted(entry: Any, salt: Any) -> Any:
+    """Return an entry whose row differs by a salt from the true one, or the true one of such."""
+    return entry ^ (np.uint64(salt) << _ONE)
+
+
+@njit(cache=True, nogil=True)
+def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
+    """Insert an entry and return the pool's size; a full pool drops its last entry, or the new one.
+
+    Parameters
+    ----------
+    pool : address of uint64
+        Falling, made as `places_for` says.
+    size, capacity : int
+    new : uint64
+    """
+    entries = as_double_address(pool)
+    if size < capacity:
+        if size % LANES == 0:
+            store(entries, size, splat(_NOTHING))
+        size += 1
+    block = (size - 1) // LANES * LANES
+    value = splat(double_of_bits(new))
+    while True:
+        held = load(entries, block)
+        # Not loaded from one place before: loads that straddle stores just made must wait for them.
+        before = after(at(entries, block - 1), held)
+        # Where the new one is more than what is held, it comes here, or what was before if less.
+        # (The minimum last: as a maximum with what is held this would be stored under a mask.)
+        more = select(less(held, value), value, held)
+        store(entries, block, select(less(before, more), before, more))
+        if at(pool, block - 1) > new:
+            return size
+        block -= LANES
+
+
+@njit(cache=True, nogil=True)
+def place_of(pool: Any, value: Any) -> Any:
+    """Return how many entries are above a value."""
+    place = 0
+    while at(pool, place) > value:
+        place += 1
+    return place
+
+
+@njit(cache=True, nogil=True)
+def first_unread(pool: Any, size: Any, place: Any) -> Any:
+    """Return the first place from one on whose list has not been read, or the size."""
+    while place < size and at(pool, place) & READ != 0:
+        place += 1
+    return place
+
+
+@njit(cache=True, nogil=True)
+def set_read(pool: Any, place: Any) -> None:
+    """Say that an entry's list has been read."""
+    put(pool, place, at(pool, place) | READ)

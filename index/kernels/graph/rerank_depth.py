@@ -1,0 +1,84 @@
+"""Whether rounding tells the hits of a walk from the rows that are not scored exactly.
+
+A walk keeps rows by their quick scores, which are those of rounded vectors. The rows that are
+scored exactly show what quick scores near this query are worth: a line of exact by quick scores,
+fitted to them by least squares, and the standard deviation σ about it. (Where rows are nearer to
+each other than rounding tells, the line is flat: a row of a lower quick score is as good.) A row
+left out, of quick score c at most, beats the last hit only where it lies z = (last hit − line at
+c) / σ deviations above the line or more, of which the chance is about exp(−z²/2) / 2; and there are
+about as many such rows as come before c while the line rises by σ.
+
+So few rows are scored exactly at first; where more than `FEW_MISSED` of the hits wanted are to be
+expected among the others, more are scored, and what was found is judged once more.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
+from gcws_search.index.kernels.lanes.vector import at
+
+MOST_MISSED = 0.25
+"""So many missed hits are put up with, for each that is wanted."""
+FEW_MISSED = 0.001
+"""More than so many, for each that is wanted, and more rows are scored exactly: a tenth of what a
+walk at 0.99 may miss."""
+_LEAST_SPREAD = 2.5e-7
+"""Float32 sums alone make quick scores differ by so much."""
+
+
+@njit(cache=True, nogil=True)
+def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any) -> Any:
+    """Return how many hits are to be expected among the rows left out.
+
+    Parameters
+    ----------
+    best : address of uint64
+        The best rows of a walk, see `kernels.pool`.
+    size : int
+    skip : int
+        The row that was passed over, or -1.
+    exact : address of float64
+        Scores of the first ``count`` of the others, one at least.
+    count : int
+    last : float
+        The exact score of the last hit.
+    """
+    quick_mean, exact_mean = 0.0, 0.0
+    quick_square, exact_square, product = 0.0, 0.0, 0.0
+    scored = place = 0
+    first_quick, first_exact = 0.0, at(exact, 0)
+    while scored < count:
+        held = at(best, place)
+        place += 1
+        if row_of(held) != skip:
+            if scored == 0:
+                first_quick = np.float64(score_of(held))
+            quick = score_of(held) - first_quick  # near 0, lest digits be lost
+            score = at(exact, scored) - first_exact
+            quick_mean += quick
+            exact_mean += score
+            quick_square += quick * quick
+            exact_square += score * score
+            product += quick * score
+            scored += 1
+    quick_mean /= count
+    exact_mean /= count
+    quick_variance = max(quick_square / count - quick_mean * quick_mean, 0.0)
+    exact_variance = max(exact_square / count - exact_mean * exact_mean, 0.0)
+    slope = 0.0
+    if quick_variance > _LEAST_SPREAD * _LEAST_SPREAD:
+        slope = max((product / count - quick_mean * exact_mean) / quick_variance, 0.0)
+    spread = np.sqrt(max(exact_variance - slope * slope * quick_variance, 0.0))
+    if spread < _LEAST_SPREAD:
+        return 0.0
+    left_out = score_of(at(best, min(place, size - 1)))
+    line = first_exact + exact_mean + slope * (left_out - first_quick - quick_mean)
+    z = (last - line) / spread
+    near = 0
+    while near < place and slope * (score_of(at(best, place - 1 - near)) - left_out) <= spread:
+        near += 1
+    chance = 0.5 * np.exp(-0.5 * max(z, 0.0) ** 2)
+    return chance * near

@@ -1,0 +1,1 @@
+"""Counter-based randomness, GCWS samples, band keys and random bins."""

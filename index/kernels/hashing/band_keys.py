@@ -1,0 +1,116 @@
+"""Samples cut to bits, and the samples of one band packed into a key of 64 bits.
+
+A prefix-ordered key holds the first sample in its highest bits, ``bits`` bits a sample; a whole key
+is one 64-bit hash of all samples of the band. Which part of a sample (i*, t*) counts is the
+encoding: FULL both, ZERO_BIT i* alone, B_BIT b bits of i*.
+
+Bits are those of a hash of the sample and its number. The lowest bits of i* itself would carry
+less: on data without negative values every i* is even, and where few slots win most samples they
+are not spread evenly ([BBIT] permutes the slots first, for the same reason).
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import UInt16s, UInt32s, UInt64s
+from gcws_search.index.kernels.hashing.randomness import mix64
+
+FULL = 0
+ZERO_BIT = 1
+B_BIT = 2
+
+_GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
+_LEVEL_STEP = np.uint64(0xD6E8FEB86659FD93)
+
+
+@njit(cache=True, nogil=True)
+def _kept(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
+    """Return what the encoding keeps of one sample before it is cut."""
+    if encoding == FULL:
+        return (np.uint64(slot) << np.uint64(32)) | np.uint64(level)
+    return np.uint64(slot)
+
+
+@njit(cache=True, nogil=True)
+def _cut(kept: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
+    """Return the highest 64 - ``drop`` bits of the hash of what is kept of a numbered sample."""
+    return mix64(kept * _LEVEL_STEP + np.uint64(sample) * _GOLDEN_64) >> drop
+
+
+@njit(cache=True, nogil=True)
+def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
+    """Cut samples to b-bit codes.
+
+    Of samples of different i* two codes are equal with probability 2^-b, whatever the data.
+
+    Parameters
+    ----------
+    slots : (n, k) uint32
+        i* of samples 0 … k - 1.
+    bits : int
+        b, 1-16.
+    out : (n, k) uint16, written in place
+    """
+    drop = np.uint64(64 - bits)
+    for row in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[row, j] = np.uint16(_cut(np.uint64(slots[row, j]), j, drop))
+
+
+@njit(cache=True, nogil=True)
+def pack_prefix_keys(
+    slots: UInt32s, levels: UInt32s, start: int, band: int, band_width: int, bits: int,
+    encoding: int, out: UInt64s,
+) -> None:  # fmt: skip
+    """Pack bands so that rows sharing their first d samples share the key's first d·bits bits.
+
+    Parameters
+    ----------
+    slots, levels : (n, samples) uint32
+        Samples from number ``start`` on.
+    start : int
+    band : int
+        The first band to be packed.
+    band_width : int
+        Samples of a band.
+    bits : int
+        Bits a sample is cut to.
+    out : (n, bands) uint64, written in place
+    """
+    spare = np.uint64(64 - band_width * bits)
+    drop = np.uint64(64 - bits)
+    for row in range(slots.shape[0]):
+        for place in range(out.shape[1]):
+            key = np.uint64(0)
+            for i in range(band_width):
+                j = (band + place) * band_width + i
+                kept = _kept(slots[row, j - start], levels[row, j - start], encoding)
+                key = (key << np.uint64(bits)) | _cut(kept, j, drop)
+            out[row, place] = key << spare
+
+
+@njit(cache=True, nogil=True)
+def pack_whole_keys(
+    slots: UInt32s, levels: UInt32s, start: int, band: int, band_width: int, b: int,
+    encoding: int, out: UInt64s,
+) -> None:  # fmt: skip
+    """Hash all samples of each band into one key: classical banding.
+
+    Parameters
+    ----------
+    slots, levels, start, band, band_width : see `pack_prefix_keys`
+    b : int
+        Bits that B_BIT keeps of a sample.
+    out : (n, bands) uint64, written in place
+    """
+    drop = np.uint64(64 - b)
+    for row in range(slots.shape[0]):
+        for place in range(out.shape[1]):
+            key = np.uint64(0)
+            for i in range(band_width):
+                j = (band + place) * band_width + i
+                kept = _kept(slots[row, j - start], levels[row, j - start], encoding)
+                if encoding == B_BIT:
+                    kept = _cut(kept, j, drop)
+                key = mix64((key ^ kept * _LEVEL_STEP) + _GOLDEN_64)
+            out[row, place] = key

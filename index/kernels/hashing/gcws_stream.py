@@ -1,0 +1,340 @@
+"""GCWS samples of vectors with too many possible slots for a table: from the generator, by bounds.
+
+Letters as in `gcws`. As L/r + β − 1 < t ≤ L/r + β, a lies in [log(c·e^(−r)/ũ), log(c/ũ)]. So a slot
+cannot win a sample where c·e^(−r)/ũ is not below e^a of a slot seen before, and a lower bound of
+c·e^(−r) takes no logarithm (`least_rate`): about one (slot, sample) in twelve is left to be
+drawn, as slots of great values come first.
+
+The least of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above it:
+samples start with this limit, as if a slot had been seen that reached it, and those that no slot
+brings below it are drawn again, in full.
+
+Limits are e^a times the row's greatest ũ, hence independent of the vector's scale, and raised by
+more than all roundings (those of a and of `least_rate` together: below 10^-3) and by what a power
+of two is below its chord. They are compared as bits, which order positive floats.
+
+Source: [GMM] Algorithm 1; [ICWS] §3.
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import LANES, Float32s, Int32s, Int64s, UInt32s
+from gcws_search.index.kernels.hashing.randomness import (
+    RATE_SCALE,
+    arrival_of,
+    base_of,
+    clock,
+    hash_parameters,
+    least_chance,
+    least_clock,
+    level_of,
+    mixed,
+    mixed_with,
+    pitch_and_offset,
+    slot_words,
+    weyl,
+)
+from gcws_search.index.kernels.lanes.bits import signed_shift
+from gcws_search.index.kernels.lanes.compress import SPARE, append_less, lower
+from gcws_search.index.kernels.lanes.logarithm import log_positive
+from gcws_search.index.kernels.lanes.vector import (
+    as_floats,
+    as_ints,
+    at,
+    fused,
+    lane_numbers,
+    less,
+    load,
+    pointer,
+    select,
+    splat,
+    store,
+    to_ints,
+)
+
+_FEW = 32  # slots: up to here drawing all of them is faster
+_BATCH = 128  # (slot, sample)s drawn at a time
+_SURE = 6.0
+_NONE = np.int64(2**63 - 1)
+_POSITION = np.int64(0xFFFFFFFF)
+_INFINITY = np.float32(np.inf)
+_ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
+_NO_BITS = np.int32(0)
+_A_BLOCK = np.int32(LANES)
+_EXPONENT = np.int32(23)
+_SIGN = np.int32(31)
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_LOWEST = np.float32(-80.0)
+_HIGHEST = np.float32(80.0)
+# Float32 bits count powers of two in 2^23, from 127 below zero: read as a line they are 2^x or up
+# to 6 % above. 2^15 more raises a limit by 0.2 % at least.
+_BITS_PER_UNIT = np.float32(2.0**23 / np.log(2.0))
+_BITS_OF_ONE = np.float32(127.0 * 2.0**23 + 2.0**15)
+
+
+@njit(cache=True, nogil=True)
+def sketch_from_stream(
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    seed: np.uint64,
+    first_block: int,
+    out_slots: UInt32s,
+    out_levels: UInt32s,
+) -> None:
+    """Draw samples of rows.
+
+    Parameters
+    ----------
+    indptr, slots, values : rows in compressed form
+        Slots rising; values positive; no row empty.
+    seed : uint64
+    first_block : int
+        First block of LANES samples wanted; out_slots.shape[1] / LANES blocks are drawn.
+    out_slots : (n, m) uint32, written in place
+        i*.
+    out_levels : (n, m) uint32, written in place
+        t*, the bits of an int32.
+    """
+    n, m = out_slots.shape
+    longest = 0
+    for row in range(n):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    logs = np.empty(longest + LANES, np.float32)
+    words = np.empty((3, longest), np.int32)
+    drawn = np.empty(3 * m, np.int32)
+    best = np.empty(m, np.int64)
+    limits = np.empty(m, np.int32)
+    queue = np.empty((7, _BATCH + m + SPARE), np.int32)
+    first = first_block * LANES
+    for b in range(0, m, LANES):
+        store(drawn, 2 * m + b, weyl(lane_numbers() + splat(np.int32(first + b))))
+    for row in range(n):
+        here = slice(indptr[row], indptr[row + 1])
+        count = indptr[row + 1] - indptr[row]
+        logs[:count] = values[here]
+        for i in range(0, count, LANES):
+            store(logs, i, log_positive(load(logs, i)))
+        if count <= _FEW:
+            _sketch_few(slots[here], logs, seed, first, out_slots[row], out_levels[row])
+        else:
+            _choose_slots(
+                slots[here], values[here], logs, seed, first, words, drawn, best, limits, queue
+            )
+            _write_samples(slots[here], logs, words, best, first, out_slots[row], out_levels[row])
+
+
+@njit(cache=True, nogil=True)
+def _sketch_few(
+    slots: UInt32s,
+    logs: Float32s,
+    seed: np.uint64,
+    first: int,
+    out_slots: UInt32s,
+    out_levels: UInt32s,
+) -> None:
+    """Draw every (slot, sample) of a row."""
+    for b in range(0, out_slots.shape[0], LANES):
+        samples = lane_numbers() + splat(np.int32(first + b))
+        least = splat(_INFINITY)
+        best_level = splat(_ZERO)
+        best_slot = splat(np.int32(0))
+        for position in range(slots.shape[0]):
+            low, high = slot_words(seed, slots[position])
+            r, inverse_r, beta, base = hash_parameters(splat(low), splat(high), samples)
+            t = level_of(splat(logs[position]), inverse_r, beta)
+            a = arrival_of(t, r, base)
+            wins = less(a, least)
+            least = select(wins, a, least)
+            best_level = select(wins, t, best_level)
+            best_slot = select(wins, splat(np.int32(slots[position])), best_slot)
+        store(out_slots, b, best_slot)
+        store(out_levels, b, to_ints(best_level))
+
+
+@njit(cache=True, nogil=True)
+def _choose_slots(
+    slots: UInt32s,
+    values: Float32s,
+    logs: Float32s,
+    seed: np.uint64,
+    first: int,
+    words: Int32s,
+    drawn: Int32s,
+    best: Int64s,
+    limits: Int32s,
+    queue: Int32s,
+) -> None:
+    """Find each sample's i*.
+
+    Parameters
+    ----------
+    words : (3, longest) int32, written in place
+        `slot_words` of the row's slots, and the order in which they are visited.
+    drawn : (3m,) int32, of which the first 2m are overwritten
+        See `_find_rates`.
+    best : (m,) int64, written in place
+        The upper half orders as a does, the lower is the slot's position in the row: the least of
+        these is the least a, of equal ones the first.
+    limits : (m,) int32, written in place
+        Bits of the limits of e^a.
+    queue : (7, ·) int32, overwritten
+        (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position; and
+        room for two numbers made on the way.
+    """
+    count = slots.shape[0]
+    most = values.max()
+    share = np.float64(0.0)
+    for position in range(count):
+        share += values[position] / most
+    limits_as_floats = limits.view(np.float32)
+    limits_as_floats[:] = _SURE / share
+    start = limits[0]
+    best[:] = _NONE
+    log_most = log_positive(splat(most))
+    size = queue.shape[1]
+    to_queue, to_best, to_limits = pointer(queue), pointer(best), pointer(limits)
+    to_drawn = pointer(drawn)
+    order = words[2, :count]
+    _by_falling_power(values, order)
+    filled = 0
+    for visited in range(count):
+        position = order[visited]
+        low, high = slot_words(seed, slots[position])
+        words[0, position], words[1, position] = low, high
+        scale = splat(np.float32(values[position] / most * RATE_SCALE))
+        begin = filled
+        _find_rates(low, high, limits.shape[0], to_drawn)
+        block = splat(_NO_BITS)
+        for b in range(0, limits.shape[0], LANES):
+            rate, limit = as_floats(load(to_drawn, b)), as_floats(load(to_limits, b)) * scale
+            filled = append_less(to_queue, filled, rate, limit, block)
+            block = block + splat(_A_BLOCK)
+        for i in range(begin, filled, LANES):
+            store(to_queue, size + i, splat(low))
+            store(to_queue, 2 * size + i, splat(high))
+            store(to_queue, 3 * size + i, as_ints(splat(logs[position])))
+            store(to_queue, 4 * size + i, splat(np.int32(position)))
+        if filled >= _BATCH or visited == count - 1:
+            _draw(to_queue, size, filled, first, log_most, to_best, to_limits)
+            filled = 0
+    log_bits = logs.view(np.int32)
+    for sample in range(limits.shape[0]):
+        if limits[sample] < start:
+            continue
+        for position in range(count):
+            queue[0, filled] = sample
+            queue[1, filled], queue[2, filled] = words[0, position], words[1, position]
+            queue[3, filled] = log_bits[position]
+            queue[4, filled] = position
+            filled += 1
+            if filled == _BATCH or position == count - 1:
+                _draw(to_queue, size, filled, first, log_most, to_best, to_limits)
+                filled = 0
+
+
+@njit(cache=True, nogil=True)
+def _by_falling_power(values: Float32s, out: Int32s) -> None:
+    """List where the values are, those of the greatest power of two first: they win most often."""
+    powers = values.view(np.int32)
+    ends = np.zeros(256, np.int32)
+    for i in range(values.shape[0]):
+        ends[powers[i] >> _EXPONENT] += 1
+    end = 0
+    for power in range(255, -1, -1):
+        end += ends[power]
+        ends[power] = end
+    for i in range(values.shape[0] - 1, -1, -1):
+        power = powers[i] >> _EXPONENT
+        ends[power] -= 1
+        out[ends[power]] = i
+
+
+@njit(cache=True, nogil=True)
+def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
+    """Write `least_rate` of one slot and m samples.
+
+    In three loops of few steps each: while a processor waits for one step it looks for others only
+    a few dozens ahead, and a long chain of steps leaves it none.
+
+    Parameters
+    ----------
+    low, high : int32
+        `slot_words` of the slot.
+    m : int
+        A multiple of LANES.
+    drawn : address of 3m int32
+        Bits of the rates, m of them, written in place; m that are overwritten; `weyl` of the m
+        samples, which is read.
+    """
+    for b in range(0, m, LANES):
+        store(drawn, b, mixed_with(splat(low), splat(high), load(drawn, 2 * m + b)))
+    for b in range(0, m, LANES):
+        store(drawn, m + b, as_ints(least_chance(load(drawn, b), splat(low))))
+    for b in range(0, m, LANES):
+        chance = as_floats(load(drawn, m + b))
+        store(drawn, b, as_ints(least_clock(load(drawn, b), splat(low)) * chance))
+
+
+@njit(cache=True, nogil=True)
+def _draw(queue, size, filled, first, log_most, best, limits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses, lanes)
+    """Draw what is queued; lower ``best`` and ``limits``.
+
+    Several loops, each over all of the queue: their chains of steps are short (see `_find_rates`),
+    and numbers that were written one by one are slow to be read sixteen at a time before they have
+    left the processor's store queue.
+    """
+    for i in range(0, filled, LANES):
+        samples = load(queue, i) + splat(np.int32(first))
+        store(queue, 2 * size + i, mixed(load(queue, size + i), load(queue, 2 * size + i), samples))
+    for i in range(0, filled, LANES):
+        r, beta = pitch_and_offset(load(queue, 2 * size + i), load(queue, size + i))
+        store(queue, 5 * size + i, as_ints(r))
+        store(queue, 6 * size + i, as_ints(beta))
+    for i in range(0, filled, LANES):
+        store(queue, size + i, as_ints(clock(load(queue, 2 * size + i), load(queue, size + i))))
+    for i in range(0, filled, LANES):
+        r, beta = as_floats(load(queue, 5 * size + i)), as_floats(load(queue, 6 * size + i))
+        base = base_of(r, beta, as_floats(load(queue, size + i)))
+        t = level_of(as_floats(load(queue, 3 * size + i)), splat(_ONE) / r, beta)
+        a = arrival_of(t, r, base) + splat(_ZERO)  # of the two zeros, the positive one
+        bits = as_ints(a)
+        flip = signed_shift(bits, splat(_SIGN)) & splat(_MAGNITUDE)
+        store(queue, size + i, bits ^ flip)
+        power = a + log_most
+        power = select(less(power, splat(_LOWEST)), splat(_LOWEST), power)
+        power = select(less(power, splat(_HIGHEST)), power, splat(_HIGHEST))
+        limit = fused(power, splat(_BITS_PER_UNIT), splat(_BITS_OF_ONE))
+        store(queue, 2 * size + i, to_ints(limit))
+    for i in range(filled):
+        sample = np.int64(at(queue, i))
+        arrival = np.int64(at(queue, size + i))
+        lower(best, sample, arrival << 32 | np.int64(at(queue, 4 * size + i)))
+        lower(limits, sample, at(queue, 2 * size + i))
+
+
+@njit(cache=True, nogil=True)
+def _write_samples(
+    slots: UInt32s,
+    logs: Float32s,
+    words: Int32s,
+    best: Int64s,
+    first: int,
+    out_slots: UInt32s,
+    out_levels: UInt32s,
+) -> None:
+    """Write i*, and t* of it."""
+    low = np.empty(LANES, np.int32)
+    high = np.empty(LANES, np.int32)
+    log = np.empty(LANES, np.float32)
+    for b in range(0, best.shape[0], LANES):
+        for lane in range(LANES):
+            position = best[b + lane] & _POSITION
+            low[lane], high[lane] = words[0, position], words[1, position]
+            log[lane] = logs[position]
+            out_slots[b + lane] = slots[position]
+        samples = lane_numbers() + splat(np.int32(first + b))
+        _, inverse_r, beta, _ = hash_parameters(load(low, 0), load(high, 0), samples)
+        store(out_levels, b, to_ints(level_of(load(log, 0), inverse_r, beta)))

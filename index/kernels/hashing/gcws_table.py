@@ -1,0 +1,190 @@
+"""GCWS samples of dense vectors, drawn with parameters out of a table.
+
+L = log ũ, t = floor(L/r + β), a = log c − r(t + 1 − β), i* = argmin a. Sixteen samples are drawn
+together, their running minima in registers; wide rows are gone through in parts, and the minima set
+aside in between. Equal a (float32) go to the first slot of the row in
+rising order. `gcws_stream` draws the same samples, to the bit, without a table.
+
+Source: [GMM] Algorithm 1; [ICWS] §3.
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s
+from gcws_search.index.kernels.hashing.randomness import (
+    arrival_of,
+    hash_parameters,
+    level_of,
+    slot_words,
+)
+from gcws_search.index.kernels.lanes.logarithm import log_positive
+from gcws_search.index.kernels.lanes.pointers import prefetch
+from gcws_search.index.kernels.lanes.vector import (
+    lane_numbers,
+    less,
+    load,
+    offset,
+    pointer,
+    select,
+    splat,
+    store,
+    to_ints,
+)
+
+_INFINITY = np.float32(np.inf)
+_ZERO = np.float32(0.0)
+_PARAMETERS = 4
+_STRIDE = _PARAMETERS * LANES
+_SLOTS_AHEAD = 16
+"""A lone row asks for parameters so many slots ahead: 43 µs, not 68, when no cache has them."""
+_SLOTS_TOGETHER = 96
+"""Slots whose parameters of sixteen samples, 24 KiB, stay in the first cache for all rows."""
+
+
+@njit(cache=True, nogil=True)
+def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s) -> None:
+    """List the non-zero slots of signed dense rows, and the magnitudes there.
+
+    Parameters
+    ----------
+    rows : (n, dim) float32
+    indptr : (n + 1,) int64, written in place
+    slots : (n · dim + 1,) uint32, written in place
+        2i for a positive coordinate i, 2i + 1 for a negative one ([GMM] eq. 4). One place more than
+        can be filled: each is written before it is known whether it is kept.
+    values : (n · dim + 1,) float32, written in place
+    """
+    filled = 0
+    indptr[0] = 0
+    for row in range(rows.shape[0]):
+        for i in range(rows.shape[1]):
+            x = rows[row, i]
+            # Written always, kept only when non-zero: no branch to mispredict.
+            slots[filled] = np.uint32(2 * i + (x < _ZERO))
+            values[filled] = abs(x)
+            filled += x != _ZERO
+        indptr[row + 1] = filled
+
+
+@njit(cache=True, nogil=True)
+def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
+    """Find where the parts of each row begin: so many slots each, the last one all that is left.
+
+    Parameters
+    ----------
+    indptr : (n + 1,) int64
+    slots : (nnz,) uint32
+        Rising within a row.
+    borders : (parts + 1, n) int64, written in place
+    """
+    parts = borders.shape[0] - 1
+    for row in range(borders.shape[1]):
+        position, end = indptr[row], indptr[row + 1]
+        borders[0, row] = position
+        for part in range(1, parts):
+            while position < end and np.int64(slots[position]) < part * _SLOTS_TOGETHER:
+                position += 1
+            borders[part, row] = position
+        borders[parts, row] = end
+
+
+@njit(cache=True, nogil=True)
+def fill_table(seed: np.uint64, slots: int, blocks: int, table: Float32s) -> None:
+    """Write the hash parameters of all slots and samples.
+
+    Parameters
+    ----------
+    table : (blocks · slots · 4 · LANES,) float32, written in place
+        [b, i, :, l] holds (r, 1/r, β, log c − r(1 − β)) of slot i and sample b·LANES + l.
+    """
+    for slot in range(slots):
+        low, high = slot_words(seed, np.uint32(slot))
+        for block in range(blocks):
+            samples = lane_numbers() + splat(np.int32(block * LANES))
+            r, inverse_r, beta, base = hash_parameters(splat(low), splat(high), samples)
+            at = (block * slots + slot) * _STRIDE
+            store(table, at, r)
+            store(table, at + LANES, inverse_r)
+            store(table, at + 2 * LANES, beta)
+            store(table, at + 3 * LANES, base)
+
+
+@njit(cache=True, nogil=True)
+def sketch_from_table(
+    rows: Float32s,
+    table: Float32s,
+    slot_count: int,
+    first_block: int,
+    out_slots: UInt32s,
+    out_levels: UInt32s,
+) -> None:
+    """Draw samples of signed dense rows with stored parameters, block by block over all rows.
+
+    Parameters
+    ----------
+    rows : (n, dim) float32
+        No row is all zeros.
+    table : see `fill_table`
+    slot_count : int
+        Number of slots of the table.
+    first_block : int
+        First block of LANES samples wanted; out_slots.shape[1] / LANES blocks are drawn.
+    out_slots : (n, m) uint32, written in place
+        i*.
+    out_levels : (n, m) uint32, written in place
+        t*, the bits of an int32.
+    """
+    n, m = out_slots.shape
+    indptr = np.empty(n + 1, np.int64)
+    slots = np.empty(rows.size + 1, np.uint32)
+    logs = np.empty(rows.size + LANES, np.float32)
+    dense_slots(rows, indptr, slots, logs)
+    for start in range(0, indptr[n], LANES):
+        store(logs, start, log_positive(load(logs, start)))
+    parts = max(1, -(-slot_count // _SLOTS_TOGETHER)) if n > 1 else 1
+    borders = np.empty((parts + 1, n), np.int64)
+    part_borders(indptr, slots, borders)
+    least_so_far = np.empty(n * LANES, np.float32)
+    level_so_far = np.empty(n * LANES, np.float32)
+    slot_so_far = np.empty(n * LANES, np.int32)
+    to_slots, to_levels = pointer(out_slots), pointer(out_levels)
+    parameters = pointer(table)
+    for b in range(m // LANES):
+        block = (first_block + b) * slot_count
+        for part in range(parts):
+            for row in range(n):
+                least = splat(_INFINITY)
+                best_level = splat(_ZERO)
+                best_slot = splat(np.int32(0))
+                if part > 0:
+                    least = load(least_so_far, row * LANES)
+                    best_level = load(level_so_far, row * LANES)
+                    best_slot = load(slot_so_far, row * LANES)
+                for position in range(borders[part, row], borders[part + 1, row]):
+                    slot = slots[position]
+                    at = (block + np.int64(slot)) * _STRIDE
+                    if n == 1:
+                        ahead = position + _SLOTS_AHEAD
+                        further = block
+                        if ahead >= indptr[n]:  # in the next block
+                            further += slot_count
+                            ahead = min(ahead - indptr[n], indptr[n] - 1)
+                        line = (further + np.int64(slots[ahead])) * _STRIDE
+                        for parameter in range(_PARAMETERS):
+                            prefetch(offset(parameters, line + parameter * LANES))
+                    t = level_of(
+                        splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
+                    )
+                    a = arrival_of(t, load(table, at), load(table, at + 3 * LANES))
+                    wins = less(a, least)
+                    least = select(wins, a, least)
+                    best_level = select(wins, t, best_level)
+                    best_slot = select(wins, splat(np.int32(slot)), best_slot)
+                if part == parts - 1:
+                    store(to_slots, row * m + b * LANES, best_slot)
+                    store(to_levels, row * m + b * LANES, to_ints(best_level))
+                else:
+                    store(least_so_far, row * LANES, least)
+                    store(level_so_far, row * LANES, best_level)
+                    store(slot_so_far, row * LANES, best_slot)

@@ -1,0 +1,276 @@
+"""Counter-based randomness: a function of (seed, slot, sample) and nothing else.
+
+r and c are Gamma(2, 1) = −log(U₁U₂), β is U(0, 1). Three 32-bit words are drawn a (slot, sample):
+the halves of one give the two uniforms of r, of another those of c; the third gives β. Every step
+is integer arithmetic or an exactly rounded float32 operation, so a stored table and the bare
+generator agree to the bit.
+
+The slot that wins among n has an e^(−r) of about 1/n, so the uniforms of r must be fine where they
+are small: of 16 bits alone they would make collisions 6 % too rare at n = 10,000 and 20 % at
+100,000. c and β of a winner are of ordinary size, and 16 bits do. So the lower half of β's word
+becomes 16 further bits of each uniform of r: the same of both, which only shows where both are
+small, as they are of winners among 10^8 slots.
+
+Pitches and offsets of bins, and normal numbers of feature maps come from the same words, of a
+coordinate and a sample or a pair of features.
+
+The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
+"""
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.kernels.lanes.bits import product_of_halves
+from gcws_search.index.kernels.lanes.logarithm import log_quick
+from gcws_search.index.kernels.lanes.trigonometry import cosine, sine
+from gcws_search.index.kernels.lanes.vector import floor, fused, root, splat, to_floats
+
+_GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
+_MIX_64_A = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_64_B = np.uint64(0x94D049BB133111EB)
+_LOW_32 = np.uint64(0xFFFFFFFF)
+# int32 lanes hold bits: these are 32-bit patterns, wrapped to the signed range.
+_GOLDEN_32 = np.int32(0x9E3779B9 - 2**32)
+_MIX_32_A = np.int32(0x7FEB352D)
+_MIX_32_B = np.int32(0x846CA68B - 2**32)
+# What tells the words of a (slot, sample) apart: w ^ (w >> 16) of three numbers w, because
+# (x ^ w) ^ ((x ^ w) >> 16) is what x gives ^ what w gives.
+_DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE, _DRAW_PITCH, _DRAW_OFFSET = (
+    np.int32(w ^ (w >> 16))
+    for w in (
+        0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647, 0x3C6EF372, 0x1B873593,
+    )
+)  # fmt: skip
+_1 = np.int32(1)
+_9 = np.int32(9)
+_15 = np.int32(15)
+_16 = np.int32(16)
+_MASK_16 = np.int32(0xFFFF)
+_TO_16 = np.float32(2.0**-16)
+_TO_23 = np.float32(2.0**-23)
+_ZERO = np.float32(0.0)
+_HALF_16 = np.float32(2.0**-17)
+_HALF_23 = np.float32(2.0**-24)
+_TO_32 = np.float32(2.0**-32)
+_HALF_32 = np.float32(2.0**-33)
+_TO_16_BELOW_1 = np.float32(2.0**-16 - 2.0**-36)
+_ONE = np.float32(1.0)
+_MINUS_TWO = np.float32(-2.0)
+_MOST_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
+_QUARTER = np.float32(2.0**-18)
+
+RATE_SCALE: Final = 2.0**32
+"""What `least_rate` is scaled by."""
+
+
+@njit(cache=True, nogil=True)
+def mix64(x: np.uint64) -> np.uint64:
+    """Return the splitmix64 finaliser of x: a bijection in which every bit moves every other."""
+    x = (x ^ (x >> np.uint64(30))) * _MIX_64_A
+    x = (x ^ (x >> np.uint64(27))) * _MIX_64_B
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def slot_words(seed: np.uint64, slot: np.uint32) -> tuple[np.int32, np.int32]:
+    """Return the 2 × 32 bits from which all randomness of one slot derives."""
+    key = mix64(mix64(seed) + (np.uint64(slot) + np.uint64(1)) * _GOLDEN_64)
+    return np.int32(key & _LOW_32), np.int32(key >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _draw(x, low, which):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    y = (x ^ splat(which)) * splat(_MIX_32_A)
+    y = ((y ^ (y >> splat(_15))) + low) * splat(_MIX_32_B)
+    return y ^ (y >> splat(_16))
+
+
+@njit(cache=True, nogil=True)
+def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    """Return −log(U₁U₂) of the midpoints that the halves of a word name in (0, 1)."""
+    first = fused(to_floats(word >> splat(_16)), splat(_TO_16), splat(_HALF_16))
+    second = fused(to_floats(word & splat(_MASK_16)), splat(_TO_16), splat(_HALF_16))
+    return splat(_ZERO) - log_quick(first * second)
+
+
+@njit(cache=True, nogil=True)
+def _fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    """Return the same of uniforms of 32 bits: the lower halves of other words end both of them.
+
+    The second is below 1 - 2^-20, so the gamma number, of which the inverse is wanted, is not 0.
+    """
+    end = fused(to_floats(finer & splat(_MASK_16)), splat(_TO_32), splat(_HALF_32))
+    first = fused(to_floats(word >> splat(_16)), splat(_TO_16), end)
+    second = fused(to_floats(word & splat(_MASK_16)), splat(_TO_16_BELOW_1), end)
+    return splat(_ZERO) - log_quick(first * second)
+
+
+@njit(cache=True, nogil=True)
+def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+    """Return the midpoint that the upper 23 bits of a word name in (0, 1)."""
+    return fused(to_floats(word >> splat(_9)), splat(_TO_23), splat(_HALF_23))
+
+
+@njit(cache=True, nogil=True)
+def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what the words of sixteen slots and samples have in common, as int32 lanes.
+
+    Parameters
+    ----------
+    low, high : int32 lanes
+        `slot_words` of the slots.
+    samples : int32 lanes
+        Sample numbers.
+    """
+    return mixed_with(low, high, weyl(samples))
+
+
+@njit(cache=True, nogil=True)
+def weyl(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return the terms of the Weyl sequence that sixteen samples bring into `mixed`, for any slot.
+
+    Parameters
+    ----------
+    samples : int32 lanes
+        Sample numbers.
+    """
+    return samples * splat(_GOLDEN_32)
+
+
+@njit(cache=True, nogil=True)
+def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what `mixed` does, given `weyl` of the samples: a loop over slots finds it once.
+
+    Parameters
+    ----------
+    low, high, terms : int32 lanes
+    """
+    x = terms + low
+    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
+    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    x = (x ^ (x >> splat(_16))) + high
+    return x ^ (x >> splat(_16))
+
+
+@njit(cache=True, nogil=True)
+def pitch_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return (r, β) of what `mixed` returns: the steps of log ũ, and where they begin."""
+    third = _draw(x, low, _DRAW_BETA)
+    return _fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
+
+
+@njit(cache=True, nogil=True)
+def clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return c of what `mixed` returns."""
+    return _gamma(_draw(x, low, _DRAW_C))
+
+
+@njit(cache=True, nogil=True)
+def base_of(r, beta, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return log c − r(1 − β)."""
+    return fused(r, beta - splat(_ONE), log_quick(c))
+
+
+@njit(cache=True, nogil=True)
+def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples; see `mixed`."""
+    x = mixed(low, high, samples)
+    r, beta = pitch_and_offset(x, low)
+    return r, splat(_ONE) / r, beta, base_of(r, beta, clock(x, low))
+
+
+@njit(cache=True, nogil=True)
+def least_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a number not above 2^16·e^(−r) of what `mixed` returns, made without a logarithm.
+
+    e^(−r) = U₁U₂. The uniforms are cut to their first 16 bits, and so is their product: that of one
+    (slot, sample) in 5,000 becomes 0.
+    """
+    u = _draw(x, low, _DRAW_R)
+    return to_floats(product_of_halves(u >> splat(_16), u))
+
+
+@njit(cache=True, nogil=True)
+def least_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a number not above 2^16·c of what `mixed` returns, made without a logarithm.
+
+    c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
+    """
+    v = _draw(x, low, _DRAW_C)
+    s = to_floats(splat(_MOST_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
+    return s * fused(s, splat(_QUARTER), splat(_ONE))
+
+
+@njit(cache=True, nogil=True)
+def least_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mixed`."""
+    x = mixed(low, high, samples)
+    return least_chance(x, low) * least_clock(x, low)
+
+
+@njit(cache=True, nogil=True)
+def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return t = floor(log ũ / r + β), as float lanes."""
+    return floor(fused(log_value, inverse_r, beta))
+
+
+@njit(cache=True, nogil=True)
+def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
+    return fused(splat(_ZERO) - r, level, base)
+
+
+@njit(cache=True, nogil=True)
+def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return two N(0, 1) numbers for each of sixteen pairs of features, by Box and Muller.
+
+    The radius is made of 23 bits, so no number exceeds 5.8 in size.
+
+    Parameters
+    ----------
+    low, high : int32 lanes
+        `slot_words` of coordinates.
+    pairs : int32 lanes
+        Numbers of pairs.
+    """
+    x = mixed(low, high, pairs)
+    radius = root(splat(_MINUS_TWO) * log_quick(_uniform(_draw(x, low, _DRAW_RADIUS))))
+    angle = _uniform(_draw(x, low, _DRAW_ANGLE))
+    return radius * cosine(angle), radius * sine(angle)
+
+
+@njit(cache=True, nogil=True)
+def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return sixteen U(0, 1) numbers; parameters are those of `mixed`."""
+    return _uniform(_draw(mixed(low, high, samples), low, _DRAW_BETA))
+
+
+@njit(cache=True, nogil=True)
+def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return what places the bins of sixteen samples along a coordinate.
+
+    Parameters
+    ----------
+    low, high : int32 lanes
+        `slot_words` of coordinates.
+    samples : int32 lanes
+        Sample numbers.
+
+    Returns
+    -------
+    (int32 lanes, float32 lanes, int32 lanes)
+        32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
+    """
+    x = mixed(low, high, samples)
+    offset = _uniform(_draw(x, low, _DRAW_OFFSET))
+    return _draw(x, low, _DRAW_PITCH), offset, x | splat(_1)
+
+
+@njit(cache=True, nogil=True)
+def scrambled(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return int32 lanes through a bijection in which every bit moves every other."""
+    x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
+    x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
+    return x ^ (x >> splat(_16))

@@ -1,0 +1,97 @@
+"""Natural logarithms in float32 made of exactly rounded steps.
+
+Library logarithms differ between machines, vector widths and loop tails. These are fixed sequences
+of IEEE operations, so one input gives one output everywhere.
+
+`log_normal` is right to the last bit or two (the polynomial of Cephes ``logf``, S. L. Moshier).
+`log_quick` has a relative error below 10^-5 and half the steps (a Chebyshev interpolant of
+log(1 + m)/m): enough to draw random numbers with.
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.kernels.lanes.bits import signed_shift
+from gcws_search.index.kernels.lanes.vector import (
+    as_floats,
+    as_ints,
+    fused,
+    less,
+    select,
+    splat,
+    to_floats,
+)
+
+_BITS_OF_SQRT_HALF = np.float32(0.70710678118654752440).view(np.int32)
+_LN2_HIGH = np.float32(0.693359375)
+_LN2_LOW = np.float32(-2.12194440e-4)
+_ZERO = np.float32(0.0)
+_HALF = np.float32(0.5)
+_ONE = np.float32(1.0)
+_P0 = np.float32(7.0376836292e-2)
+_P1 = np.float32(-1.1514610310e-1)
+_P2 = np.float32(1.1676998740e-1)
+_P3 = np.float32(-1.2420140846e-1)
+_P4 = np.float32(1.4249322787e-1)
+_P5 = np.float32(-1.6668057665e-1)
+_P6 = np.float32(2.0000714765e-1)
+_P7 = np.float32(-2.4999993993e-1)
+_P8 = np.float32(3.3333331174e-1)
+_LN2 = np.float32(0.6931471805599453)
+_Q0 = np.float32(1.000003695487976)
+_Q1 = np.float32(-0.49989479780197144)
+_Q2 = np.float32(0.3326590657234192)
+_Q3 = np.float32(-0.2543335556983948)
+_Q4 = np.float32(0.2196570783853531)
+_Q5 = np.float32(-0.14021623134613037)
+_EXPONENT_SHIFT = np.int32(23)
+_NOT_MANTISSA = np.int32(-(2**23))
+_SMALLEST_NORMAL = np.float32(1.1754943508222875e-38)
+_TWO_24 = np.float32(16777216.0)
+_LN_2_24 = np.float32(16.635532333438687)
+
+
+@njit(cache=True, nogil=True)
+def _split(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes have no Python type)
+    """Return (e, m) with x = 2^e·(1 + m) and 1 + m in [√½, √2)."""
+    bits = as_ints(x)
+    above = bits - splat(_BITS_OF_SQRT_HALF)  # its upper nine bits, with a sign, are e
+    mantissa = as_floats(bits - (above & splat(_NOT_MANTISSA)))
+    return to_floats(signed_shift(above, splat(_EXPONENT_SHIFT))), mantissa - splat(_ONE)
+
+
+@njit(cache=True, nogil=True)
+def log_normal(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+    """Return log x for lanes of positive, normal float32."""
+    exponent, m = _split(x)
+    square = m * m
+    p = splat(_P0) * m + splat(_P1)
+    p = p * m + splat(_P2)
+    p = p * m + splat(_P3)
+    p = p * m + splat(_P4)
+    p = p * m + splat(_P5)
+    p = p * m + splat(_P6)
+    p = p * m + splat(_P7)
+    p = p * m + splat(_P8)
+    y = (p * m * square + exponent * splat(_LN2_LOW)) - splat(_HALF) * square
+    return (m + y) + exponent * splat(_LN2_HIGH)
+
+
+@njit(cache=True, nogil=True)
+def log_quick(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+    """Return log x for lanes of positive, normal float32, to a relative 10^-5, also near 1."""
+    exponent, m = _split(x)
+    q = fused(splat(_Q5), m, splat(_Q4))
+    q = fused(q, m, splat(_Q3))
+    q = fused(q, m, splat(_Q2))
+    q = fused(q, m, splat(_Q1))
+    q = fused(q, m, splat(_Q0))
+    return fused(exponent, splat(_LN2), q * m)
+
+
+@njit(cache=True, nogil=True)
+def log_positive(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+    """Return log x for lanes of positive float32, subnormal ones included."""
+    small = less(x, splat(_SMALLEST_NORMAL))
+    log = log_normal(select(small, x * splat(_TWO_24), x))
+    return log - select(small, splat(_LN_2_24), splat(_ZERO))

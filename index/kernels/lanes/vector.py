@@ -1,0 +1,401 @@
+"""Sixteen numbers at a time, on purpose: LLVM vector values as types of compiled code.
+
+The automatic vectoriser gives up on small loops over several arrays (it must prove that they do not
+overlap, and numba's index wrap-around hides that they do not). Inside a compiled function the
+values made here are plain LLVM vectors <16 x float> and <16 x i32>: one AVX-512 register, two AVX2
+registers, or four NEON ones. The operators + - * / and & | ^ >> work lane by lane; integer lanes
+wrap and >> shifts zeros in. Nothing is reordered, and steps are fused only where `fused` says so,
+so results are the same everywhere.
+"""
+
+# numba's extension interface is untyped, and its code generators take fixed arguments.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-any-return, no-untyped-call"
+# ruff: noqa: ANN001, ANN201, ANN202
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import lower_builtin, models, register_model
+
+from gcws_search.index.contracts.arrays import LANES
+
+intrinsic: Any = extending.intrinsic
+
+
+class Lanes(types.Type):
+    """The type of sixteen values of one kind: "float32", "float64", "int32" or "bool"."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(name=f"Lanes({kind})")
+
+
+FLOATS = Lanes("float32")
+DOUBLES = Lanes("float64")
+INTS = Lanes("int32")
+BOOLS = Lanes("bool")
+_LLVM = {
+    "float32": ir.VectorType(ir.FloatType(), LANES),
+    "float64": ir.VectorType(ir.DoubleType(), LANES),
+    "int32": ir.VectorType(ir.IntType(32), LANES),
+    "bool": ir.VectorType(ir.IntType(1), LANES),
+}
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type) -> None:
+        super().__init__(dmm, fe_type, _LLVM[fe_type.kind])
+
+
+def _operator(symbol, lanes, instruction) -> None:
+    """Give ``symbol`` a meaning for two values of type ``lanes``."""
+
+    @infer_global(symbol)
+    class _Signature(ConcreteTemplate):
+        cases = (signature(lanes, lanes, lanes),)
+
+    @lower_builtin(symbol, lanes, lanes)
+    def _lower(context, builder, sig, args):
+        return getattr(builder, instruction)(*args)
+
+
+for _symbol, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _operator(_symbol, FLOATS, _instruction)
+    _operator(_symbol, DOUBLES, _instruction)
+for _symbol, _instruction in (
+    (operator.add, "add"),
+    (operator.sub, "sub"),
+    (operator.mul, "mul"),
+    (operator.and_, "and_"),
+    (operator.or_, "or_"),
+    (operator.xor, "xor"),
+    (operator.rshift, "lshr"),
+):
+    _operator(_symbol, INTS, _instruction)
+
+
+def _constant_splat(builder, value, kind):
+    vector = ir.Constant(_LLVM[kind], ir.Undefined)
+    first = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), 0))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(first, vector, order)
+
+
+@intrinsic
+def splat(typingctx, value):
+    """Return sixteen times one float32, float64 or int32."""
+    lanes = {types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS}.get(value)
+    if lanes is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        return _constant_splat(builder, args[0], lanes.kind)
+
+    return lanes(value), codegen
+
+
+@intrinsic
+def lane_numbers(typingctx):
+    """Return 0, 1, … 15."""
+
+    def codegen(context, builder, sig, args):
+        return ir.Constant(_LLVM["int32"], list(range(LANES)))
+
+    return INTS(), codegen
+
+
+@intrinsic
+def pointer(typingctx, array):
+    """Return the address of a contiguous array's first entry, for `load` and `at`.
+
+    Arrays handed to a compiled function are counted (an atomic step each) whenever they are handed
+    on; in the innermost loops that costs more than the arithmetic. Addresses are not counted, so
+    the array must outlive them: take them from the arguments of the outermost kernel, or end the
+    use of an array made here by `keep`.
+    """
+    if not (isinstance(array, types.Array) and array.layout == "C"):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return context.make_array(sig.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), codegen
+
+
+@intrinsic
+def keep(typingctx, array):
+    """Do nothing: an array is freed after its last use; its addresses are none, and this is one."""
+    if not isinstance(array, types.Array):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return context.get_dummy_value()
+
+    return types.none(array), codegen
+
+
+def _pointer_from_integer(element, doc):
+    @intrinsic
+    def from_integer(typingctx, address):
+        def codegen(context, builder, sig, args):
+            return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
+
+        return types.CPointer(element)(types.int64), codegen
+
+    from_integer.__doc__ = doc
+    return from_integer
+
+
+pointer_to_uint64 = _pointer_from_integer(types.uint64, "Return an int64 as address of uint64s.")
+pointer_to_int32 = _pointer_from_integer(types.int32, "Return an int64 as address of int32s.")
+pointer_to_int64 = _pointer_from_integer(types.int64, "Return an int64 as address of int64s.")
+pointer_to_uint32 = _pointer_from_integer(types.uint32, "Return an int64 as address of uint32s.")
+pointer_to_uint8 = _pointer_from_integer(types.uint8, "Return an int64 as address of uint8s.")
+pointer_to_float32 = _pointer_from_integer(types.float32, "Return an int64 as address of float32s.")
+
+
+@intrinsic
+def offset(typingctx, address, count):
+    """Return the address ``count`` entries further on."""
+    if not isinstance(address, types.CPointer):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.gep(args[0], [args[1]])
+
+    return address(address, types.intp), codegen
+
+
+@intrinsic
+def at(typingctx, address, place):
+    """Return the number at ``place`` behind an address."""
+    if not isinstance(address, types.CPointer):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return context.unpack_value(builder, sig.return_type, builder.gep(args[0], [args[1]]))
+
+    return address.dtype(address, types.intp), codegen
+
+
+def _lanes_of(container):
+    if isinstance(container, types.Array) and (container.ndim != 1 or container.layout != "C"):
+        return None
+    kinds: Any = {
+        types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS, types.uint32: INTS,
+    }  # fmt: skip
+    return kinds.get(getattr(container, "dtype", None))
+
+
+def _lanes_pointer(context, builder, sig, args, lanes):
+    data = args[0]
+    if isinstance(sig.args[0], types.Array):
+        data = context.make_array(sig.args[0])(context, builder, data).data
+    return builder.bitcast(builder.gep(data, [args[1]]), _LLVM[lanes.kind].as_pointer())
+
+
+@intrinsic
+def load(typingctx, container, start):
+    """Return entries start … start + 15 of a contiguous array, or of what an address points to."""
+    lanes = _lanes_of(container)
+    if lanes is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.load(_lanes_pointer(context, builder, sig, args, lanes), align=4)
+
+    return lanes(container, types.intp), codegen
+
+
+@intrinsic
+def gathered(typingctx, address, places):
+    """Return the sixteen float32 at the given places behind an address.
+
+    One load a lane: the processors' own gathering instructions are no faster, and some are slower.
+    """
+    if address != types.CPointer(types.float32) or places != INTS:
+        return None
+
+    def codegen(context, builder, sig, args):
+        lanes = ir.Constant(_LLVM["float32"], ir.Undefined)
+        for lane in range(LANES):
+            number = ir.Constant(ir.IntType(32), lane)
+            place = builder.zext(builder.extract_element(args[1], number), ir.IntType(64))
+            lanes = builder.insert_element(
+                lanes, builder.load(builder.gep(args[0], [place])), number
+            )
+        return lanes
+
+    return FLOATS(address, places), codegen
+
+
+@intrinsic
+def store(typingctx, container, start, value):
+    """Write sixteen values to entries start … start + 15."""
+    lanes = _lanes_of(container)
+    if lanes is None or value != lanes:
+        return None
+
+    def codegen(context, builder, sig, args):
+        builder.store(args[2], _lanes_pointer(context, builder, sig, args, lanes), align=4)
+        return context.get_dummy_value()
+
+    return types.none(container, types.intp, value), codegen
+
+
+@intrinsic
+def less(typingctx, a, b):
+    """Return a < b, lane by lane, for floats of one kind."""
+    if a != b or a not in (FLOATS, DOUBLES):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.fcmp_ordered("<", *args)
+
+    return BOOLS(a, a), codegen
+
+
+@intrinsic
+def select(typingctx, condition, yes, no):
+    """Return ``yes`` where the condition holds and ``no`` elsewhere."""
+    if yes != no or not isinstance(yes, Lanes):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.select(*args)
+
+    return yes(BOOLS, yes, no), codegen
+
+
+@intrinsic
+def holds_everywhere(typingctx, condition):
+    """Return whether a condition holds in all lanes."""
+
+    def codegen(context, builder, sig, args):
+        bits = builder.bitcast(args[0], ir.IntType(LANES))
+        return builder.icmp_unsigned("==", bits, ir.Constant(ir.IntType(LANES), -1))
+
+    return types.boolean(BOOLS), codegen
+
+
+@intrinsic
+def after(typingctx, first, a):
+    """Return ``first`` and then all lanes but the last one."""
+    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
+    element = elements.get(a)
+    if element is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        front = _constant_splat(builder, args[0], a.kind)
+        order = [LANES, *range(LANES - 1)]
+        index = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+        return builder.shuffle_vector(args[1], front, index)
+
+    return a(element, a), codegen
+
+
+@intrinsic
+def fused(typingctx, a, b, c):
+    """Return a·b + c rounded once, as IEEE 754 defines it: the same on every processor."""
+
+    def codegen(context, builder, sig, args):
+        vector = _LLVM["float32"]
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
+        )
+        return builder.call(function, args)
+
+    return FLOATS(FLOATS, FLOATS, FLOATS), codegen
+
+
+def _of_each_lane(name, doc):
+    @intrinsic
+    def of_each(typingctx, a):
+        def codegen(context, builder, sig, args):
+            vector = _LLVM["float32"]
+            function = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(vector, [vector]), f"llvm.{name}.v{LANES}f32"
+            )
+            return builder.call(function, args)
+
+        return FLOATS(FLOATS), codegen
+
+    of_each.__doc__ = doc
+    return of_each
+
+
+floor = _of_each_lane("floor", "Return the greatest whole number not above each lane.")
+root = _of_each_lane("sqrt", "Return each lane's square root, rounded as IEEE 754 defines it.")
+
+
+@intrinsic
+def absolute(typingctx, a):
+    """Return the magnitude of each lane."""
+    suffix = {FLOATS: "f32", DOUBLES: "f64"}.get(a)
+    if suffix is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        vector = _LLVM[a.kind]
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector]), f"llvm.fabs.v{LANES}{suffix}"
+        )
+        return builder.call(function, args)
+
+    return a(a), codegen
+
+
+@intrinsic
+def total(typingctx, a):
+    """Return the sum of the lanes, halves added to halves, as one number."""
+    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
+    element = elements.get(a)
+    if element is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        vector = args[0]
+        width = LANES
+        while width > 1:
+            half = width // 2
+            index = ir.VectorType(ir.IntType(32), half)
+            low = builder.shuffle_vector(vector, vector, ir.Constant(index, list(range(half))))
+            high = builder.shuffle_vector(
+                vector, vector, ir.Constant(index, list(range(half, width)))
+            )
+            vector = builder.fadd(low, high)
+            width = half
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+
+    return element(a), codegen
+
+
+def _conversion(source, target, instruction, doc):
+    @intrinsic
+    def convert(typingctx, a):
+        def codegen(context, builder, sig, args):
+            return getattr(builder, instruction)(args[0], _LLVM[target.kind])
+
+        return target(source), codegen
+
+    convert.__doc__ = doc
+    return convert
+
+
+to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
+to_floats = _conversion(INTS, FLOATS, "sitofp", "Return int32 lanes as float32.")
+narrowed = _conversion(DOUBLES, FLOATS, "fptrunc", "Return float64 lanes as float32.")
+widened = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
+as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
+as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")

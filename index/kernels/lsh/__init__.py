@@ -1,0 +1,1 @@
+"""Band tables: look-up, probing, gathering of candidates, bucket joins."""

@@ -1,0 +1,105 @@
+"""Candidates out of prefix-ordered tables: rows that share the deepest prefixes come first.
+
+Depth by depth, and at each depth table by table, the rows of the query's bucket are gathered that
+have not been seen, until there are as many as wanted. A bucket is always finished, so what is
+found does not depend on how rows are split into segments.
+
+Source: [FOREST].
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
+from gcws_search.index.kernels.lsh.tables import find_places
+
+CERTAIN = 0
+GATHERED = 1
+DEPTH = 2
+TABLES = 3
+"""Places of the counters."""
+COUNTERS = 4
+
+
+@njit(cache=True, nogil=True)
+def gather(
+    keys: UInt64s,
+    skip: int,
+    permitted: UInt8s,
+    segments: Int64s,
+    depths: int,
+    bits: int,
+    wanted: int,
+    visited: UInt64s,
+    out_rows: Int32s,
+    out_counters: Int64s,
+) -> None:
+    """Gather rows for one query.
+
+    Parameters
+    ----------
+    keys : (L,) uint64
+        Of the query.
+    skip : int
+        A row that is left out, or -1.
+    permitted : (n,) uint8
+    segments : (s, 3) int64
+        Addresses of the (L, count) keys and rows of each segment, and its count.
+    depths, bits : int
+        Greatest depth of a key, and its bits per unit of depth.
+    wanted : int
+    visited : (n / 64, rounded up) uint64, overwritten
+    out_rows : (n,) int32, written in place
+        Permitted rows, in the order they are gathered in.
+    out_counters : (COUNTERS,) int64, written in place
+        CERTAIN rows came before the last bucket, GATHERED with it; DEPTH of that bucket, 0 when all
+        tables are exhausted; TABLES probed at that depth.
+    """
+    tables = keys.shape[0]
+    left = np.empty((segments.shape[0], tables), np.int64)
+    right = np.empty((segments.shape[0], tables), np.int64)
+    for s in range(segments.shape[0]):
+        find_places(pointer_to_uint64(segments[s, 0]), segments[s, 2], keys, left[s])
+        right[s] = left[s]
+    visited[:] = np.uint64(0)
+    found = 0
+    for depth in range(depths, 0, -1):
+        shift = np.uint64(64 - depth * bits)
+        for table in range(tables):
+            key = keys[table]
+            certain = found
+            for s in range(segments.shape[0]):
+                count = segments[s, 2]
+                table_keys = offset(pointer_to_uint64(segments[s, 0]), table * count)
+                table_rows = offset(pointer_to_int32(segments[s, 1]), table * count)
+                first = left[s, table]
+                while first > 0 and ((at(table_keys, first - 1) ^ key) >> shift) == 0:
+                    first -= 1
+                last = right[s, table]
+                while last < count and ((at(table_keys, last) ^ key) >> shift) == 0:
+                    last += 1
+                known_from, known_to = left[s, table], right[s, table]
+                for place in range(first, last):
+                    if known_from <= place < known_to:
+                        continue
+                    row = np.int64(at(table_rows, place))
+                    bit = np.uint64(1) << np.uint64(row & 63)
+                    if visited[row >> 6] & bit != 0:
+                        continue
+                    visited[row >> 6] |= bit
+                    if permitted[row] != 0 and row != skip:
+                        out_rows[found] = np.int32(row)
+                        found += 1
+                left[s, table] = first
+                right[s, table] = last
+            if found >= wanted:
+                out_counters[CERTAIN] = certain
+                out_counters[GATHERED] = found
+                out_counters[DEPTH] = depth
+                out_counters[TABLES] = table + 1
+                return
+    out_counters[CERTAIN] = found
+    out_counters[GATHERED] = found
+    out_counters[DEPTH] = 0
+    out_counters[TABLES] = tables

@@ -1,0 +1,132 @@
+"""Hash tables as sorted arrays: build, merge, and find a key's place.
+
+A table holds its keys in rising order, and the row of each. The first sample of a band sits in a
+key's highest bits, so all rows that share the first d samples with a query are neighbours.
+
+Source: [FOREST] (prefix-ordered hash tables).
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
+from gcws_search.index.kernels.lanes.vector import at
+from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+
+
+@njit(cache=True, nogil=True)
+def build_tables(
+    codes: UInt64s,
+    first_row: int,
+    first_table: int,
+    last_table: int,
+    out_keys: UInt64s,
+    out_rows: Int32s,
+) -> None:
+    """Sort the keys of new rows into tables first_table … last_table - 1.
+
+    Parameters
+    ----------
+    codes : (n, L) uint64
+        Key of each row in each table.
+    first_row : int
+        Row number of codes[0].
+    out_keys, out_rows : (L, n) uint64 and int32, written in place
+    """
+    n = codes.shape[0]
+    spare_keys = np.empty(n, np.uint64)
+    spare_rows = np.empty(n, np.int32)
+    for table in range(first_table, last_table):
+        keys = out_keys[table]
+        rows = out_rows[table]
+        for i in range(n):
+            keys[i] = codes[i, table]
+            rows[i] = np.int32(first_row + i)
+        sort_keys(keys, rows, spare_keys, spare_rows)
+
+
+@njit(cache=True, nogil=True)
+def merge_tables(
+    keys_a: UInt64s,
+    rows_a: Int32s,
+    keys_b: UInt64s,
+    rows_b: Int32s,
+    first_table: int,
+    last_table: int,
+    out_keys: UInt64s,
+    out_rows: Int32s,
+) -> None:
+    """Merge two sets of sorted tables; among equal keys those of ``a`` come first.
+
+    Parameters
+    ----------
+    keys_a, keys_b : (L, n), (L, m) uint64
+    rows_a, rows_b : (L, n), (L, m) int32
+    out_keys, out_rows : (L, n + m), written in place
+    """
+    n = keys_a.shape[1]
+    m = keys_b.shape[1]
+    for table in range(first_table, last_table):
+        i = 0
+        j = 0
+        for place in range(n + m):
+            from_a = j >= m or (i < n and keys_a[table, i] <= keys_b[table, j])
+            if from_a:
+                out_keys[table, place] = keys_a[table, i]
+                out_rows[table, place] = rows_a[table, i]
+                i += 1
+            else:
+                out_keys[table, place] = keys_b[table, j]
+                out_rows[table, place] = rows_b[table, j]
+                j += 1
+
+
+@njit(cache=True, nogil=True)
+def renumber_tables(
+    keys: UInt64s, rows: Int32s, new_rows: Int64s, out_keys: UInt64s, out_rows: Int32s
+) -> None:
+    """Copy tables, giving rows their new numbers and leaving out those that have none.
+
+    Parameters
+    ----------
+    keys, rows : (L, n) uint64 and int32
+    new_rows : (r,) int64
+        New number of each row, -1 for a row that is gone.
+    out_keys, out_rows : (L, kept), written in place
+    """
+    for table in range(keys.shape[0]):
+        place = 0
+        for i in range(keys.shape[1]):
+            row = new_rows[rows[table, i]]
+            if row >= 0:
+                out_keys[table, place] = keys[table, i]
+                out_rows[table, place] = np.int32(row)
+                place += 1
+
+
+@njit(cache=True, nogil=True)
+def find_places(keys: Any, count: int, sought: UInt64s, out: Int64s) -> None:
+    """Write where each sought key would be inserted into its table (before equal keys).
+
+    All tables are searched in step, so that their cache misses overlap.
+
+    Parameters
+    ----------
+    keys : address of (L, count) uint64
+    count : int
+        Keys of a table.
+    sought : (L,) uint64
+    out : (L,) int64, written in place
+    """
+    tables = sought.shape[0]
+    for table in range(tables):
+        out[table] = 0
+    length = count
+    while length > 0:
+        half = length // 2
+        for table in range(tables):
+            below = at(keys, table * count + out[table] + half) < sought[table]
+            out[table] += (length - half) if below else 0
+        length = half

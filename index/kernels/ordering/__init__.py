@@ -1,0 +1,1 @@
+"""Heaps, radix sort, ranks and merges."""

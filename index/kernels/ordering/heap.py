@@ -1,0 +1,61 @@
+"""The best hits so far: a binary heap with the worst hit on top.
+
+A hit is better when its score is higher, and among equal scores when its row is lower, so the kept
+hits do not depend on the order in which rows were seen.
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float32s, Int64s
+
+
+@njit(cache=True, nogil=True)
+def _worse(score_a: np.float32, row_a: int, score_b: np.float32, row_b: int) -> bool:
+    return bool(score_a < score_b or (score_a == score_b and row_a > row_b))
+
+
+@njit(cache=True, nogil=True)
+def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int) -> int:
+    """Offer one hit to the heap and return the new size.
+
+    Parameters
+    ----------
+    scores : (k,) float32, written in place
+    rows : (k,) int64, written in place
+    size : int
+        Hits held now; when it is k, the hit replaces the worst one or is dropped.
+    score : float32
+    row : int
+    """
+    if size < scores.shape[0]:
+        child = size
+        while child > 0:
+            parent = (child - 1) // 2
+            if not _worse(score, row, scores[parent], rows[parent]):
+                break
+            scores[child] = scores[parent]
+            rows[child] = rows[parent]
+            child = parent
+        scores[child] = score
+        rows[child] = row
+        return size + 1
+    if not _worse(scores[0], rows[0], score, row):
+        return size
+    parent = 0
+    while True:
+        child = 2 * parent + 1
+        if child >= size:
+            break
+        if child + 1 < size and _worse(
+            scores[child + 1], rows[child + 1], scores[child], rows[child]
+        ):
+            child += 1
+        if not _worse(scores[child], rows[child], score, row):
+            break
+        scores[parent] = scores[child]
+        rows[parent] = rows[child]
+        parent = child
+    scores[parent] = score
+    rows[parent] = row
+    return size

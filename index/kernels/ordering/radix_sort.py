@@ -1,0 +1,78 @@
+"""Sorting 64-bit keys with the rows that belong to them: by digits, few of them by insertion."""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Int32s, UInt64s
+
+_DIGIT_BITS = 11
+_BUCKETS = 1 << _DIGIT_BITS
+_PASSES = 6  # 6 × 11 bits cover 64
+_FEW = 128
+"""Counting digits costs as much as inserting so many keys."""
+
+
+@njit(cache=True, nogil=True)
+def insert_keys(keys: UInt64s, rows: Int32s) -> None:
+    """Sort few keys with their rows, rising; equal keys keep their order.
+
+    Parameters
+    ----------
+    keys : (n,) uint64, written in place
+    rows : (n,) int32, written in place
+    """
+    for i in range(1, keys.shape[0]):
+        key = keys[i]
+        row = rows[i]
+        place = i
+        while place > 0 and keys[place - 1] > key:
+            keys[place] = keys[place - 1]
+            rows[place] = rows[place - 1]
+            place -= 1
+        keys[place] = key
+        rows[place] = row
+
+
+@njit(cache=True, nogil=True)
+def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int32s) -> None:
+    """Sort keys with their rows, rising; equal keys keep their order.
+
+    Parameters
+    ----------
+    keys, spare_keys : (n,) uint64, written in place
+    rows, spare_rows : (n,) int32, written in place
+    """
+    n = keys.shape[0]
+    if n <= _FEW:
+        insert_keys(keys, rows)
+        return
+    counts = np.zeros((_PASSES, _BUCKETS), np.int64)
+    mask = np.uint64(_BUCKETS - 1)
+    for i in range(n):
+        key = keys[i]
+        for p in range(_PASSES):
+            counts[p, np.intp((key >> np.uint64(p * _DIGIT_BITS)) & mask)] += 1
+    source_keys, source_rows = keys, rows
+    target_keys, target_rows = spare_keys, spare_rows
+    for p in range(_PASSES):
+        shift = np.uint64(p * _DIGIT_BITS)
+        # A digit that is equal in all keys needs no pass.
+        if n > 0 and counts[p, np.intp((source_keys[0] >> shift) & mask)] == n:
+            continue
+        before = np.int64(0)
+        for bucket in range(_BUCKETS):
+            count = counts[p, bucket]
+            counts[p, bucket] = before
+            before += count
+        for i in range(n):
+            key = source_keys[i]
+            bucket = np.intp((key >> shift) & mask)
+            target = counts[p, bucket]
+            counts[p, bucket] = target + 1
+            target_keys[target] = key
+            target_rows[target] = source_rows[i]
+        source_keys, target_keys = target_keys, source_keys
+        source_rows, target_rows = target_rows, source_rows
+    if source_keys is not keys:
+        keys[:] = source_keys
+        rows[:] = source_rows

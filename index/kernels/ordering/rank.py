@@ -1,0 +1,72 @@
+"""Putting hits in order by their exact scores."""
+
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+
+
+@njit(cache=True, nogil=True)
+def rank(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) -> int:
+    """Sort hits by falling score, equal scores by rising row, and drop those below ``least``.
+
+    Parameters
+    ----------
+    exact : (limit,) float64
+        Scores of the first ``size`` rows.
+    rows : (limit,) int64, sorted in place
+    size : int
+    least : float
+    out : (limit,) float64, written in place
+        The scores in their new order.
+
+    Returns
+    -------
+    int
+        How many hits are left.
+    """
+    kept = _keep(exact, rows, size, least, out)
+    gap = kept // 2
+    while gap > 0:  # Shell sort: short lists, mostly
+        _sort_by(gap, kept, out, rows)
+        gap //= 2
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def rank_nearly_sorted(
+    exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s
+) -> int:
+    """Do what `rank` does, quickest where hits are nearly in order already."""
+    kept = _keep(exact, rows, size, least, out)
+    _sort_by(1, kept, out, rows)
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _keep(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) -> int:
+    """Move hits that score enough to the front; return how many there are."""
+    kept = 0
+    for i in range(size):
+        if exact[i] >= least:
+            out[kept] = exact[i]
+            rows[kept] = rows[i]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _sort_by(gap: int, count: int, out_scores: Float64s, out_rows: Int64s) -> None:
+    """Sort hits whose places are a multiple of ``gap`` apart among themselves, in place."""
+    for i in range(gap, count):
+        score = out_scores[i]
+        row = out_rows[i]
+        place = i
+        while place >= gap and (
+            out_scores[place - gap] < score
+            or (out_scores[place - gap] == score and out_rows[place - gap] > row)
+        ):
+            out_scores[place] = out_scores[place - gap]
+            out_rows[place] = out_rows[place - gap]
+            place -= gap
+        out_scores[place] = score
+        out_rows[place] = row

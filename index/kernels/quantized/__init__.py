@@ -1,0 +1,1 @@
+"""Quantized rows: quantization, L1 distances of bytes, scores and certified scans."""

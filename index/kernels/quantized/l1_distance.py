@@ -1,0 +1,183 @@
+"""Sums of absolute differences, 64 bytes at a time.
+
+A row is an address of bytes, whatever it holds: unsigned bytes, int16 or float32. On x86 the
+processor's own instructions for such sums are asked for (psadbw, pmaddwd); elsewhere LLVM makes
+the best of plain vector code. The sums are whole numbers, so all ways agree.
+"""
+
+# numba's extension interface is untyped, and its code generators take fixed arguments.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-any-return, no-untyped-call"
+# mypy: disable-error-code="attr-defined"
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import extending, types
+from numba.core import cgutils, config
+from numba.extending import models, register_model
+
+from gcws_search.index.kernels.lanes.vector import INTS
+
+REGISTER_BYTES = 64
+"""Rows are padded to a multiple of this."""
+intrinsic: Any = extending.intrinsic
+
+_BYTE = ir.IntType(8)
+_SHORT = ir.IntType(16)
+_INT = ir.IntType(32)
+_LONG = ir.IntType(64)
+_BYTES = ir.VectorType(_BYTE, 64)
+_SHORTS = ir.VectorType(_SHORT, 32)
+_SUMS = ir.VectorType(_LONG, 8)
+_INTS = ir.VectorType(_INT, 16)
+
+
+def _processor() -> frozenset[str]:
+    """Return the features of the processor that code is compiled for."""
+    if config.CPU_FEATURES is not None:
+        named = config.CPU_FEATURES.split(",")
+        return frozenset(name[1:] for name in named if name.startswith("+"))
+    try:
+        return frozenset(name for name, has in binding.get_host_cpu_features().items() if has)
+    except RuntimeError:  # not known on this platform
+        return frozenset()
+
+
+_FEATURES = _processor()
+
+
+class Sums(types.Type):
+    """The type of eight running sums of byte differences."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Sums")
+
+
+SUMS = Sums()
+
+
+@register_model(Sums)
+class _SumsModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type) -> None:
+        super().__init__(dmm, fe_type, _SUMS)
+
+
+def _call(builder, name, result, *args):
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+def _part(builder, vector, first, count):
+    order = ir.Constant(ir.VectorType(_INT, count), list(range(first, first + count)))
+    return builder.shuffle_vector(vector, vector, order)
+
+
+def _joined(builder, low, high):
+    count = 2 * low.type.count
+    order = ir.Constant(ir.VectorType(_INT, count), list(range(count)))
+    return builder.shuffle_vector(low, high, order)
+
+
+def _load(builder, address, start, kind):
+    place = builder.gep(address, [start])
+    return builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
+
+
+def _byte_sums(builder, x, y):
+    if "avx512bw" in _FEATURES:
+        return _call(builder, "llvm.x86.avx512.psad.bw.512", _SUMS, x, y)
+    if "avx2" in _FEATURES:
+        quarter = ir.VectorType(_LONG, 4)
+        halves = [
+            _call(
+                builder, "llvm.x86.avx2.psad.bw", quarter,
+                _part(builder, x, first, 32), _part(builder, y, first, 32),
+            )
+            for first in (0, 32)
+        ]  # fmt: skip
+        return _joined(builder, *halves)
+    above = builder.icmp_unsigned(">", x, y)
+    difference = builder.select(above, builder.sub(x, y), builder.sub(y, x))
+    sums = ir.Constant(_SUMS, [0] * 8)
+    for first in range(0, 64, 8):
+        sums = builder.add(sums, builder.zext(_part(builder, difference, first, 8), _SUMS))
+    return sums
+
+
+@intrinsic
+def no_sums(typingctx):
+    """Return eight sums of nothing."""
+
+    def codegen(context, builder, sig, args):
+        return ir.Constant(_SUMS, [0] * 8)
+
+    return SUMS(), codegen
+
+
+@intrinsic
+def add_byte_differences(typingctx, sums, a, b, start):
+    """Return the sums with |a − b| of 64 unsigned bytes from ``start`` on added."""
+
+    def codegen(context, builder, sig, args):
+        before, left, right, first = args
+        x, y = _load(builder, left, first, _BYTES), _load(builder, right, first, _BYTES)
+        return builder.add(before, _byte_sums(builder, x, y))
+
+    return SUMS(SUMS, a, b, types.intp), codegen
+
+
+@intrinsic
+def total_of_sums(typingctx, sums):
+    """Return all sums together, as an int64."""
+
+    def codegen(context, builder, sig, args):
+        return _call(builder, "llvm.vector.reduce.add.v8i64", _LONG, args[0])
+
+    return types.int64(SUMS), codegen
+
+
+def _short_sums(builder, difference):
+    ones = ir.Constant(_SHORTS, [1] * 32)
+    if "avx512bw" in _FEATURES:
+        return _call(builder, "llvm.x86.avx512.pmaddw.d.512", _INTS, difference, ones)
+    if "avx2" in _FEATURES:
+        eight = ir.VectorType(_INT, 8)
+        halves = [
+            _call(
+                builder, "llvm.x86.avx2.pmadd.wd", eight,
+                _part(builder, difference, first, 16), _part(builder, ones, first, 16),
+            )
+            for first in (0, 16)
+        ]  # fmt: skip
+        return _joined(builder, *halves)
+    halves = [builder.sext(_part(builder, difference, first, 16), _INTS) for first in (0, 16)]
+    return builder.add(*halves)
+
+
+@intrinsic
+def add_short_differences(typingctx, sums, a, b, start):
+    """Return int32 lanes with |a − b| of 32 int16 from byte ``start`` on added.
+
+    The differences must fit into an int16.
+    """
+
+    def codegen(context, builder, sig, args):
+        before, left, right, first = args
+        x, y = _load(builder, left, first, _SHORTS), _load(builder, right, first, _SHORTS)
+        signed = builder.sub(x, y)
+        no = ir.Constant(ir.IntType(1), 0)
+        difference = _call(builder, "llvm.abs.v32i16", _SHORTS, signed, no)
+        return builder.add(before, _short_sums(builder, difference))
+
+    return INTS(INTS, a, b, types.intp), codegen
+
+
+@intrinsic
+def total_of_ints(typingctx, ints):
+    """Return the sum of int32 lanes."""
+
+    def codegen(context, builder, sig, args):
+        return _call(builder, "llvm.vector.reduce.add.v16i32", _INT, args[0])
+
+    return types.int32(INTS), codegen

@@ -1,0 +1,342 @@
+"""Quick scores of rows as the neighbour lists see them: small copies of dense rows, sparse rows.
+
+A dense row is kept as unsigned bytes, as int16 or as it is (float32); one step and one origin hold
+for all rows of a collection, so that a score is that of the rounded vectors, by the formula of
+`kernels.gmm_dense`. Sparse rows are scored against a query spread by slot over a table that has
+many more places than the query has slots; two slots may share a place, which raises a score now and
+then by a little. Hits are always scored exactly in the end.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import LANES, Int64s
+from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, as_float_address, prefetch, put
+from gcws_search.index.kernels.lanes.vector import (
+    absolute,
+    at,
+    load,
+    offset,
+    pointer_to_float32,
+    pointer_to_int64,
+    pointer_to_uint8,
+    pointer_to_uint32,
+    splat,
+    total,
+)
+from gcws_search.index.kernels.quantized.l1_distance import (
+    REGISTER_BYTES,
+    add_byte_differences,
+    add_short_differences,
+    no_sums,
+    total_of_ints,
+    total_of_sums,
+)
+
+MOST_SHORT = 16383
+"""Whole numbers kept as int16 are between ± this, so that a difference of two is one too."""
+
+BYTES = 0
+SHORTS = 1
+FLOATS = 2
+SPARSE = 3
+"""Kinds of rows."""
+
+_ZERO = np.float32(0.0)
+_LEAST_SUM = np.float32(1e-30)
+"""Stands for the sum of two rows that are rounded to nothing; they score 0."""
+_MULTIPLIER = np.uint32(0x9E3779B1)
+"""2^32 divided by the golden ratio: Fibonacci hashing."""
+_PLACES_A_SLOT = 512
+_LEAST_BITS = 10
+_MOST_BITS = 20
+"""A table has about so many places a slot, hence one slot in so many of another vector meets one by
+chance; at least 4 KB and at most 4 MB."""
+_PREFETCHED_LINES = 16
+"""Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
+_ROWS_AHEAD = 4
+_LINES_AHEAD = 2
+"""While rows are scored, so many lines of the row so many further on are asked for once more: those
+asked for long before may have left the caches again, which threads of one core share."""
+
+
+class Rows(NamedTuple):
+    """Rows in memory, by address.
+
+    Attributes
+    ----------
+    kind : int
+    copies : address of uint8
+        Dense rows, ``stride`` bytes each.
+    stride : int
+    norms : address of float32
+        Of the rows as they are kept here.
+    indptr, slots, values : addresses of int64, uint32 and float32
+        Sparse rows, compressed.
+    """
+
+    kind: Any
+    copies: Any
+    stride: Any
+    norms: Any
+    indptr: Any
+    slots: Any
+    values: Any
+
+
+class Query(NamedTuple):
+    """One vector to be compared with many rows.
+
+    Attributes
+    ----------
+    copy : address of uint8
+        Dense, as the rows are kept.
+    norm : float32
+    table : address of float32
+        Sparse: the magnitudes by place; 0 where nothing is.
+    shift : uint32
+        Of a slot's hash, to give its place.
+    """
+
+    copy: Any
+    norm: Any
+    table: Any
+    shift: Any
+
+
+@njit(cache=True, nogil=True)
+def rows_at(addresses: Int64s) -> Any:
+    """Return rows given by (kind, copies, stride, norms, indptr, slots, values): see `Rows`."""
+    return Rows(
+        addresses[0],
+        pointer_to_uint8(addresses[1]),
+        addresses[2],
+        pointer_to_float32(addresses[3]),
+        pointer_to_int64(addresses[4]),
+        pointer_to_uint32(addresses[5]),
+        pointer_to_float32(addresses[6]),
+    )
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _byte_distance(a: Any, b: Any, stride: Any) -> Any:
+    sums = no_sums()
+    for i in range(0, stride, REGISTER_BYTES):
+        sums = add_byte_differences(sums, a, b, i)
+    return np.float32(total_of_sums(sums))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _short_distance(a: Any, b: Any, stride: Any) -> Any:
+    ints = splat(np.int32(0))
+    for i in range(0, stride, REGISTER_BYTES):
+        ints = add_short_differences(ints, a, b, i)
+    return np.float32(total_of_ints(ints))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _float_distance(a: Any, b: Any, stride: Any) -> Any:
+    left = as_float_address(a)
+    right = as_float_address(b)
+    lanes = splat(_ZERO)
+    for i in range(0, stride // 4, LANES):
+        lanes = lanes + absolute(load(left, i) - load(right, i))
+    return total(lanes)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    if kind == BYTES:
+        return _byte_distance(a, b, stride)
+    if kind == SHORTS:
+        return _short_distance(a, b, stride)
+    return _float_distance(a, b, stride)
+
+
+@njit(cache=True, nogil=True)
+def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
+    """Return ‖a − b‖₁ of two dense rows, in their own step."""
+    if kind == BYTES and stride == REGISTER_BYTES:
+        return _distance(BYTES, a, b, REGISTER_BYTES)
+    return _distance(kind, a, b, stride)
+
+
+@njit(cache=True, nogil=True)
+def place_shift(count: int) -> np.uint32:
+    """Return the shift that spreads ``count`` slots thinly over a table."""
+    bits = _LEAST_BITS
+    while bits < _MOST_BITS and (1 << bits) < _PLACES_A_SLOT * count:
+        bits += 1
+    return np.uint32(32 - bits)
+
+
+@njit(cache=True, nogil=True)
+def places(longest: int) -> int:
+    """Return the size of a table for queries of at most ``longest`` slots."""
+    return 1 << (32 - np.int64(place_shift(longest)))
+
+
+@njit(cache=True, nogil=True)
+def spread_over(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> None:
+    """Write a vector's magnitudes to its places; of two in one place the greater stays."""
+    for i in range(first, last):
+        place = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
+        put(table, place, max(at(table, place), at(values, i)))
+
+
+@njit(cache=True, nogil=True)
+def clear(table: Any, shift: Any, slots: Any, first: int, last: int) -> None:
+    """Make a table empty again."""
+    for i in range(first, last):
+        put(table, np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift), _ZERO)
+
+
+@njit(cache=True, nogil=True)
+def _shared(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> Any:
+    """Return Σ min of a spread vector and entries first … last - 1, in four running sums."""
+    a = _ZERO
+    b = _ZERO
+    c = _ZERO
+    d = _ZERO
+    i = first
+    while i + 4 <= last:
+        p = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
+        q = np.intp(np.uint32(at(slots, i + 1) * _MULTIPLIER) >> shift)
+        r = np.intp(np.uint32(at(slots, i + 2) * _MULTIPLIER) >> shift)
+        s = np.intp(np.uint32(at(slots, i + 3) * _MULTIPLIER) >> shift)
+        a += min(at(table, p), at(values, i))
+        b += min(at(table, q), at(values, i + 1))
+        c += min(at(table, r), at(values, i + 2))
+        d += min(at(table, s), at(values, i + 3))
+        i += 4
+    while i < last:
+        p = np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift)
+        a += min(at(table, p), at(values, i))
+        i += 1
+    return (a + b) + (c + d)
+
+
+@njit(cache=True, nogil=True)
+def held_before(rows: Any, row: Any, table: Any) -> Any:
+    """Return what `hold` returned for a row that is still held."""
+    shift = np.uint32(0)
+    if rows.kind == SPARSE:
+        shift = place_shift(at(rows.indptr, row + 1) - at(rows.indptr, row))
+    copy = rows.copies if rows.kind == SPARSE else offset(rows.copies, row * rows.stride)
+    return Query(copy, at(rows.norms, row), table, shift)
+
+
+@njit(cache=True, nogil=True)
+def hold(rows: Any, row: Any, table: Any) -> Any:
+    """Return a row as a query; `release` must follow before the table is used again."""
+    if rows.kind == SPARSE:
+        first = at(rows.indptr, row)
+        last = at(rows.indptr, row + 1)
+        spread_over(table, place_shift(last - first), rows.slots, rows.values, first, last)
+    return held_before(rows, row, table)
+
+
+@njit(cache=True, nogil=True)
+def release(rows: Any, row: Any, query: Any) -> None:
+    """Clear the table that `hold` filled."""
+    if rows.kind == SPARSE:
+        clear(query.table, query.shift, rows.slots, at(rows.indptr, row), at(rows.indptr, row + 1))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _of_distance(both: Any, apart: Any) -> Any:
+    """Return the score of two rows by the sum of their norms and their distance."""
+    return max((both - apart) / max(both + apart, _LEAST_SUM), _ZERO)
+
+
+@njit(cache=True, nogil=True)
+def _sparse_score(rows: Any, query: Any, row: Any) -> Any:
+    first, last = at(rows.indptr, row), at(rows.indptr, row + 1)
+    shared = _shared(query.table, query.shift, rows.slots, rows.values, first, last)
+    return min(shared / (query.norm + at(rows.norms, row) - shared), np.float32(1.0))
+
+
+@njit(cache=True, nogil=True)
+def score(rows: Any, query: Any, row: Any) -> Any:
+    """Return the quick score of a query and a row, float32 in [0, 1]."""
+    if rows.kind == SPARSE:
+        return _sparse_score(rows, query, row)
+    apart = distance(rows.kind, query.copy, offset(rows.copies, row * rows.stride), rows.stride)
+    return _of_distance(query.norm + at(rows.norms, row), apart)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
+    """Ask for what the row that is scored a little after the one at ``i`` begins with."""
+    row = np.int64(at(some, min(i + _ROWS_AHEAD, last - 1)))
+    prefetch(offset(rows.norms, row))
+    for byte in range(0, min(stride, _LINES_AHEAD * REGISTER_BYTES), REGISTER_BYTES):
+        prefetch(offset(rows.copies, row * stride + byte))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _score_dense(
+    kind: Any, rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
+) -> None:
+    """Do what `score_rows` does for dense rows; kind and stride may be known in compiling."""
+    for i in range(first, last):
+        row = np.int64(at(some, i))
+        _fetch_again(rows, stride, some, i, last)
+        apart = _distance(kind, query.copy, offset(rows.copies, row * stride), stride)
+        put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+
+
+@njit(cache=True, nogil=True)
+def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any) -> None:
+    """Write the quick scores of a query and some rows.
+
+    Parameters
+    ----------
+    rows, query : Rows, Query
+    some : address of int32
+        The rows, of which those from ``first`` to ``last - 1`` are scored.
+    first, last : int
+    out : address of float32, written from its beginning on
+    """
+    stride = rows.stride
+    if rows.kind == BYTES and stride == REGISTER_BYTES:  # nothing is left of the inner loop
+        _score_dense(BYTES, rows, query, REGISTER_BYTES, some, first, last, out)
+    elif rows.kind == BYTES and stride == 2 * REGISTER_BYTES:
+        _score_dense(BYTES, rows, query, 2 * REGISTER_BYTES, some, first, last, out)
+    elif rows.kind == BYTES:
+        _score_dense(BYTES, rows, query, stride, some, first, last, out)
+    elif rows.kind == SHORTS and stride == 2 * REGISTER_BYTES:
+        _score_dense(SHORTS, rows, query, 2 * REGISTER_BYTES, some, first, last, out)
+    elif rows.kind == SHORTS:
+        _score_dense(SHORTS, rows, query, stride, some, first, last, out)
+    elif rows.kind == FLOATS:
+        _score_dense(FLOATS, rows, query, stride, some, first, last, out)
+    else:
+        for i in range(first, last):
+            put(out, i - first, _sparse_score(rows, query, np.int64(at(some, i))))
+
+
+@njit(cache=True, nogil=True)
+def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
+    """Ask for the first lines of some rows, from ``first`` to ``last - 1``."""
+    if rows.kind == SPARSE:
+        for i in range(first, last):
+            row = np.int64(at(some, i))
+            start = at(rows.indptr, row)
+            count = at(rows.indptr, row + 1) - start
+            for line in range(
+                min((count + NUMBERS_A_LINE - 1) // NUMBERS_A_LINE, _PREFETCHED_LINES)
+            ):
+                prefetch(offset(rows.slots, start + line * NUMBERS_A_LINE))
+                prefetch(offset(rows.values, start + line * NUMBERS_A_LINE))
+        return
+    fetched = min(rows.stride, _PREFETCHED_LINES * REGISTER_BYTES)
+    for i in range(first, last):
+        row = np.int64(at(some, i))
+        address = offset(rows.copies, row * rows.stride)
+        prefetch(offset(rows.norms, row))
+        prefetch(address)
+        for byte in range(REGISTER_BYTES, fetched, REGISTER_BYTES):
+            prefetch(offset(address, byte))

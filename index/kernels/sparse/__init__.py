@@ -1,0 +1,1 @@
+"""Postings of sparse rows: query terms, MaxScore scans, prefix joins."""

@@ -1,0 +1,110 @@
+"""Making an inverted index of sparse rows: for every slot the rows that have it, and how much."""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt16s, UInt32s
+from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+
+
+@njit(cache=True, nogil=True)
+def sort_entries(
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    out_slots: UInt32s,
+    out_rows: Int32s,
+    out_values: Float32s,
+) -> int:
+    """List the entries of compressed rows by slot, then row; return the number of distinct slots.
+
+    Parameters
+    ----------
+    indptr, slots, values : compressed rows; indptr[0] may be above 0
+    out_slots : (nnz,) uint32, written in place
+    out_rows : (nnz,) int32, written in place
+        Row numbers relative to the first row given.
+    out_values : (nnz,) float32, written in place
+    """
+    start = indptr[0]
+    count = indptr[-1] - start
+    keys = np.empty(count, np.uint64)
+    order = np.empty(count, np.int32)
+    row_of = np.empty(count, np.int32)
+    for row in range(indptr.shape[0] - 1):
+        for i in range(indptr[row] - start, indptr[row + 1] - start):
+            keys[i] = np.uint64(slots[start + i])
+            order[i] = np.int32(i)
+            row_of[i] = np.int32(row)
+    sort_keys(keys, order, np.empty(count, np.uint64), np.empty(count, np.int32))
+    distinct = 0
+    for i in range(count):
+        if i == 0 or keys[i] != keys[i - 1]:
+            distinct += 1
+        out_slots[i] = np.uint32(keys[i])
+        out_rows[i] = row_of[order[i]]
+        out_values[i] = values[start + order[i]]
+    return distinct
+
+
+@njit(cache=True, nogil=True)
+def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -> None:
+    """List the distinct slots of sorted entries and where each one's entries start.
+
+    Parameters
+    ----------
+    entry_slots : (nnz,) uint32, rising
+    out_slots : (distinct,) uint32, written in place
+    out_starts : (distinct + 1,) int64, written in place
+    """
+    place = 0
+    for i in range(entry_slots.shape[0]):
+        if i == 0 or entry_slots[i] != entry_slots[i - 1]:
+            out_slots[place] = entry_slots[i]
+            out_starts[place] = i
+            place += 1
+    out_starts[place] = entry_slots.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def part_postings(
+    entry_starts: Int64s,
+    entry_rows: Int32s,
+    entry_values: Float32s,
+    column_of: Int32s,
+    out_greatest: Float32s,
+    out_starts: Int64s,
+    out_rows: UInt16s,
+    out_values: Float32s,
+    out_columns: Float32s,
+) -> None:
+    """Part sorted entries into columns and postings.
+
+    Parameters
+    ----------
+    entry_starts : (distinct + 1,) int64
+        Where each slot's entries start.
+    entry_rows, entry_values : (nnz,)
+    column_of : (distinct,) int32
+        Number of a slot's column, or -1.
+    out_greatest : (distinct,) float32, written in place
+    out_starts : (distinct + 1,) int64, written in place
+    out_rows, out_values : (postings,), written in place
+    out_columns : (c, n) float32, written in place
+        All 0 before.
+    """
+    place = 0
+    for slot in range(column_of.shape[0]):
+        greatest = np.float32(0.0)
+        column = column_of[slot]
+        out_starts[slot] = place
+        for i in range(entry_starts[slot], entry_starts[slot + 1]):
+            greatest = max(greatest, entry_values[i])
+            if column >= 0:
+                out_columns[column, entry_rows[i]] = entry_values[i]
+            else:
+                out_rows[place] = np.uint16(entry_rows[i])
+                out_values[place] = entry_values[i]
+                place += 1
+        out_greatest[slot] = greatest
+    out_starts[column_of.shape[0]] = place

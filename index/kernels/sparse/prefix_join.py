@@ -1,0 +1,304 @@
+"""The exact join of sparse rows with themselves, by the slots that a pair must have in common.
+
+Put the slots in one order for all rows, those of few rows first. A pair of rows x and y with
+|y| ≤ |x| and GMM of at least t has Σ min ≥ t/(1 + t)·(|x| + |y|), which is at least t·|x|, as
+|y| ≥ t·|x|, and at least 2t/(1 + t)·|y|. So the first slot that they have in common is not among
+the last slots of x that make up less than t·|x| together, nor among those of y that make up less
+than 2t/(1 + t)·|y|: it is in what is left of each, its prefix. Prefixes leave out the slots that
+most rows have, which are most of the work. And from that slot on, either row has what they share:
+where that is too little, the pair need not be scored. (This is prefix filtering; these prefixes are
+not those of signatures.)
+
+A slot is known by the place that it hashes to, and the order is that of places. Where several slots
+share a place, more pairs are looked at, and Σ min is taken too great, never too small.
+
+Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the first slot on; here
+for weighted rows, of which the lesser weight counts.
+"""
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
+from gcws_search.index.kernels.lanes.pointers import prefetch
+from gcws_search.index.kernels.lanes.vector import offset, pointer
+
+_ENTRY_BITS = 20
+MOST_ENTRIES = 1 << _ENTRY_BITS
+"""Longer rows have no prefix."""
+MOST_PLACE_BITS = 20
+"""Of the number of a place: lists begin at 2^20 places at most (8 MB)."""
+_MULTIPLIER = np.uint32(0x9E3779B1)
+"""2^32 divided by the golden ratio: Fibonacci hashing."""
+_MOST_COUNT = (1 << 24) - 1
+"""What fits above place and entry in a key: commoner places tie."""
+_ENTRY = np.uint64(MOST_ENTRIES - 1)
+_PLACE_SHIFT = np.uint64(_ENTRY_BITS)
+_COUNT_SHIFT = np.uint64(_ENTRY_BITS + MOST_PLACE_BITS)
+_TABLE_BITS = 12
+"""Of places in a table of one row's values: 16 KB, half of a first cache."""
+_AHEAD = 8
+"""Entries of the partner so many further on are asked for."""
+_MOST_WORK = 1 << 26
+"""Entries read before the caller is asked whether to go on: some 0.1 s."""
+_AT_ONCE = 8
+"""Entries added up before what was missed is looked at."""
+_ROUNDING = 1e-5
+"""Relative: more than float32 norms and least scores may be off, so that no pair is lost."""
+
+
+@njit(cache=True, nogil=True)
+def _place(slot: np.uint32, shift: np.uint32) -> np.uint32:
+    return np.uint32(slot * _MULTIPLIER) >> shift
+
+
+@njit(cache=True, nogil=True)
+def count_places(
+    indptr: Int64s, slots: UInt32s, rows: Int64s, shift: np.uint32, counts: Int32s
+) -> None:
+    """Count the entries of chosen rows by place.
+
+    Parameters
+    ----------
+    indptr, slots : compressed rows
+    rows : (m,) int64
+        Those that count.
+    shift : uint32
+        32 less the bits of a place.
+    counts : (places,) int32, added to in place
+    """
+    for row in rows:
+        for entry in range(indptr[row], indptr[row + 1]):
+            counts[_place(slots[entry], shift)] += 1
+
+
+@njit(cache=True, nogil=True)
+def _longest(indptr: Int64s, rows: Int64s) -> int:
+    longest = 0
+    for row in rows:
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    return longest
+
+
+@njit(cache=True, nogil=True)
+def _put_in_order(
+    slots: UInt32s, values: Float32s, first: int, last: int, shift: np.uint32, counts: Int32s,
+    keys: UInt64s, rests: Float64s,
+) -> None:  # fmt: skip
+    """Write a row's entries in the order of places, and what they and all after them make up.
+
+    The place of an entry is in the middle of its key, see `_place_of`.
+    """
+    size = last - first
+    for entry in range(first, last):
+        place = _place(slots[entry], shift)
+        count = np.uint64(min(counts[place], _MOST_COUNT))
+        key = count << _COUNT_SHIFT | np.uint64(place) << _PLACE_SHIFT
+        keys[entry - first] = key | np.uint64(entry - first)
+    keys[:size].sort()
+    rest = 0.0
+    for i in range(size - 1, -1, -1):
+        rest += values[first + np.int64(keys[i] & _ENTRY)]
+        rests[i] = rest
+
+
+@njit(cache=True, nogil=True)
+def _prefix(rests: Float64s, size: int, least: float) -> int:
+    """Return how many entries there are from which on a row makes up at least so much."""
+    while size > 0 and rests[size - 1] < least:
+        size -= 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _place_of(key: np.uint64) -> np.int64:
+    return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MOST_PLACE_BITS) - 1))
+
+
+@njit(cache=True, nogil=True)
+def list_prefixes(
+    indptr: Int64s, slots: UInt32s, values: Float32s, norms: Float32s, rows: Int64s,
+    shift: np.uint32, counts: Int32s, least: float, starts: Int64s, listed: Int32s,
+    over: Float32s,
+) -> float:  # fmt: skip
+    """List under each place the rows in whose prefix it is; return how often the join reads them.
+
+    Parameters
+    ----------
+    indptr, slots, values, norms : compressed rows
+    rows : (m,) int64
+        By rising norm; the lists hold positions in this array, rising.
+    shift, counts : see `count_places`
+    least : float
+        The least score of a pair, above 0.
+    starts : (places + 1,) int64, written in place
+        Where each list begins.
+    listed : (entries of the rows,) int32, written in place
+        Positions in ``rows``, list after list; nothing is written beyond starts[-1].
+    over : (entries of the rows,) float32, written in place
+        What each row listed makes up from this place on, less what it takes of Σ min itself: the
+        other row of a pair takes no more than the rest.
+
+    Returns
+    -------
+    float
+        How many postings all rows read together, at most.
+    """
+    longest = _longest(indptr, rows)
+    keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
+    places = np.empty(listed.shape[0], np.int32)
+    spare = np.empty(listed.shape[0], np.float32)
+    sizes = np.empty(rows.shape[0], np.int32)
+    share = least / (1.0 + least) * (1.0 - _ROUNDING)
+    own = 2.0 * least / (1.0 + least) * (1.0 - _ROUNDING)
+    wider = least * (1.0 - _ROUNDING)
+    seen = np.zeros(starts.shape[0], np.int64)
+    total = 0
+    reads = 0.0
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        first, last = indptr[row], indptr[row + 1]
+        norm = np.float64(norms[row])
+        _put_in_order(slots, values, first, last, shift, counts, keys, rests)
+        for i in range(_prefix(rests, last - first, wider * norm)):
+            reads += seen[_place_of(keys[i])]
+        size = _prefix(rests, last - first, own * norm)
+        for i in range(size):
+            place = _place_of(keys[i])
+            places[total + i] = place
+            spare[total + i] = rests[i] - (share - _ROUNDING) * norm
+            seen[place] += 1
+        sizes[number] = size
+        total += size
+    starts[0] = 0
+    for place in range(starts.shape[0] - 1):
+        starts[place + 1] = starts[place] + seen[place]
+        seen[place] = starts[place]
+    total = 0
+    for number in range(rows.shape[0]):
+        for i in range(total, total + sizes[number]):
+            at = seen[places[i]]
+            listed[at] = number
+            over[at] = spare[i]
+            seen[places[i]] += 1
+        total += sizes[number]
+    return reads
+
+
+@njit(cache=True, nogil=True)
+def _first_of_norm(
+    listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, least: float
+) -> int:
+    """Return the first position in a list, from low on, whose row has at least this norm."""
+    while low < high:
+        middle = (low + high) // 2
+        if norms[rows[listed[middle]]] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _shared(
+    slots: UInt32s, values: Float32s, first: int, last: int, table: Float32s, shift: np.uint32,
+    most_missed: float,
+) -> float:  # fmt: skip
+    """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
+    shared, missed = 0.0, 0.0
+    for entry in range(first, last, _AT_ONCE):
+        for i in range(entry, min(entry + _AT_ONCE, last)):
+            low = min(table[_place(slots[i], shift)], values[i])
+            shared += low
+            missed += values[i] - low
+        if missed > most_missed:
+            return -1.0
+    return shared
+
+
+@njit(cache=True, nogil=True)
+def join_prefixes(
+    indptr: Int64s, slots: UInt32s, values: Float32s, norms: Float32s, rows: Int64s,
+    shift: np.uint32, counts: Int32s, starts: Int64s, listed: Int32s, over: Float32s,
+    least: float, first: int, step: int, out_a: Int32s, out_b: Int32s,
+) -> tuple[int, int]:  # fmt: skip
+    """List the pairs of some rows, and rows before them, that may score ``least`` or more.
+
+    The work stops when the output may not hold the next row's pairs, or after a while, and can go
+    on from there.
+
+    Parameters
+    ----------
+    indptr, slots, values, norms, rows, shift, counts, starts, listed, over : see
+        `list_prefixes`
+    least : float
+        At least that by which prefixes were listed.
+    first, step : int
+        Positions in ``rows``: first, first + step, and so on.
+    out_a, out_b : (capacity,) int32, written in place
+        The lesser and the greater row of each pair; capacity is at least m.
+
+    Returns
+    -------
+    count, first : int
+        Pairs written, and where to go on: m or beyond when all is done.
+    """
+    longest = _longest(indptr, rows)
+    keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
+    met = np.full(rows.shape[0], -1, np.int32)
+    partners = np.empty(rows.shape[0], np.int64)
+    table_shift = np.uint32(32 - _TABLE_BITS)
+    table = np.zeros(1 << _TABLE_BITS, np.float32)
+    share = least / (1.0 + least) * (1.0 - _ROUNDING)
+    found = work = 0
+    number = first
+    while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MOST_WORK:
+        row = rows[number]
+        begin, end = indptr[row], indptr[row + 1]
+        norm = np.float64(norms[row])
+        least_norm = least * (1.0 - _ROUNDING) * norm
+        _put_in_order(slots, values, begin, end, shift, counts, keys, rests)
+        for entry in range(begin, end):
+            table[_place(slots[entry], table_shift)] += values[entry]
+        needed = np.float32((share - _ROUNDING) * norm)
+        some = 0
+        for i in range(_prefix(rests, end - begin, least_norm)):
+            place = _place_of(keys[i])
+            # Lists rise, and so do norms: those wanted lie together, before this row.
+            stop = starts[place + 1]
+            low = _first_of_norm(listed, starts[place], stop, norms, rows, least_norm)
+            greatest_norm = rests[i] / share - norm
+            work += stop - low
+            for at in range(low, stop):
+                if over[at] < needed:
+                    continue
+                other = listed[at]
+                if other >= number:
+                    break
+                if met[other] == number:
+                    continue
+                met[other] = number
+                partner = rows[other]
+                if norms[partner] > greatest_norm:
+                    break
+                partners[some] = partner
+                some += 1
+        for i in range(some):
+            ahead = partners[min(i + _AHEAD, some - 1)]
+            prefetch(offset(pointer(slots), indptr[ahead]))
+            prefetch(offset(pointer(values), indptr[ahead]))
+            partner = partners[i]
+            work += indptr[partner + 1] - indptr[partner]
+            least_shared = share * (norm + norms[partner])
+            shared = _shared(
+                slots, values, indptr[partner], indptr[partner + 1], table, table_shift,
+                norms[partner] * (1.0 + _ROUNDING) - least_shared,
+            )  # fmt: skip
+            if shared >= least_shared:
+                out_a[found] = min(row, partner)
+                out_b[found] = max(row, partner)
+                found += 1
+        for entry in range(begin, end):
+            table[_place(slots[entry], table_shift)] = np.float32(0.0)
+        number += step
+    return found, number

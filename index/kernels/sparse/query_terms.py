@@ -1,0 +1,314 @@
+"""The terms of a query in a segment of sparse rows: adding them to sums, or looking some up.
+
+A segment keeps the magnitudes of a slot as its postings, or as a column with a number for every row
+where many rows have it. A query's slots are its terms.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import (
+    Float32s,
+    Float64s,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt16s,
+    UInt32s,
+)
+from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
+from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
+from gcws_search.index.kernels.lanes.vector import at, offset, pointer
+
+COLUMN_SHARE = 8
+"""Adding a column takes as long as adding postings of one row in so many, and a slot that more rows
+have gets one."""
+_BLOCK = 2048
+"""Rows whose sums stay in the first cache while columns are added."""
+_LOOK = 10.0
+_LOOK_UP = 1.5
+_WALK = 40.0
+_WALKED = 1.5
+_OFFERED = 3.0
+"""What looking at one row takes, in postings: beside, and for each column; beside, and for each
+entry of it; where all has been added."""
+_ZERO = np.float32(0.0)
+
+
+class Segment(NamedTuple):
+    """Rows first … first + n - 1, by slot.
+
+    Attributes
+    ----------
+    first : int
+    slots : (d,) uint32
+        Rising.
+    starts : (d + 1,) int64
+        Where each slot's postings start.
+    greatest : (d,) float32
+        The greatest magnitude of each slot.
+    column_of : (d,) int32
+        Number of its column, -1 where it has postings.
+    rows : (p,) uint16
+        Row numbers less ``first``, by slot, rising.
+    values : (p,) float32
+    columns : (c, n) float32
+        Magnitudes, 0 for rows without the slot.
+    least_norm : float32
+        Of the rows.
+    """
+
+    first: int
+    slots: UInt32s
+    starts: Int64s
+    greatest: Float32s
+    column_of: Int32s
+    rows: UInt16s
+    values: Float32s
+    columns: Float32s
+    least_norm: np.float32
+
+
+class Rows(NamedTuple):
+    """All rows: compressed, and their norms."""
+
+    indptr: Int64s
+    slots: UInt32s
+    values: Float32s
+    norms: Float32s
+
+
+class Scratch(NamedTuple):
+    """What the scan of one query writes on.
+
+    Attributes
+    ----------
+    sums : (n,) float32
+        Σ min of the terms added so far; -∞ for rows whose whole sum was looked at.
+    listed : (n + 1,) int32
+        Rows that may be hits.
+    best_scores, best_rows : (k,) float32 and int64
+    table_slots, table_values : (size,) uint32 and float32
+        For the terms left, spread.
+    columns : (t,) int64
+        From here on each term, those first that add most for their work: its column, or -1.
+    places : (t,) int64
+        Of its slot in the segment.
+    slots, values : (t,) uint32 and float32
+        The query's.
+    rest : (t + 1,) float64
+        What it and those after it can add at most.
+    work : (t + 1,) float64
+        Postings that adding them takes.
+    posted : (t + 1,) int64
+        How many of them have postings.
+    """
+
+    sums: Float32s
+    listed: Int32s
+    best_scores: Float32s
+    best_rows: Int64s
+    table_slots: UInt32s
+    table_values: Float32s
+    columns: Int64s
+    places: Int64s
+    slots: UInt32s
+    values: Float32s
+    rest: Float64s
+    work: Float64s
+    posted: Int64s
+
+
+def scratch(rows: int, longest: int, kept: int) -> Scratch:
+    """Return room for the scan of so many rows for queries of at most ``longest`` slots."""
+    size = spread_size(longest)
+    return Scratch(
+        np.empty(rows, np.float32), np.empty(rows + 1, np.int32), np.empty(kept, np.float32),
+        np.empty(kept, np.int64), np.empty(size, np.uint32), np.empty(size, np.float32),
+        np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.uint32),
+        np.empty(longest, np.float32), np.empty(longest + 1, np.float64),
+        np.empty(longest + 1, np.float64), np.empty(longest + 1, np.int64),
+    )  # fmt: skip
+
+
+class Query(NamedTuple):
+    """One query: its compressed row, norm, the row it must not return, and who may be returned."""
+
+    slots: UInt32s
+    values: Float32s
+    norm: np.float32
+    skip: int
+    permitted: UInt8s
+
+
+class Left(NamedTuple):
+    """The terms left out, by addresses; see `Scratch` and `Segment`.
+
+    Attributes
+    ----------
+    first, last : int
+        Numbers of the terms.
+    walked : bool
+        Whether some of them have postings: a row is walked then.
+    """
+
+    first: Any
+    last: Any
+    walked: Any
+    columns: Any
+    values: Any
+    magnitudes: Any
+    n: Any
+    table_slots: Any
+    table_values: Any
+    size: Any
+    row_slots: Any
+    row_values: Any
+
+
+@njit(cache=True, nogil=True)
+def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
+    """Return the place of the last slot that is not greater, from ``low`` on; ``low`` if none."""
+    left = slots.shape[0] - low
+    while left > 1:
+        half = left // 2
+        low = low + half if slots[low + half] <= slot else low
+        left -= half
+    return low
+
+
+@njit(cache=True, nogil=True)
+def find_terms(query: Query, segment: Segment, out: Scratch) -> int:
+    """List a query's terms in a segment, those first that add most for their work; return how many.
+
+    Parameters
+    ----------
+    query : Query
+    segment : Segment
+    out : Scratch
+        From ``columns`` on written in place.
+    """
+    most = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
+    places = np.empty(most, np.int64)
+    numbers = np.empty(most, np.int64)
+    bounds = np.empty(most, np.float64)
+    works = np.empty(most, np.float64)
+    count = 0
+    low = 0
+    for i in range(most):
+        low = _find_slot(segment.slots, query.slots[i], low)
+        if segment.slots[low] != query.slots[i]:
+            continue
+        places[count] = low
+        numbers[count] = i
+        bounds[count] = min(query.values[i], segment.greatest[low])
+        works[count] = segment.starts[low + 1] - segment.starts[low]
+        if segment.column_of[low] >= 0:
+            works[count] = segment.columns.shape[1] / COLUMN_SHARE
+        count += 1
+    order = np.argsort(works[:count] / bounds[:count], kind="mergesort")
+    out.rest[count] = out.work[count] = 0.0
+    out.posted[count] = 0
+    for j in range(count - 1, -1, -1):
+        i = order[j]
+        column = np.int64(segment.column_of[places[i]])
+        out.columns[j] = column
+        out.places[j] = places[i]
+        out.slots[j] = query.slots[numbers[i]]
+        out.values[j] = query.values[numbers[i]]
+        out.rest[j] = out.rest[j + 1] + bounds[i]
+        out.work[j] = out.work[j + 1] + works[i]
+        out.posted[j] = out.posted[j + 1] + np.int64(column < 0)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _add_postings(rows: Any, values: Any, count: Any, value: Any, sums: Any) -> None:
+    """Add min(value, ·) of a slot's postings to the rows' sums."""
+    for i in range(count):
+        row = np.intp(at(rows, i))
+        put(sums, row, at(sums, row) + min(value, at(values, i)))
+
+
+@njit(cache=True, nogil=True)
+def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> None:
+    """Add min(value, ·) of a column to the sums of the rows first … last - 1."""
+    for i in range(first, last):
+        put(sums, i, at(sums, i) + min(value, at(column, i)))
+
+
+@njit(cache=True, nogil=True)
+def add_terms(first: int, last: int, segment: Segment, out: Scratch) -> None:
+    """Add the terms first … last - 1 to the sums of all rows."""
+    n = segment.columns.shape[1]
+    sums = pointer(out.sums)
+    rows = pointer(segment.rows)
+    values = pointer(segment.values)
+    for j in range(first, last):
+        if out.columns[j] < 0:
+            start = segment.starts[out.places[j]]
+            count = segment.starts[out.places[j] + 1] - start
+            _add_postings(offset(rows, start), offset(values, start), count, out.values[j], sums)
+    columns = pointer(segment.columns)
+    for block in range(0, n, _BLOCK):
+        end = min(n, block + _BLOCK)
+        for j in range(first, last):
+            if out.columns[j] >= 0:
+                _add_column(offset(columns, out.columns[j] * n), out.values[j], sums, block, end)
+
+
+@njit(cache=True, nogil=True)
+def left_out(first: int, last: int, segment: Segment, rows: Rows, out: Scratch) -> Left:
+    """Return the terms first … last - 1, spread where rows must be walked."""
+    walked = out.posted[first] > 0
+    size = spread_size(last - first)
+    if walked:
+        spread(
+            out.slots[first:last], out.values[first:last], out.table_slots[:size],
+            out.table_values[:size],
+        )  # fmt: skip
+    return Left(
+        first, last, walked, pointer(out.columns), pointer(out.values), pointer(segment.columns),
+        segment.columns.shape[1], pointer(out.table_slots), pointer(out.table_values), size,
+        pointer(rows.slots), pointer(rows.values),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
+    """Return what the terms left out add to the sum of a row with the entries start … stop - 1."""
+    if left.walked:
+        return shared_mass(
+            left.table_slots, left.table_values, left.size, left.row_slots, left.row_values,
+            start, stop,
+        )  # fmt: skip
+    sum_ = _ZERO
+    for j in range(left.first, left.last):
+        held = at(left.magnitudes, at(left.columns, j) * left.n + row)
+        sum_ += min(at(left.values, j), held)
+    return sum_
+
+
+@njit(cache=True, nogil=True)
+def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
+    """Ask for what `added` will read."""
+    if left.walked:
+        for i in range(start, stop, NUMBERS_A_LINE):
+            prefetch(offset(left.row_slots, i))
+            prefetch(offset(left.row_values, i))
+    else:
+        for j in range(left.first, left.last):
+            prefetch(offset(left.magnitudes, at(left.columns, j) * left.n + row))
+
+
+@njit(cache=True, nogil=True)
+def look_work(left: Left, segment: Segment, rows: Rows) -> float:
+    """Return what looking at one row takes, in postings."""
+    if left.first == left.last:
+        return _OFFERED
+    if not left.walked:
+        return _LOOK + _LOOK_UP * (left.last - left.first)
+    entries = rows.indptr[segment.first + left.n] - rows.indptr[segment.first]
+    return _WALK + _WALKED * entries / left.n

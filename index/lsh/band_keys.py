@@ -1,0 +1,112 @@
+"""From vectors to their keys in the tables, and from tables to more of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.hashing.gcws import Gcws
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.threads import Workers
+
+_CHUNK_ROWS: Final = 256
+"""Rows sketched at a time: their samples stay in cache until they are packed."""
+
+
+class Keying:
+    """How the rows of one index are hashed.
+
+    Parameters
+    ----------
+    plan : BandPlan
+        Its bands are the tables that there can be.
+    hash_ : Gcws
+    workers : Workers
+    """
+
+    def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
+        self.plan = plan
+        self._hash = hash_
+        self._workers = workers
+
+    def keys(
+        self, batch: VectorBatch, last: int, *, first: int = 0, workers: Workers | None = None
+    ) -> UInt64s:
+        """Return the keys of vectors in tables first … last - 1; any thread.
+
+        Parameters
+        ----------
+        batch : VectorBatch
+        last, first : int
+        workers : Workers or None
+            Threads that hash; None takes those that the index was made with.
+
+        Returns
+        -------
+        (n, last - first) uint64
+        """
+        keys = np.empty((len(batch), last - first), np.uint64)
+        if len(batch) == 1:
+            self.plan.draw(self._hash, batch, keys, band=first)
+            return keys
+
+        def draw(begin: int, end: int) -> None:
+            for start in range(begin, end, _CHUNK_ROWS):
+                chunk = slice(start, min(start + _CHUNK_ROWS, end))
+                some = batch if chunk == slice(0, len(batch)) else batch[chunk]
+                self.plan.draw(self._hash, some, keys[chunk], band=first)
+
+        (workers or self._workers).split(len(batch), draw, least=16)
+        return keys
+
+    def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:
+        """Return the keys in all of ``tables`` of the last of ``rows``, some of which are known.
+
+        Parameters
+        ----------
+        codes : (n, first) uint64
+            Keys of the rows in the first tables.
+        tables : Tables
+        rows : VectorBatch
+
+        Returns
+        -------
+        (n, bands) uint64
+        """
+        known = codes.shape[1]
+        if known == tables.bands:
+            return codes
+        further = self.keys(rows[len(rows) - len(codes) :], tables.bands, first=known)
+        return np.concatenate([codes, further], axis=1)
+
+    def widened(self, tables: Tables, rows: VectorBatch, bands: int, workers: Workers) -> Tables:
+        """Return the same rows in at least so many tables, where there can be so many.
+
+        Parameters
+        ----------
+        tables : Tables
+            Of the first of ``rows``.
+        rows : VectorBatch
+        bands : int
+        workers : Workers
+        """
+        known, bands = tables.bands, min(bands, self.plan.bands)
+        if bands <= known:
+            return tables
+
+        def further(start: int, end: int) -> UInt64s:
+            return self.keys(rows[start:end], bands, first=known, workers=workers)
+
+        return tables.widened(bands, further, workers)
+
+    def caught_up(self, wider: Tables, tables: Tables, rows: VectorBatch) -> Tables:
+        """Return ``tables``, or as many as ``wider`` are, which have the first of their rows."""
+        if wider.bands <= tables.bands:
+            return tables
+        known = len(wider)
+        keys = self.keys(rows[known : len(tables)], wider.bands)
+        return wider.extend(keys, known, self._workers)

@@ -1,0 +1,243 @@
+"""Search by hash tables: hash the query, probe, score exactly; or scan where that is sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import PROBE, BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.cost_model import (
+    hash_nanoseconds,
+    most_scan_nanoseconds,
+    row_nanoseconds,
+    scan_nanoseconds,
+)
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.kernels.lsh.probe import (
+    ANSWERED,
+    CANDIDATES,
+    COUNTERS,
+    DEPTH,
+    SCORED,
+    TABLES,
+    Rule,
+    probe,
+)
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.similarities.gmm import tolerance
+from gcws_search.index.threads import Workers
+
+_HASHING: Final = 0.1
+"""Share of a scan's cost that hashing the query may take, and what goes with it."""
+_PROBING: Final = {"dense": 0.6, "sparse": 0.12}
+"""Share of a scan's cost that probing may look like taking: it is harder to foresee, above all
+where a scan touches only the rows that share a slot."""
+_BESIDE: Final = {"dense": 15_000.0, "sparse": 150_000.0}
+"""Nanoseconds that a call takes for a search by tables beside hashing and probing: sparse queries
+are hashed and found to be scanned in more steps, each of which costs a lone query some."""
+_MANY: Final = 64
+"""Queries from which a call is one of many."""
+_FIRST_TRIED: Final = 12
+_SHARE_TRIED: Final = 16
+"""Of the queries of a call of many, one in so many is tried first, at most `_FIRST_TRIED`; where
+tables have not paid for these, the others are scanned without being hashed."""
+_HASHING_OF_MANY: Final = 0.5
+"""Share of a scan's cost that hashing may take where queries are tried first."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What probing found for m queries.
+
+    Attributes
+    ----------
+    scores, rows : (m, limit) float64 and int64
+        By falling score, equal scores by rising row.
+    sizes : (m,) int64
+    counters : (m, COUNTERS) int64
+    recall : (m,) float64
+    """
+
+    scores: Float64s
+    rows: Int64s
+    sizes: Int64s
+    counters: Int64s
+    recall: Float64s
+
+    @classmethod
+    def none(cls, m: int, limit: int) -> _Found:
+        """Return room for the hits of m queries."""
+        return cls(
+            np.empty((m, limit), np.float64), np.empty((m, limit), np.int64),
+            np.zeros(m, np.int64), np.zeros((m, COUNTERS), np.int64), np.zeros(m, np.float64),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableSearch:
+    """Search over one state of the tables.
+
+    Attributes
+    ----------
+    plan : BandPlan
+    keys_of : callable
+        Returns the (m, L) keys of queries.
+    tables : Tables
+    inverted : InvertedIndex
+        For scans of sparse rows.
+    workers : Workers
+    """
+
+    plan: BandPlan
+    keys_of: Callable[[VectorBatch], UInt64s]
+    tables: Tables
+    inverted: InvertedIndex
+    workers: Workers
+
+    def search(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
+    ) -> BatchHits:
+        """Return the hits of every query, at the recall asked for in the mean.
+
+        Parameters
+        ----------
+        view : RowView
+        queries : VectorBatch
+        params : SearchParams
+        skip : (m,) int64
+            A row that a query must not return, or -1.
+        """
+        m = len(queries)
+        if m == 0:
+            return BatchHits.none()
+        if params.recall >= 1 or view.permitted_count <= params.limit:
+            return self._scan(view, queries, params, skip)
+        if queries.form == "sparse" and view.sample is None:
+            view = replace(view, sample=LiveSample.of(view.permitted))
+        chosen, scan_cost = self._chosen(view, queries)
+        if len(chosen) == 0:
+            return self._scan(view, queries, params, skip)
+        limits = _PROBING[queries.form] * scan_cost
+        parts: list[tuple[Int64s, BatchHits]] = []
+        groups = self._groups(chosen, params)
+        for group in groups:
+            whole = len(group) == m
+            some = queries if whole else queries[group]
+            found, answered = self.answers(view, some, params, skip[group], limits[group])
+            if len(answered) == m:
+                return found
+            if len(answered):
+                parts.append((group[answered], found.some(answered)))
+            if group is not groups[-1] and self._have_not_paid(
+                view, some, found, scan_cost[group[answered]]
+            ):
+                break
+        if not parts:
+            return self._scan(view, queries, params, skip)
+        left = np.delete(np.arange(m), np.concatenate([places for places, _ in parts]))
+        if len(left):
+            parts.append((left, self._scan(view, queries[left], params, skip[left])))
+        return BatchHits.merged(parts)
+
+    def _groups(self, chosen: Int64s, params: SearchParams) -> tuple[Int64s, ...]:
+        """Return queries as they are tried together: of many, a few before the others."""
+        always = not self.plan.prefix and params.guarantee == "measured"
+        if always or len(chosen) < _MANY:
+            return (chosen,)
+        first = min(_FIRST_TRIED, len(chosen) // _SHARE_TRIED)
+        return chosen[:first], chosen[first:]
+
+    def _have_not_paid(
+        self, view: RowView, tried: VectorBatch, found: BatchHits, spared: Float64s
+    ) -> bool:
+        """Return whether queries that were tried took longer than the scans that they spared."""
+        probing = int(found.candidates.sum()) * row_nanoseconds(view)
+        return bool(hash_nanoseconds(tried, self.plan).sum() + probing > spared.sum())
+
+    def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
+        """Return the queries that are worth hashing, and what scans would take for each of all."""
+        cost = hash_nanoseconds(queries, self.plan) + _BESIDE[queries.form] / len(queries)
+        share = _HASHING if len(queries) < _MANY else _HASHING_OF_MANY
+        if queries.form == "sparse":
+            most = most_scan_nanoseconds(view, queries)
+            if (cost[0] if len(cost) == 1 else cost.min()) > share * most:  # min takes longer
+                return np.empty(0, np.int64), np.empty(0, np.float64)
+        scans = scan_nanoseconds(view, queries, self.workers.threads)
+        return np.flatnonzero(cost <= share * scans), scans
+
+    def _scan(
+        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
+    ) -> BatchHits:
+        return scan(view, queries, params, skip=skip, inverted=self.inverted, workers=self.workers)
+
+    def _probe(
+        self,
+        view: RowView,
+        queries: VectorBatch,
+        limit: int,
+        rule: Rule,
+        skip: Int64s,
+        cost_limits: Float64s,
+    ) -> _Found:
+        """Probe the tables for each query."""
+        m, vectors = len(queries), view.vectors
+        keys = self.keys_of(queries)
+        found = _Found.none(m, limit)
+        row_cost = row_nanoseconds(view)
+
+        def run(first: int, last: int) -> None:
+            part = slice(first, last)
+            some = queries if last - first == m else queries[part]
+            probe(
+                some.dense, some.indptr, some.slots, some.values, some.norms, keys[part],
+                skip[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
+                vectors.norms, view.permitted, self.tables.addresses, self.plan.bits, rule,
+                cost_limits[part], row_cost, found.scores[part], found.rows[part],
+                found.sizes[part], found.counters[part], found.recall[part],
+            )  # fmt: skip
+
+        self.workers.split(m, run)
+        return found
+
+    def answers(
+        self,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+        cost_limits: Float64s,
+    ) -> tuple[BatchHits, Int64s]:
+        """Return hits, and the numbers of the queries they answer; a scan must do the others.
+
+        Parameters
+        ----------
+        view, queries, params, skip : see `search`
+        cost_limits : (m,) float64
+            Nanoseconds after which a query is given up.
+        """
+        plan = self.plan
+        # Classical banding probes what it has, whatever it costs; only a proof asks for more.
+        limits = cost_limits if plan.prefix else np.full(len(queries), np.inf)
+        rule = Rule(
+            depths=plan.depths, tables=plan.bands, step=plan.step, floor=plan.floor,
+            allowed=1.0 - params.recall, least=float(params.min_score),
+            slack=2 * tolerance(view.vectors, queries),
+        )  # fmt: skip
+        found = self._probe(view, queries, params.limit, rule, skip, limits)
+        counters = found.counters.T
+        hits = BatchHits.found(
+            PROBE, found.rows, found.scores, found.sizes, expected_recall=found.recall,
+            bands=counters[TABLES], depth=counters[DEPTH], candidates=counters[CANDIDATES],
+            scored=counters[SCORED],
+        )  # fmt: skip
+        if not plan.prefix and params.guarantee == "measured":
+            return hits, np.arange(len(queries))
+        return hits, np.flatnonzero(counters[ANSWERED])

@@ -1,0 +1,182 @@
+"""Hash tables over rows: immutable segments of sorted keys, merged as they grow.
+
+Tables know rows and keys only; deleted rows stay in them, and are left out by whoever searches,
+until a compaction renumbers the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s, large
+from gcws_search.index.kernels.lsh.tables import build_tables, merge_tables, renumber_tables
+from gcws_search.index.threads import Workers
+
+TAIL_ROWS: Final = 512
+"""New rows are merged into the last segment until it has this many."""
+GROWTH: Final = 4
+"""Full segments are merged when a later one has at least 1/GROWTH of the rows of the one before."""
+
+_ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread does not pay
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The tables of a run of consecutive rows.
+
+    Attributes
+    ----------
+    keys : (L, n) uint64
+        Rising in each table.
+    rows : (L, n) int32
+    place : tuple of three int
+        Where keys and rows are in memory, and how many rows there are.
+    """
+
+    keys: UInt64s
+    rows: Int32s
+    place: tuple[int, int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look the addresses up."""
+        place = self.keys.ctypes.data, self.rows.ctypes.data, self.keys.shape[1]
+        object.__setattr__(self, "place", place)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.place[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory: 12 a row and table."""
+        return self.keys.nbytes + self.rows.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All tables of one index, as a tuple of segments in row order.
+
+    Attributes
+    ----------
+    bands : int
+    segments : tuple of Segment
+    addresses : (s, 3) int64
+        Of each segment: where its keys and rows are in memory, and how many rows it has. Valid
+        for as long as this object lives.
+    """
+
+    bands: int
+    segments: tuple[Segment, ...]
+    addresses: Int64s
+
+    @classmethod
+    def of(cls, bands: int, segments: tuple[Segment, ...]) -> Tables:
+        """Return tables made of the given segments."""
+        places = [segment.place for segment in segments]
+        return cls(bands, segments, np.array(places, np.int64).reshape(len(places), 3))
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return sum(map(len, self.segments))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(segment.nbytes for segment in self.segments)
+
+    def extend(self, codes: UInt64s, first_row: int, workers: Workers) -> Tables:
+        """Return tables with rows first_row … first_row + n - 1 added.
+
+        Parameters
+        ----------
+        codes : (n, L) uint64
+            Keys of the new rows.
+        first_row : int
+            The number of rows these tables have had so far.
+        workers : Workers
+        """
+        if len(codes) == 0:
+            return self
+        segments = [*self.segments, _build(codes, first_row, workers)]
+        while len(segments) > 1 and _should_merge(len(segments[-2]), len(segments[-1])):
+            last = segments.pop()
+            segments[-1] = _merge(segments[-1], last, workers)
+        return Tables.of(self.bands, tuple(segments))
+
+    def widened(
+        self, bands: int, keys_of: Callable[[int, int], UInt64s], workers: Workers
+    ) -> Tables:
+        """Return the same rows in more tables.
+
+        Parameters
+        ----------
+        bands : int
+            L of the tables returned.
+        keys_of : callable
+            Is told the first row and the one after the last, and returns their (n, further) keys
+            in the tables there are not yet.
+        workers : Workers
+        """
+        segments, end = [], 0
+        for segment in self.segments:
+            start, end = end, end + len(segment)
+            further = _build(keys_of(start, end), start, workers)
+            keys = large((bands, len(segment)), np.uint64)
+            rows = large((bands, len(segment)), np.int32)
+            np.concatenate([segment.keys, further.keys], out=keys)
+            np.concatenate([segment.rows, further.rows], out=rows)
+            segments.append(Segment(keys, rows))
+        return Tables.of(bands, tuple(segments))
+
+    def renumber(self, new_rows: Int64s) -> Tables:
+        """Return tables in which row i is new_rows[i], or gone where that is -1."""
+        kept = []
+        for segment in self.segments:
+            count = int(np.count_nonzero(new_rows[segment.rows[0]] >= 0))
+            if count == 0:
+                continue
+            keys = large((self.bands, count), np.uint64)
+            rows = large((self.bands, count), np.int32)
+            renumber_tables(segment.keys, segment.rows, new_rows, keys, rows)
+            kept.append(Segment(keys, rows))
+        return Tables.of(self.bands, tuple(kept))
+
+    def merged(self, workers: Workers) -> Segment | None:
+        """Return all rows in one segment, None when there are none."""
+        segments = list(self.segments)
+        while len(segments) > 1:
+            last = segments.pop()
+            segments[-1] = _merge(segments[-1], last, workers)
+        return segments[0] if segments else None
+
+
+def _should_merge(before: int, last: int) -> bool:
+    return before + last <= TAIL_ROWS or GROWTH * last >= before
+
+
+def _build(codes: UInt64s, first_row: int, workers: Workers) -> Segment:
+    n, bands = codes.shape
+    keys = large((bands, n), np.uint64)
+    rows = large((bands, n), np.int32)
+
+    def build(first: int, last: int) -> None:
+        build_tables(codes, first_row, first, last, keys, rows)
+
+    workers.split(bands, build, least=max(1, _ROWS_A_THREAD // n))
+    return Segment(keys, rows)
+
+
+def _merge(a: Segment, b: Segment, workers: Workers) -> Segment:
+    n, bands = len(a) + len(b), len(a.keys)
+    keys = large((bands, n), np.uint64)
+    rows = large((bands, n), np.int32)
+
+    def merge(first: int, last: int) -> None:
+        merge_tables(a.keys, a.rows, b.keys, b.rows, first, last, keys, rows)
+
+    workers.split(bands, merge, least=max(1, _ROWS_A_THREAD // n))
+    return Segment(keys, rows)

@@ -1,0 +1,1 @@
+"""Payloads as JSON, columns of their keys, and filters over these."""

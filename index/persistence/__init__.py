@@ -1,0 +1,4 @@
+"""Memory and file kept as one.
+
+Writes, recovery, checkpoints, the optimizer thread, reclaimed space.
+"""

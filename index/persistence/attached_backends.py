@@ -1,0 +1,270 @@
+"""Comparison backends come and go: made beside those who use the collection, kept in its file.
+
+A backend is in the file from the moment it is attached, so a process that ends at any moment
+leaves it attached or leaves nothing; its index is made anew from the vectors at the next start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import orjson
+
+from gcws_search.index.backends import make_backend
+from gcws_search.index.collection.backend_index import (
+    FEW_ROWS,
+    MOST_CATCHING_UP,
+    Indexed,
+    built,
+    caught_up,
+)
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.contracts.errors import (
+    BackendExists,
+    BackendNotFound,
+    CollectionNotFound,
+    DamagedFile,
+    InvalidInput,
+    InvalidParameter,
+    PrimaryBackend,
+)
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    NystroemParams,
+    backend_document,
+    backend_params,
+)
+from gcws_search.index.contracts.saved_index import notes_of, text_of
+from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.storage.data_directory import check_name
+from gcws_search.index.storage.schema import BackendRecord
+from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import give_way
+
+
+@dataclass(slots=True)
+class Building:
+    """A backend that is being made.
+
+    Attributes
+    ----------
+    name : str
+    params : BackendParams
+    progress : float
+        Share of the work that is done.
+    stop : threading.Event
+        Set when it is not wanted any more.
+    """
+
+    name: str
+    params: BackendParams
+    progress: float = 0.0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def report(self, first: float, last: float, share: float) -> None:
+        """Take note of the share that is done of the part of the work between two shares."""
+        self.progress = first + share * (last - first)
+
+
+class Attachments:
+    """The comparison backends of one collection.
+
+    Parameters
+    ----------
+    store : Store
+    collection : Collection
+    writer : Writer
+        Makes the changes of both.
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+    """
+
+    def __init__(
+        self, store: Store, collection: Collection, writer: Writer, threads: int | None
+    ) -> None:
+        self._store = store
+        self._collection = collection
+        self._writer = writer
+        self._threads = threads
+        self._naming = threading.Lock()
+        self._building: dict[str, Building] = {}
+        self._notes: dict[str, str | None] = {}  # as they are in the file
+        self._closed = False
+        # One at a time, and behind those who search.
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="builder", initializer=give_way)
+
+    @property
+    def building(self) -> list[Building]:
+        """The backends that are being made, in the order in which they were asked for."""
+        with self._naming:
+            return list(self._building.values())
+
+    def load(self, progress: Callable[[int], None] | None = None) -> None:
+        """Make what the file says is attached; to be called once, when all rows are there.
+
+        Parameters
+        ----------
+        progress : callable
+            Is told how many items have been taken in since it was last called.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        for record in self._store.backends():
+            try:
+                params = backend_params(record.kind, orjson.loads(record.params))
+                notes = {} if record.notes is None else notes_of(record.notes)
+            except (ValueError, TypeError, InvalidInput) as error:
+                reason = f"backend {record.name!r} is unreadable ({error})"
+                raise DamagedFile(self._store.name, reason) from error
+            self._notes[record.name] = record.notes
+            view = self._collection.view
+            indexed = self._empty(record.name, params).restored(view.vectors, notes)
+            self._collection.attach(indexed)
+            if progress is not None:
+                progress(view.count)
+
+    def attach(self, params: BackendParams, name: str | None = None) -> str:
+        """Make a backend from the stored vectors; return its name when it is ready.
+
+        Parameters
+        ----------
+        params : BackendParams
+        name : str or None
+            None takes the kind, with a number where that is taken.
+
+        Raises
+        ------
+        InvalidParameter
+            The name is none, or there are fewer items than landmarks.
+        BackendExists
+        BackendNotFound
+            It was dropped before it was ready.
+        CollectionNotFound
+            The collection was closed.
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        items = self._collection.view.count
+        if isinstance(params, NystroemParams) and params.landmarks > items:
+            raise InvalidParameter(
+                expected=f"1 to {items}, the number of items" if items else "items to choose from",
+                got=str(params.landmarks), loc=("params", "landmarks"),
+            )  # fmt: skip
+        building, done = self._begun(params, name)
+        try:
+            done.result()
+        finally:
+            with self._naming:
+                del self._building[building.name]
+        return building.name
+
+    def _begun(self, params: BackendParams, name: str | None) -> tuple[Building, Future[None]]:
+        if name is not None:
+            check_name(name)
+        with self._naming:
+            if self._closed:
+                raise CollectionNotFound(self._store.name)
+            attached = self._collection.view.attached
+            taken = {self._collection.backend.kind, *attached, *self._building}
+            if name in taken:
+                raise BackendExists(name)
+            number = 1
+            chosen = name or params.kind
+            while chosen in taken:
+                number += 1
+                chosen = f"{params.kind}_{number}"
+            building = self._building[chosen] = Building(chosen, params)
+            return building, self._builder.submit(self._make, building)
+
+    def _empty(self, name: str, params: BackendParams) -> Indexed:
+        config = replace(self._collection.config, backend=params)
+        backend = make_backend(config, threads=self._threads)
+        return Indexed(name, params, backend, backend.empty())
+
+    def _make(self, building: Building) -> None:
+        view = self._collection.view
+        empty, stop = self._empty(building.name, building.params), building.stop
+        is_improved = empty.backend.is_overdue(empty.state, len(view), view.count)
+        extending = 0.5 if is_improved else 1.0  # its share of the work
+        indexed = built(empty, view.vectors, partial(building.report, 0.0, extending), stop)
+        if indexed is not None:
+            report = partial(building.report, extending, 1.0)
+            indexed = indexed.improved(view.vectors, view.alive, stop, report)
+        # While rows are taken in that were put meanwhile, more are put.
+        for _ in range(MOST_CATCHING_UP):
+            now = self._collection.view
+            if indexed is None or len(now) - len(view) <= FEW_ROWS:
+                break
+            indexed = caught_up(indexed, view.keys, now.vectors, now.keys)
+            view = now
+        if indexed is None or stop.is_set():
+            raise self._stopped(building)
+        self._writer.alone(partial(self._publish, building, indexed, view))
+
+    def _publish(self, building: Building, indexed: Indexed, made_for: View) -> None:
+        if building.stop.is_set():
+            raise self._stopped(building)
+        now = self._collection.view
+        indexed = caught_up(indexed, made_for.keys, now.vectors, now.keys)
+        notes = _notes_of(indexed)
+        params = orjson.dumps(backend_document(indexed.params)["params"]).decode()
+        self._store.add_backend(BackendRecord(indexed.name, indexed.params.kind, params, notes))
+        self._notes[indexed.name] = notes
+        self._collection.attach(indexed)
+
+    def _stopped(self, building: Building) -> Exception:
+        if self._closed:
+            return CollectionNotFound(self._store.name)
+        return BackendNotFound(building.name)
+
+    def drop(self, name: str) -> None:
+        """Remove a backend, or leave off making it; its memory is free once no search uses it.
+
+        Raises
+        ------
+        BackendNotFound
+        PrimaryBackend
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
+        if name == self._collection.backend.kind:
+            raise PrimaryBackend(name)
+        with self._naming:
+            building = self._building.get(name)
+        if building is not None:
+            building.stop.set()
+        self._writer.alone(partial(self._remove, name, building is not None))
+
+    def _remove(self, name: str, was_coming: bool) -> None:
+        if was_coming and name not in self._collection.view.attached:
+            return
+        self._collection.indexed(self._collection.view, name)
+        self._store.remove_backend(name)
+        self._notes.pop(name, None)
+        self._collection.detach(name)
+
+    def keep_notes(self) -> None:
+        """Write what indexes have learned since; the caller sees to it that nothing changes."""
+        for indexed in self._collection.view.attached.values():
+            notes = _notes_of(indexed)
+            if notes != self._notes.get(indexed.name):
+                self._store.note_backend(indexed.name, notes)
+                self._notes[indexed.name] = notes
+
+    def stop(self) -> None:
+        """Leave off what is being made, and begin nothing more."""
+        with self._naming:
+            self._closed = True
+            for building in self._building.values():
+                building.stop.set()
+        self._builder.shutdown()
+
+
+def _notes_of(indexed: Indexed) -> str | None:
+    """Return what the file keeps of a backend's index."""
+    return text_of(indexed.notes) if indexed.notes else None

@@ -1,0 +1,255 @@
+"""What an index keeps beside its items, written now and then and not with each change.
+
+An insert touches the lists of many rows, so lists are written part by part, in between changes. A
+part is right by itself, so a process may end at any moment; what is missing at the next start, or
+is damaged, is made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.contracts.arrays import Int32s, Int64s
+from gcws_search.index.contracts.errors import StoreError
+from gcws_search.index.contracts.saved_index import UNKNOWN, Saved, notes_of, text_of
+from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.storage.graph_parts import (
+    Part,
+    joined,
+    packed,
+    parts_of,
+    rows_of_part,
+    unpacked,
+)
+from gcws_search.index.storage.store import Store
+
+LEAST_ROWS: Final = 4096
+"""So many rows may be put before their lists are written, ..."""
+SHARE: Final = 4
+"""... or 1/SHARE of all rows, when that is more."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Between(Protocol):
+    """Does some work while no change is being made, and returns its result; None when it cannot."""
+
+    def __call__(self, work: Callable[[], T], /) -> T | None:
+        """Do the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A part as it was at one moment.
+
+    Attributes
+    ----------
+    view : View
+    rows : slice
+    lists : (m, R) int32 or None
+        Of these rows of the view; None where nothing is to be kept.
+    """
+
+    view: View
+    rows: slice
+    lists: Int32s | None
+
+    def packed(self) -> bytes | None:
+        """Return the part's bytes, None when there are none."""
+        if self.lists is None:
+            return None
+        return packed(self.rows, self.view.keys, self.view.alive, self.lists)
+
+
+class Checkpoints:
+    """Reads and writes what one collection's index keeps.
+
+    Parameters
+    ----------
+    store : Store
+    collection : Collection
+    writer : Writer
+        Makes the changes of both.
+    """
+
+    def __init__(self, store: Store, collection: Collection, writer: Writer) -> None:
+        self._store = store
+        self._collection = collection
+        self._writer = writer
+        self._checksums: dict[int, int] = {}  # of each part as it is in the file
+        self._notes: str | None = None
+        self._next_key = store.next_key  # rows from here on have not been written
+        self._complete = False  # whether the file had the lists of all rows
+        self._version: int | None = None  # of the view whose lists the file has
+        self._starting = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def read(self, keys: Int64s) -> Saved:
+        """Return what the file has for rows of these keys; to be called once, before all else.
+
+        Parameters
+        ----------
+        keys : (n,) int64
+            Rising.
+        """
+        links = joined(keys, self._read_parts())
+        unknown = int((links[:, 0] == UNKNOWN).sum())
+        self._next_key = self._store.next_key - unknown
+        self._complete = unknown == 0
+        return Saved(links, self._read_notes())
+
+    def _read_parts(self) -> list[Part]:
+        parts = []
+        try:
+            for number, data in self._store.links():
+                self._checksums[number] = zlib.crc32(data)
+                try:
+                    parts.append(unpacked(data))
+                except ValueError as error:
+                    self._warn(f"part {number} is made anew", error)
+        except StoreError as error:
+            self._warn("what cannot be read is made anew", error)
+        return parts
+
+    def _read_notes(self) -> dict[str, Any]:
+        try:
+            self._notes = self._store.notes()
+            return {} if self._notes is None else notes_of(self._notes)
+        except (ValueError, StoreError) as error:
+            self._warn("notes are made anew", error)
+            return {}
+
+    def loaded(self) -> None:
+        """Take note that the collection holds what was read."""
+        if self._complete:
+            self._version = self._collection.view.version
+        self.start_if_due()
+
+    def start_if_due(self) -> None:
+        """Write in another thread once many rows have been put; any thread."""
+        most = max(LEAST_ROWS, self._collection.count // SHARE)
+        if self._store.next_key - self._next_key <= most:
+            return
+        view = self._collection.view
+        if self._collection.backend.saved(view.state) is None:
+            return
+        self._start()
+
+    def _start(self) -> threading.Thread | None:
+        """Return a thread that has just begun to write, None where there is one already."""
+        with self._starting:
+            busy = self._thread is not None and self._thread.is_alive()
+            if busy or self._stopping.is_set():
+                return None
+            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+            self._thread.start()
+            return self._thread
+
+    def bring_up_to_date(self) -> None:
+        """Return when all that there is at this moment is written, or no more can be."""
+        while not self._stopping.is_set():
+            begun = self._start()
+            thread = begun or self._thread
+            if thread is not None:
+                thread.join()
+            if begun is not None:
+                return
+
+    def stop(self) -> None:
+        """Wait for the part being written, and begin no other."""
+        with self._starting:
+            self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def finish(self) -> None:
+        """Write all that the file does not have; the caller sees to it that nothing changes."""
+        self._write(lambda work: work())
+
+    def _run(self) -> None:
+        resumed = time.perf_counter()
+
+        def between_changes(work: Callable[[], T]) -> T | None:
+            nonlocal resumed
+            # For as long as this took the interpreter from others they now have it.
+            if self._stopping.wait(time.perf_counter() - resumed):
+                return None
+            resumed = time.perf_counter()
+            return self._writer.between(work)
+
+        self._write(between_changes)
+
+    def _write(self, do: Between) -> None:
+        """Bring the file up to date, until ``do`` does nothing more.
+
+        Only the copying of lists goes through ``do``: whoever changes the collection need not
+        wait while this thread waits for the interpreter, the disk or SQLite's lock.
+        """
+        self._next_key = self._store.next_key
+        try:
+            view, notes = self._collection.view, self._notes
+            if not do(self._write_notes):
+                return
+            if view.version == self._version and notes == self._notes:
+                return
+            for number in sorted({*parts_of(view.keys, view.alive), *self._checksums}):
+                copy = do(partial(self._copied, number))
+                if copy is None:
+                    return
+                self._write_part(number, copy.packed())
+        except StoreError as error:
+            self._warn("what could not be written is made anew at the next start", error)
+        except Exception:
+            # What can be made anew must keep no collection from being closed.
+            _log.exception("links of collection %r could not be written", self._store.name)
+        else:
+            self._version = view.version
+
+    def _copied(self, number: int) -> _Copy:
+        view = self._collection.view
+        rows = rows_of_part(number, view.keys)
+        saved = self._collection.backend.saved(view.state)
+        return _Copy(view, rows, None if saved is None else _lists(saved.links, rows))
+
+    def _write_part(self, number: int, data: bytes | None) -> None:
+        checksum = None if data is None else zlib.crc32(data)
+        if checksum == self._checksums.get(number):
+            return
+        self._store.write_links(number, data)
+        if checksum is None:
+            del self._checksums[number]
+        else:
+            self._checksums[number] = checksum
+
+    def _write_notes(self) -> bool:
+        saved = self._collection.backend.saved(self._collection.view.state)
+        notes = None if saved is None else text_of(saved.notes)
+        if notes != self._notes:
+            self._store.write_notes(notes)
+            self._notes = notes
+        return True
+
+    def _warn(self, what: str, error: Exception) -> None:
+        _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)
+
+
+def _lists(links: Int32s, rows: slice) -> Int32s:
+    """Return a copy of the lists of some rows; those after the last list are not known yet."""
+    lists = np.full((rows.stop - rows.start, links.shape[1]), UNKNOWN, np.int32)
+    known = links[rows]
+    lists[: len(known)] = known
+    return lists

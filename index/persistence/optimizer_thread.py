@@ -1,0 +1,106 @@
+"""The thread that improves a collection's index once it has grown, beside those that use it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.optimize import improve
+from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.threads import give_way
+
+_PAUSE_SECONDS: Final = 0.2
+_QUIET_GROWTH: Final = 1.05
+"""While more rows than that are put in a pause, as in a bulk load, improving would be in vain."""
+
+_log = logging.getLogger(__name__)
+
+
+class Improver:
+    """Improves one collection in the background.
+
+    Parameters
+    ----------
+    collection : Collection
+    writer : Writer
+        Makes the changes of the collection.
+    improved : callable
+        Is called after each improvement.
+    """
+
+    def __init__(
+        self, collection: Collection, writer: Writer, improved: Callable[[], None]
+    ) -> None:
+        self._collection = collection
+        self._writer = writer
+        self._improved = improved
+        self._starting = threading.Lock()
+        self._stopping = threading.Event()
+        self._hurry = threading.Event()  # set to end a pause
+        self._busy = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def _is_due(self) -> bool:
+        return self._collection.overdue(self._collection.view) is not None
+
+    def start_if_due(self) -> None:
+        """Begin when there is something to do; any thread."""
+        with self._starting:
+            # Looking is what an insert waits for: while the thread runs it looks by itself.
+            if not self._busy and not self._stopping.is_set() and self._is_due:
+                self._busy = True
+                self._thread = threading.Thread(target=self._run, name="improver", daemon=True)
+                self._thread.start()
+
+    def settle(self) -> None:
+        """Do at once what there is to do, and return when it is done."""
+        self.start_if_due()
+        self._hurry.set()
+        self._wait()
+        self._hurry.clear()
+
+    def stop(self) -> None:
+        """End soon, and begin nothing more."""
+        with self._starting:
+            self._stopping.set()
+        self._hurry.set()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        give_way()
+        try:
+            while self._goes_on():
+                self._wait_for_quiet()
+                published = improve(self._collection, self._writer.between, self._stopping)
+                if published is None:
+                    self._stopping.set()  # nothing can be published any more
+                elif published:
+                    self._improved()
+        except Exception:
+            # Searches go on without; the next change tries again.
+            _log.exception("an index could not be improved")
+            with self._starting:
+                self._busy = False
+
+    def _goes_on(self) -> bool:
+        """Return whether there is more to do; who asks to begin after a False is not too late."""
+        with self._starting:
+            self._busy = self._is_due and not self._stopping.is_set()
+            return self._busy
+
+    def _wait_for_quiet(self) -> None:
+        """Return once rows come in slowly, or there is no time to wait for that."""
+        while True:
+            before = len(self._collection.view)
+            if self._hurry.wait(_PAUSE_SECONDS):
+                return
+            if len(self._collection.view) <= _QUIET_GROWTH * before:
+                return

@@ -1,0 +1,225 @@
+"""What deletes and updates leave in a collection's file: overwritten soon, and given back.
+
+SQLite overwrites what is deleted in the file itself, but its log holds the pages as they were until
+they are moved into the file, and a file keeps its free pages. So a thread empties the log soon
+after items are deleted or updated, and gives free pages back once there are many.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
+from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.storage.connection import connect, set_up, sql_errors
+from gcws_search.index.storage.data_directory import DataDirectory, bytes_of, sync_file
+from gcws_search.index.storage.store import Store
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FREE_PAGES: Final = 128
+"""So many pages may be free before they are given back, ..."""
+FREE_SHARE: Final = 4
+"""... or 1/FREE_SHARE of all, when that is more."""
+
+_REST_SECONDS: Final = 0.5
+"""How long it rests before and in between, so that many deletes are tidied up after at once."""
+_RETRY_SECONDS: Final = 0.01
+"""The least it rests where others were in the way."""
+_PAGES_A_STEP: Final = 256
+
+_log = logging.getLogger(__name__)
+
+
+class Tidier:
+    """Tidies one collection's file in a thread of its own.
+
+    Parameters
+    ----------
+    store : Store
+    writer : Writer
+        Makes the changes of the store.
+    """
+
+    def __init__(self, store: Store, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._due = False
+        self._hurried = threading.Event()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin soon: something has been deleted or updated; any thread."""
+        with self._starting:
+            self._due = True
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name="tidier", daemon=True)
+                self._thread.start()
+
+    def settle(self) -> None:
+        """Return when what is due is done, or cannot be."""
+        with self._starting:
+            thread = self._thread
+            self._hurried.set()
+        if thread is not None:
+            thread.join()
+        self._hurried.clear()
+
+    def stop(self) -> None:
+        """Leave the work, and begin no more; closing the file empties its log."""
+        with self._starting:
+            self._stopping = True
+        self.settle()
+
+    def _run(self) -> None:
+        while True:
+            self._hurried.wait(_REST_SECONDS)
+            with self._starting:
+                if self._stopping or not self._due:
+                    self._thread = None
+                    return
+                self._due = False
+            try:
+                if not self._tidy():
+                    self._due = True
+                    time.sleep(_RETRY_SECONDS)
+            except StoreError as error:
+                _log.warning("file of collection %r: not tidied (%s)", self._store.name, error)
+
+    def _tidy(self) -> bool:
+        """Do what is due; False where others were in the way."""
+        name, path = self._store.name, self._store.path
+        try:
+            with sql_errors(name, path), closing(connect(path)) as connection:
+                set_up(connection, "normal")
+                connection.execute("PRAGMA busy_timeout = 0")  # nobody waits for this thread
+                if _is_loose(connection):
+                    self._give_back(connection)
+                # Most of the log is moved while others write, the rest while they wait.
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                return self._writer.between(partial(_empty_log, connection)) is not False
+        except DirectoryLocked:
+            return False
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        step = partial(_give_back_some, connection)
+        resumed = time.perf_counter()
+        while not self._stopping and self._writer.between(step):
+            # For as long as this took, others now have the file.
+            time.sleep(time.perf_counter() - resumed)
+            resumed = time.perf_counter()
+
+
+def _is_loose(connection: sqlite3.Connection) -> bool:
+    free, pages = _number(connection, "freelist_count"), _number(connection, "page_count")
+    return free > max(FREE_PAGES, pages // FREE_SHARE)
+
+
+def _give_back_some(connection: sqlite3.Connection) -> bool:
+    """Give some free pages back; False where none are left, or the file cannot."""
+    before = _number(connection, "page_count")
+    # It takes a step a page, and `execute` makes but one where there are no columns.
+    connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_A_STEP})")
+    return _number(connection, "page_count") < before
+
+
+def move_log(path: Path, name: str) -> None:
+    """Move all that the log of a closed file holds into the file.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        Of the collection, for errors.
+
+    Raises
+    ------
+    DiskFull, DamagedFile
+    DirectoryLocked
+        Somebody reads it as it was before its last write.
+    """
+    with sql_errors(name, path), closing(connect(path)) as connection:
+        set_up(connection, "full")
+        if _number(connection, "wal_checkpoint(FULL)") != 0:
+            raise DirectoryLocked(path.parent, "a program that reads the file")
+
+
+def _empty_log(connection: sqlite3.Connection) -> bool:
+    """Move all of the log into the file and cut it off; False where somebody still reads it."""
+    return _number(connection, "wal_checkpoint(TRUNCATE)") == 0
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    row: Any = connection.execute(f"PRAGMA {pragma}").fetchone()
+    return int(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """A file that has been written anew without its free pages.
+
+    Attributes
+    ----------
+    name : str
+        Of the collection.
+    before, after : int
+        Bytes on the disk.
+    error : str or None
+        Why it was left as it is.
+    """
+
+    name: str
+    before: int
+    after: int
+    error: str | None = None
+
+
+def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
+    """Write every file of a data directory anew; yield what came of each, by name.
+
+    A file made before format 4 can give space back by itself after this alone.
+
+    Raises
+    ------
+    DirectoryLocked
+    """
+    directory = DataDirectory(path)
+    try:
+        for name in directory.names():
+            before = bytes_of(directory.file(name))
+            error = None
+            try:
+                _vacuum(directory, name)
+            except StoreError as failure:
+                error = str(failure)
+            finally:
+                directory.discard(name)
+            yield Vacuumed(name, before, bytes_of(directory.file(name)), error)
+    finally:
+        directory.close()
+
+
+def _vacuum(directory: DataDirectory, name: str) -> None:
+    path, copy = directory.file(name), directory.unfinished(name)
+    with closing(Store(path, name)) as store:
+        store.copy_to(copy)
+        count = len(store)
+    with closing(Store(copy, name)) as store:
+        rows = sum(len(chunk.ids) for chunk in store.chunks())  # and their checksums are compared
+    if rows != count:
+        raise DamagedFile(name, f"it has {rows} rows, and {count} ids")
+    if bytes_of(path) != path.stat().st_size:
+        raise DirectoryLocked(directory.path, "a program that has the file open")
+    sync_file(copy)
+    directory.publish(name)

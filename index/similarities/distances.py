@@ -1,0 +1,140 @@
+"""What exact kernels are made of: sums and products over coordinates, and cosines, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+
+_ENTRIES: Final = 1 << 19
+"""Numbers worked on at a time: a few megabytes."""
+
+Each = Callable[[Float64s], Float64s]
+"""What is done to |x_d − y_d|, entry by entry; gives the neutral element of its fold at 0."""
+
+
+def folded_differences(
+    queries: VectorBatch, rows: VectorBatch, each: Each, fold: np.ufunc
+) -> Float64s:
+    """Return the (m, n) folds of each(|x_d − y_d|) over all coordinates d.
+
+    Parameters
+    ----------
+    queries, rows : VectorBatch
+        m and n vectors of one space.
+    each : callable
+    fold : numpy.add or numpy.multiply
+    """
+    out = np.empty((len(queries), len(rows)), np.float64)
+    for part in _parts(rows):
+        if rows.form == "dense":
+            values = rows.dense[part].astype(np.float64)
+            for i, query in enumerate(queries.dense.astype(np.float64)):
+                out[i, part] = fold.reduce(each(np.abs(values - query)), axis=1)
+            continue
+        entries = _Entries.of(rows[part])
+        for i in range(len(queries)):
+            shared = _Shared.of(_Entries.of(queries[i : i + 1]), entries)
+            ours = each(np.abs(entries.values - shared.values))
+            lone = np.broadcast_to(each(np.abs(shared.query.values)), shared.matched.shape)
+            theirs = np.where(shared.matched, fold.identity, lone)
+            out[i, part] = fold(
+                fold.reduceat(ours, entries.starts), fold.reduce(theirs, axis=1)
+            )  # fmt: skip
+    return out
+
+
+def cosines(queries: VectorBatch, rows: VectorBatch) -> Float64s:
+    """Return the (m, n) cosines ρ of m queries and n rows."""
+    out = np.empty((len(queries), len(rows)), np.float64)
+    if queries.form == "dense":
+        left = queries.dense.astype(np.float64)
+        lengths = np.sqrt(np.einsum("ij,ij->i", left, left))
+        for part in _parts(rows):
+            right = rows.dense[part].astype(np.float64)
+            norms = np.sqrt(np.einsum("ij,ij->i", right, right))
+            out[:, part] = left @ right.T / (lengths[:, None] * norms)
+    else:
+        for part in _parts(rows):
+            entries = _Entries.of(rows[part])
+            norms = np.sqrt(np.add.reduceat(entries.values**2, entries.starts))
+            for i in range(len(queries)):
+                shared = _Shared.of(_Entries.of(queries[i : i + 1]), entries)
+                length = np.sqrt(np.sum(shared.query.values**2))
+                dots = np.add.reduceat(entries.values * shared.values, entries.starts)
+                out[i, part] = dots / (length * norms)
+    return np.clip(out, -1.0, 1.0)
+
+
+def _parts(rows: VectorBatch) -> Iterator[slice]:
+    """Yield runs of rows that are worked on together."""
+    width = rows.dense.shape[1] if rows.form == "dense" else len(rows.values) // max(1, len(rows))
+    step = max(1, _ENTRIES // max(1, width))
+    for first in range(0, len(rows), step):
+        yield slice(first, min(first + step, len(rows)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The non-zero entries of sparse rows, none of them empty.
+
+    Attributes
+    ----------
+    starts : (n,) int64
+        Where the entries of each row begin.
+    owners : (nnz,) int64
+        The row of each entry.
+    coordinates : (nnz,) int64
+        Rising within a row.
+    values : (nnz,) float64
+        Signed.
+    """
+
+    starts: Int64s
+    owners: Int64s
+    coordinates: Int64s
+    values: Float64s
+
+    @classmethod
+    def of(cls, batch: VectorBatch) -> _Entries:
+        """Return the entries of a sparse batch."""
+        first = batch.indptr[0]
+        entries = slice(first, batch.indptr[-1])
+        slots = batch.slots[entries].astype(np.int64)
+        magnitudes = batch.values[entries].astype(np.float64)
+        owners = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
+        signed = np.where(slots & 1, -magnitudes, magnitudes)
+        return cls(batch.indptr[:-1] - first, owners, slots >> 1, signed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """One query beside some rows.
+
+    Attributes
+    ----------
+    query : _Entries
+    values : (nnz of rows,) float64
+        The query's value at the coordinate of each entry, 0 where it has none.
+    matched : (n, nnz of query) bool
+        Whether a row has the query's coordinate too.
+    """
+
+    query: _Entries
+    values: Float64s
+    matched: Bools
+
+    @classmethod
+    def of(cls, query: _Entries, rows: _Entries) -> _Shared:
+        """Match the coordinates of a query with those of rows."""
+        last = len(query.coordinates) - 1
+        places = np.minimum(np.searchsorted(query.coordinates, rows.coordinates), last)
+        both = query.coordinates[places] == rows.coordinates
+        matched = np.zeros((len(rows.starts), last + 1), np.bool_)
+        matched[rows.owners[both], places[both]] = True
+        return cls(query, np.where(both, query.values[places], 0.0), matched)

@@ -1,0 +1,241 @@
+"""Pitches S > 0 and the kernels k(r) = E[(1 − r/S)₊] they give: Polya's characterisation.
+
+Every continuous family of the table is a power of a gamma variable, S = c·G^p with G ~ Gamma(s), so
+one formula holds for all of them: with x = (r/c)^(1/p),
+
+    k(r) = Q(s, x) − x^p · Γ(s − p, x)/Γ(s),        E[S] = c · Γ(s + p)/Γ(s).
+
+Source: [RFF] §4, [POLYA].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from scipy import special
+
+from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.contracts.parameters import Distribution
+
+_SERIES_TERMS: Final = 18
+"""Of the series of Γ(a, x), x < 1: the next one is below 10^-17."""
+_FRACTION_TERMS: Final = 120
+"""Of the continued fraction of Γ(a, x), x ≥ 1: what is left out is below 10^-16."""
+_SMALL: Final = 0.1
+_ROOT_TWO: Final = math.sqrt(2.0)
+_MOST: Final = 1e300
+_DEVIATIONS: Final = 40.0
+"""Of a Poisson variable: nothing drawn lies further from the mean."""
+
+
+class Pitches(Protocol):
+    """The law of a pitch S, in its family's own unit."""
+
+    @property
+    def mean(self) -> float:
+        """E[S], which is also the area under the kernel over the whole line."""
+
+    def kernel(self, distances: Float64s) -> Float64s:
+        """Return k(r) = E[(1 − r/S)₊], entry by entry, for distances r ≥ 0."""
+
+    def slope(self, distances: Float64s) -> Float64s:
+        """Return −k'(r) = E[1/S; S > r], entry by entry, for distances r > 0."""
+
+    def quantile(self, shares: Float64s) -> Float64s:
+        """Return S with P(S ≤ s) = share, for shares in (0, 1)."""
+
+    def upper_quantile(self, shares: Float64s) -> Float64s:
+        """Return S with P(S > s) = share: accurate where a share is tiny."""
+
+
+@dataclass(frozen=True, slots=True)
+class GammaPower:
+    """S = unit · G^power with G ~ Gamma(shape).
+
+    Attributes
+    ----------
+    shape, power, unit : float
+        s, p and c, all positive.
+    """
+
+    shape: float
+    power: float = 1.0
+    unit: float = 1.0
+
+    @property
+    def mean(self) -> float:
+        """E[S]."""
+        return self.unit * float(special.poch(self.shape, self.power))
+
+    def kernel(self, distances: Float64s) -> Float64s:
+        """Return k(r); see `Pitches`."""
+        x = self._gamma_of(distances)
+        beyond = np.asarray(special.gammaincc(self.shape, x), np.float64)
+        return np.clip(beyond - distances * self._inverse(x), 0.0, 1.0)
+
+    def slope(self, distances: Float64s) -> Float64s:
+        """Return −k'(r); see `Pitches`."""
+        return self._inverse(self._gamma_of(distances))
+
+    def quantile(self, shares: Float64s) -> Float64s:
+        """Return the lower quantiles; see `Pitches`."""
+        return self._pitch_of(special.gammaincinv(self.shape, shares))
+
+    def upper_quantile(self, shares: Float64s) -> Float64s:
+        """Return the upper quantiles; see `Pitches`."""
+        return self._pitch_of(special.gammainccinv(self.shape, shares))
+
+    def _inverse(self, x: Float64s) -> Float64s:
+        """Return E[1/S; G > x] = Γ(s − p, x)/(c·Γ(s)), or the largest number where it is more."""
+        order = self.shape - self.power
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            if order > 0:
+                inverse = special.gammaincc(order, x) * special.poch(self.shape, -self.power)
+            else:
+                inverse = _upper_gamma(order, x) / special.gamma(self.shape)
+            return np.asarray(np.minimum(inverse / self.unit, _MOST), np.float64)
+
+    def _gamma_of(self, pitches: Float64s) -> Float64s:
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray((pitches / self.unit) ** (1.0 / self.power), np.float64)
+
+    def _pitch_of(self, gammas: Float64s) -> Float64s:
+        return np.asarray(self.unit * gammas**self.power, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedPoisson:
+    """S = 1 + N with N ~ Poisson(rate)."""
+
+    rate: float
+
+    @property
+    def mean(self) -> float:
+        """E[S]."""
+        return 1.0 + self.rate
+
+    @property
+    def most(self) -> int:
+        """A whole number that no pitch drawn exceeds."""
+        return int(self.rate + _DEVIATIONS * (1.0 + np.sqrt(self.rate))) + 2
+
+    def kernel(self, distances: Float64s) -> Float64s:
+        """Return k(r); see `Pitches`."""
+        whole = np.floor(distances)
+        inverse = distances * self.slope(distances)
+        return np.clip(_at_least(whole, self.rate) - inverse, 0.0, 1.0)
+
+    def slope(self, distances: Float64s) -> Float64s:
+        """Return −k'(r) = P(N > ⌊r⌋)/rate; see `Pitches`."""
+        return _at_least(np.floor(distances) + 1.0, self.rate) / self.rate
+
+    def quantile(self, shares: Float64s) -> Float64s:
+        """Return the lower quantiles; see `Pitches`."""
+        counts = self._counts()
+        place = np.searchsorted(special.pdtr(counts, self.rate), shares)
+        return 1.0 + counts[np.minimum(place, len(counts) - 1)]
+
+    def upper_quantile(self, shares: Float64s) -> Float64s:
+        """Return the upper quantiles; see `Pitches`."""
+        counts = self._counts()
+        place = np.searchsorted(-special.pdtrc(counts, self.rate), -shares)
+        return 1.0 + counts[np.minimum(place, len(counts) - 1)]
+
+    def _counts(self) -> Float64s:
+        reach = _DEVIATIONS * (1.0 + np.sqrt(self.rate))
+        first = np.floor(max(0.0, self.rate - reach))
+        return np.arange(first, self.rate + reach + 1.0)
+
+
+def pitches(distribution: Distribution, shape: float | None = None) -> Pitches:
+    """Return the law of a family's pitches, in the family's own unit.
+
+    Parameters
+    ----------
+    distribution : str
+        One of `SHAPES`.
+    shape : float or None
+        s of gamma, ν of chi_square and chi, m of nakagami (Ω = 1), κ of weibull, μ of
+        shifted_poisson, in its range; None where the family has none.
+    """
+    if distribution == "shifted_poisson":
+        return ShiftedPoisson(1.0 if shape is None else shape)
+    return _POWERS[distribution](1.0 if shape is None else shape)
+
+
+_POWERS: Final[dict[Distribution, Callable[[float], GammaPower]]] = {
+    "gamma": GammaPower,
+    "exponential": GammaPower,
+    "chi_square": lambda nu: GammaPower(nu / 2.0, unit=2.0),
+    "chi": lambda nu: GammaPower(nu / 2.0, power=0.5, unit=_ROOT_TWO),
+    "half_normal": lambda _: GammaPower(0.5, power=0.5, unit=_ROOT_TWO),
+    "rayleigh": lambda _: GammaPower(1.0, power=0.5, unit=_ROOT_TWO),
+    "nakagami": lambda m: GammaPower(m, power=0.5, unit=m**-0.5),
+    "weibull": lambda kappa: GammaPower(1.0, power=1.0 / kappa),
+}
+"""Continuous families, by their shape; 1 for those that have none."""
+
+
+def _at_least(count: Float64s, rate: float) -> Float64s:
+    """Return P(N ≥ count) of whole counts."""
+    return np.asarray(np.where(count > 0, special.gammainc(np.maximum(count, 1.0), rate), 1.0))
+
+
+def _upper_gamma(order: float, x: Float64s) -> Float64s:
+    """Return Γ(a, x) for a ≤ 0 and x ≥ 0."""
+    out = np.full_like(x, np.inf)  # at 0
+    low, high = (x > 0) & (x < 1.0), x >= 1.0
+    out[low] = x[low] ** order * np.exp(-x[low]) * _scaled_below(order, x[low])
+    out[high] = x[high] ** order * np.exp(-x[high]) * _scaled_above(order, x[high])
+    return out
+
+
+def _scaled_above(order: float, x: Float64s) -> Float64s:
+    """Return x^−a · e^x · Γ(a, x) for a ≤ 0 and x ≥ 1: Legendre's continued fraction."""
+    tail = np.zeros_like(x)
+    for n in range(_FRACTION_TERMS, 0, -1):
+        tail = n * (n - order) / (x + 2 * n + 1 - order - tail)
+    return 1.0 / (x + 1.0 - order - tail)
+
+
+def _scaled_below(order: float, x: Float64s) -> Float64s:
+    """Return x^−a · e^x · Γ(a, x) for a ≤ 0 and 0 < x < 1.
+
+    Up from a to an order near 0, then down by Γ(a, x) = (Γ(a + 1, x) − x^a e^−x)/a, which damps
+    errors for x < 1.
+    """
+    steps = round(-order)
+    base = order + steps  # within ±½
+    scale = x**-base * np.exp(x)
+    scaled = scale * _near_zero(base, x)
+    for step in range(1, steps + 1):
+        scaled = (x * scaled - 1.0) / (base - step)
+    return scaled
+
+
+def _near_zero(order: float, x: Float64s) -> Float64s:
+    """Return Γ(a, x) for |a| ≤ ½ and 0 < x < 1."""
+    if order > 0:
+        return np.asarray(special.gammaincc(order, x) * special.gamma(order))
+    if order == 0:
+        return np.asarray(special.exp1(x))
+    # Γ(a) − x^a/a without the pole at a = 0, then the other terms of the series.
+    total = (np.expm1(_log_gamma_1p(order)) - np.expm1(order * np.log(x))) / order
+    term = x**order
+    for n in range(1, _SERIES_TERMS + 1):
+        term = -term * x / n
+        total = total - term / (order + n)
+    return np.asarray(total)
+
+
+def _log_gamma_1p(a: float) -> float:
+    """Return log Γ(1 + a), right to the last digits near a = 0 too."""
+    if abs(a) > _SMALL:
+        return float(special.gammaln(1.0 + a))
+    orders = np.arange(2, 20)
+    series = special.zeta(orders) * (-a) ** orders / orders
+    return float(-np.euler_gamma * a + series.sum())

@@ -1,0 +1,132 @@
+"""Kernels along one coordinate as pieces that are quick to read, for many distances at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.contracts.parameters import Distribution
+from gcws_search.index.kernels.features.polya_curve import (
+    FINE_OCTAVE,
+    FINE_OCTAVES,
+    LEAST_OCTAVE,
+    OCTAVES,
+    read_curve,
+)
+from gcws_search.index.similarities.polya import Pitches, ShiftedPoisson, pitches
+
+_BITS: Final = ((6, None), (9, None), (6, 14))
+"""Tried in turn: 64 pieces an octave are enough for all but narrow distributions, and those are
+narrow about their mean; the second number is of the octaves beside it."""
+_TOLERANCE: Final = 1e-8
+_INSIDE: Final = (0.25, 0.5, 0.75)
+_LEAST: Final = 2.0**LEAST_OCTAVE
+
+
+class Curve(Protocol):
+    """k(r·E[S]) as a function of r."""
+
+    def along(self, distances: Float64s) -> Float64s:
+        """Return k, entry by entry, for distances in units of the mean pitch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cubics:
+    """Cubic pieces, as `kernels.curve` reads them; below the least octave the law itself.
+
+    Attributes
+    ----------
+    law : Pitches
+    bits : int
+    pieces : (p, 5) float64
+    fine_bits : int
+    fine : (q, 5) float64
+    """
+
+    law: Pitches
+    bits: int
+    pieces: Float64s
+    fine_bits: int
+    fine: Float64s
+
+    def along(self, distances: Float64s) -> Float64s:
+        """Return k; see `Curve`."""
+        out = np.empty(distances.shape, np.float64)
+        flat = np.ascontiguousarray(distances, np.float64).reshape(-1)
+        values = out.reshape(-1)
+        read_curve(flat, self.bits, self.pieces, self.fine_bits, self.fine, values)
+        near = np.flatnonzero((flat > 0) & (flat < _LEAST))
+        if len(near):
+            values[near] = self.law.kernel(flat[near] * self.law.mean)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Straight pieces between whole numbers: k of a pitch that is a whole number.
+
+    Attributes
+    ----------
+    mean : float
+        E[S].
+    ends : (p,) float64
+        k at 0, 1, …; the last is 0.
+    """
+
+    mean: float
+    ends: Float64s
+
+    def along(self, distances: Float64s) -> Float64s:
+        """Return k; see `Curve`."""
+        last = len(self.ends) - 1
+        raw = np.minimum(distances, last / self.mean) * self.mean
+        piece = np.minimum(raw.astype(np.int64), last - 1)
+        left = self.ends[piece]
+        return np.asarray(left + (raw - piece) * (self.ends[piece + 1] - left), np.float64)
+
+
+@lru_cache(maxsize=16)
+def curve_of(distribution: Distribution, shape: float | None) -> Curve | None:
+    """Return what is nowhere 10^-8 off; None where there is no such thing."""
+    law = pitches(distribution, shape)
+    if isinstance(law, ShiftedPoisson):
+        return Lines(law.mean, np.append(law.kernel(np.arange(law.most + 1.0)), 0.0))
+    for bits, fine_bits in _BITS:
+        pieces = _pieces(law, bits, LEAST_OCTAVE, OCTAVES)
+        places = _tried(pieces[:, 0])
+        first, last = np.zeros((1, 5)), np.zeros((1, 5))
+        first[0, 1] = 1.0  # nothing but 0 itself is read here
+        fine = np.empty((0, 5))
+        if fine_bits is not None:
+            fine = _pieces(law, fine_bits, FINE_OCTAVE, FINE_OCTAVES)
+            places = np.append(places, _tried(fine[:, 0]))
+        whole = np.concatenate([first, pieces, last])
+        curve = Cubics(law, bits, whole, fine_bits or 0, fine)
+        if np.max(np.abs(curve.along(places) - law.kernel(places * law.mean))) < _TOLERANCE:
+            return curve
+    return None
+
+
+def _pieces(law: Pitches, bits: int, octave: int, octaves: int) -> Float64s:
+    """Return the (octaves · 2^bits, 5) pieces from 2^octave on, each right at its ends."""
+    starts = 2.0 ** np.arange(octave, octave + octaves)[:, None]
+    inner = starts * (1.0 + np.arange(2**bits) / 2**bits)
+    ends = np.append(inner, starts[-1] * 2.0)
+    values, slopes = law.kernel(ends * law.mean), -law.slope(ends * law.mean) * law.mean
+    widths = np.diff(ends)
+    rise = np.diff(values) / widths
+    left, right = slopes[:-1], slopes[1:]
+    square = (3.0 * rise - 2.0 * left - right) / widths
+    cube = (left + right - 2.0 * rise) / widths**2
+    return np.stack([ends[:-1], values[:-1], left, square, cube], axis=1)
+
+
+def _tried(starts: Float64s) -> Float64s:
+    """Return places inside each piece but the last, and its start."""
+    widths = np.diff(starts)
+    inside = [starts[:-1] + share * widths for share in (0.0, *_INSIDE)]
+    return np.concatenate([*inside, starts[-1:]])

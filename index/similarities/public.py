@@ -1,0 +1,218 @@
+"""Exact kernels as a user would call them; GMM also of one against many, many against many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float32s, Float64s
+from gcws_search.index.contracts.batches import SparseVector, VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.parameters import MAX_DENSE_DIM, Distribution, Form, Transform
+from gcws_search.index.kernels.gmm.dense import matrix_dense
+from gcws_search.index.kernels.gmm.sparse import shared_rows, spread, spread_size
+from gcws_search.index.similarities.gmm import exact_scores
+from gcws_search.index.similarities.kernels import (
+    FoldedRbfKernel,
+    GaussianKernel,
+    Kernel,
+    LaplaceKernel,
+    PolyaKernel,
+    RbfKernel,
+)
+from gcws_search.index.vectors.space import VectorSpace
+
+__all__ = [
+    "KERNEL_NAMES",
+    "FoldedRbfKernel",
+    "GaussianKernel",
+    "GmmKernel",
+    "Kernel",
+    "LaplaceKernel",
+    "PolyaKernel",
+    "RbfKernel",
+    "Vector",
+    "folded_rbf",
+    "gaussian",
+    "gmm",
+    "gmm_matrix",
+    "gmm_rows",
+    "kernel_named",
+    "laplace",
+    "polya",
+    "rbf",
+    "score",
+    "similarity",
+]
+
+Vector = Sequence[float] | Float32s | SparseVector
+"""A vector as a user has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GmmKernel:
+    """Σ min / Σ max over the slots ([GMM] eq. 4-6)."""
+
+    name = "gmm"
+
+    def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
+        """Return the (m, n) GMM of m queries and n rows, to float32 rounding."""
+        return gmm_matrix(queries, rows).astype(np.float64)
+
+
+_KERNELS: Final[dict[str, Any]] = {
+    "gmm": GmmKernel,
+    "rbf": RbfKernel,
+    "folded_rbf": FoldedRbfKernel,
+    "laplace": LaplaceKernel,
+    "gaussian": GaussianKernel,
+    "polya": PolyaKernel,
+}
+KERNEL_NAMES: Final = tuple(_KERNELS)
+"""The words that name exact kernels in the API."""
+
+
+def gmm(a: VectorBatch, b: VectorBatch) -> float:
+    """Return the GMM of two single vectors, in float64.
+
+    Parameters
+    ----------
+    a, b : VectorBatch
+        One vector each, of one space.
+
+    Notes
+    -----
+    Σ min / Σ max over the slots ([GMM] eq. 4-6); in [0, 1], 1 for equal vectors.
+    """
+    return float(exact_scores(b, a, np.zeros(1, np.int64))[0])
+
+
+def gmm_rows(query: VectorBatch, rows: VectorBatch) -> Float64s:
+    """Return the (n,) GMM of one vector with each of n rows, in float64."""
+    return exact_scores(rows, query, np.arange(len(rows)))
+
+
+def gmm_matrix(a: VectorBatch, b: VectorBatch) -> Float32s:
+    """Return the (n, m) GMM of n vectors with m others, in float32."""
+    out = np.empty((len(a), len(b)), np.float32)
+    if a.form == "dense":
+        matrix_dense(a.dense, a.norms, b.dense, b.norms, out)
+        return out
+    longest = int(np.diff(a.indptr).max(initial=0))
+    held_slots = np.empty(spread_size(longest), np.uint32)
+    held_values = np.zeros(spread_size(longest), np.float32)
+    for i in range(len(a)):
+        entries = slice(a.indptr[i], a.indptr[i + 1])
+        spread(a.slots[entries], a.values[entries], held_slots, held_values)
+        shared = out[i]
+        shared_rows(held_slots, held_values, b.indptr, b.slots, b.values, 0, shared)
+        shared /= a.norms[i] + b.norms - shared
+    return out
+
+
+def similarity(a: Vector, b: Vector) -> float:
+    """Return the GMM of two vectors as a user has them, dense or sparse.
+
+    Raises
+    ------
+    InvalidVector
+        A vector is none, or the two do not fit together; row 0 is ``a``, row 1 is ``b``.
+    """
+    batch = _pair(a, b)
+    return gmm(batch[:1], batch[1:])
+
+
+def rbf(a: Vector, b: Vector, *, gamma: float = 1.0) -> float:
+    """Return exp(−γ(1 − ρ)), ρ the cosine of two vectors ([GMM] §1.5).
+
+    Raises
+    ------
+    InvalidVector
+        See `similarity`.
+    InvalidParameter
+        γ is outside its range.
+    """
+    return score(RbfKernel(gamma), a, b)
+
+
+def folded_rbf(a: Vector, b: Vector, *, gamma: float = 1.0) -> float:
+    """Return ½ exp(−γ(1 − ρ)) + ½ exp(−γ(1 + ρ)), meant for non-negative vectors; see `rbf`."""
+    return score(FoldedRbfKernel(gamma), a, b)
+
+
+def laplace(a: Vector, b: Vector, *, scale: float = 1.0) -> float:
+    """Return exp(−‖a − b‖₁/scale); see `rbf`."""
+    return score(LaplaceKernel(scale), a, b)
+
+
+def gaussian(a: Vector, b: Vector, *, scale: float = 1.0) -> float:
+    """Return exp(−‖a − b‖²/(2·scale²)); see `rbf`."""
+    return score(GaussianKernel(scale), a, b)
+
+
+def polya(
+    a: Vector,
+    b: Vector,
+    *,
+    distribution: Distribution = "gamma",
+    shape: float | None = None,
+    scale: float = 1.0,
+) -> float:
+    """Return the product over coordinates of one of Polya's kernels; see `PolyaKernel`, `rbf`."""
+    return score(PolyaKernel(distribution, shape, scale), a, b)
+
+
+def kernel_named(name: str, params: Mapping[str, Any]) -> Kernel:
+    """Return an exact kernel.
+
+    Parameters
+    ----------
+    name : str
+        One of `KERNEL_NAMES`.
+    params : mapping
+        Parameters by name; what is missing has its default.
+
+    Raises
+    ------
+    InvalidParameter
+        There is no such kernel or parameter, or a parameter is outside its range.
+    """
+    made = _KERNELS.get(name)
+    if made is None:
+        expected = f"one of {', '.join(map(repr, KERNEL_NAMES))}"
+        raise InvalidParameter(expected=expected, got=repr(name)[:80], loc=("kernel",))
+    known = [each.name for each in fields(made) if each.init]
+    for given in params:
+        if given not in known:
+            expected = " or ".join(known) or f"no parameters of {name}"
+            raise InvalidParameter(expected=expected, got=repr(given)[:80], loc=("params",))
+    try:
+        kernel: Kernel = made(**params)
+    except InvalidParameter as error:
+        raise error.at("params") from None
+    return kernel
+
+
+def score(kernel: Kernel, a: Vector, b: Vector) -> float:
+    """Return a kernel's value of two vectors as a user has them, dense or sparse.
+
+    Raises
+    ------
+    InvalidVector
+        See `similarity`.
+    """
+    if isinstance(kernel, GmmKernel):
+        return similarity(a, b)
+    batch = _pair(a, b)
+    return float(kernel.scores(batch[:1], batch[1:])[0, 0])
+
+
+def _pair(a: Vector, b: Vector) -> VectorBatch:
+    dims = [len(vector) for vector in (a, b) if not isinstance(vector, SparseVector)]
+    dim = dims[0] if dims else None
+    form: Form = "dense" if dim is not None and dim <= MAX_DENSE_DIM else "sparse"
+    space = VectorSpace(dim, form, Transform())
+    return space.prepare(space.from_items([a, b]))

@@ -1,0 +1,93 @@
+"""How a collection's file is opened, and what becomes of SQLite's errors."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, DiskFull, StoreError
+
+Durability = Literal["full", "normal"]
+
+_LOG_BYTES: Final = 1 << 26
+"""The log is cut back to this size when a large transaction has grown it."""
+_BUSY_SECONDS: Final = 30.0
+
+
+def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
+    """Open a file; transactions are begun and ended by hand."""
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None,
+        check_same_thread=False, timeout=_BUSY_SECONDS,
+    )  # fmt: skip
+
+
+def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
+    """Let a connection write in the way that keeps what is acknowledged."""
+    for pragma in (
+        "journal_mode = WAL",
+        f"synchronous = {durability.upper()}",
+        f"journal_size_limit = {_LOG_BYTES}",
+        "secure_delete = ON",
+        "trusted_schema = OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+# A write the file system refuses for a quota or a size limit is an I/O error to SQLite.
+_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+
+@contextmanager
+def sql_errors(name: str, path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into the package's own."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _named(error, name, path) from error
+
+
+def _named(error: sqlite3.Error, name: str, path: Path) -> StoreError:
+    """Return the package's own error for one of SQLite's."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code in _FULL:
+        return DiskFull(name)
+    if code & 0xFF == sqlite3.SQLITE_BUSY:
+        return DirectoryLocked(path.parent, "a program that has the file open")
+    return DamagedFile(name, str(error))
+
+
+class Transaction:
+    """Makes all changes of a ``with`` block in one transaction, or none; errors as `sql_errors`."""
+
+    __slots__ = ("_name", "_path", "_writer")
+
+    def __init__(self, writer: sqlite3.Connection, name: str, path: Path) -> None:
+        self._writer = writer
+        self._name = name
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise _named(error, self._name, self._path) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Commit, or take everything back."""
+        writer = self._writer
+        try:
+            try:
+                if error is None:
+                    writer.execute("COMMIT")
+            finally:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+        except sqlite3.Error as failed:
+            raise _named(failed, self._name, self._path) from failed
+        if isinstance(error, sqlite3.Error):
+            raise _named(error, self._name, self._path) from error

@@ -1,0 +1,218 @@
+"""A data directory: one owner, one file a collection, created and dropped whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from gcws_search.index.contracts.errors import DirectoryLocked, DiskFull, InvalidParameter
+
+SUFFIX: Final = ".sqlite"
+LOCK_FILE: Final = "lock"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_COMPANIONS: Final = ("-wal", "-shm", "-journal")
+# No collection's name starts with a dot, so these are no collection's file.
+_UNFINISHED: Final = ".creating-"
+_DROPPED: Final = ".dropping-"
+_DAMAGED: Final = ".damaged-"
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def check_name(name: str, *, loc: str = "name") -> None:
+    """Raise InvalidParameter unless ``name`` can be a collection's or a snapshot's."""
+    if not _NAME.fullmatch(name):
+        raise InvalidParameter(
+            expected="1 to 128 of letters, digits, '_', '.', '-', the first a letter or digit",
+            got=repr(name[:200]),
+            loc=(loc,),
+        )
+
+
+class DataDirectory:
+    """A directory this process owns for as long as the object is open.
+
+    Parameters
+    ----------
+    path : Path
+        Made when it does not exist.
+
+    Raises
+    ------
+    DirectoryLocked
+        Another process owns it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path.resolve()
+        self._lock = _take_lock(self.path)
+        self._remove_remains()
+
+    def close(self) -> None:
+        """Give the directory up."""
+        if self._lock >= 0:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = -1
+
+    def names(self) -> list[str]:
+        """Return the names of all collections that have a file, sorted."""
+        stems = (path.name.removesuffix(SUFFIX) for path in self.path.glob(f"*{SUFFIX}"))
+        return sorted(name for name in stems if _NAME.fullmatch(name))
+
+    def file(self, name: str) -> Path:
+        """Return where a collection's file is, or would be."""
+        return self.path / f"{name}{SUFFIX}"
+
+    def unfinished(self, name: str) -> Path:
+        """Return where a collection's file is written before it is published."""
+        return self.path / f"{_UNFINISHED}{name}{SUFFIX}"
+
+    def publish(self, name: str) -> None:
+        """Make the finished file of `unfinished` the collection's; durable on return.
+
+        What the log of a file that is replaced holds is lost if the process ends meanwhile: the
+        caller sees to it that it holds nothing. After an error it is where it was.
+        """
+        with no_space_is_disk_full(name):
+            # The new file must not find it; until the new file is there it is the old one's.
+            with self._log_aside(name):
+                self.unfinished(name).rename(self.file(name))
+            self._sync()
+
+    @contextmanager
+    def _log_aside(self, name: str) -> Iterator[None]:
+        dropped = self._dropped(name)
+        logs = list(zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True))[
+            1:
+        ]
+        try:
+            for log, aside in logs:
+                with suppress(FileNotFoundError):
+                    log.rename(aside)
+            yield
+        except BaseException:
+            for log, aside in logs:
+                with suppress(FileNotFoundError):
+                    aside.rename(log)
+            raise
+        _remove(dropped)
+
+    def _dropped(self, name: str) -> Path:
+        return self.path / f"{_DROPPED}{name}{SUFFIX}"
+
+    def discard(self, name: str) -> None:
+        """Remove what `unfinished` holds."""
+        _remove(self.unfinished(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a collection's closed file; the rename is the moment it is gone."""
+        dropped = self._dropped(name)
+        with suppress(FileNotFoundError):  # somebody was faster
+            self.file(name).rename(dropped)
+        self._sync()
+        # A log that outlived its file would be replayed into the next file of that name.
+        _remove(self.file(name), companions_only=True)
+        _remove(dropped)
+
+    def set_aside(self, name: str) -> Path:
+        """Give a collection's closed file, and its log, a second name; return that."""
+        number = 1
+        while (aside := self.path / f"{name}{SUFFIX}{_DAMAGED}{number}").exists():
+            number += 1
+        for each, other in zip(
+            _with_companions(self.file(name)), _with_companions(aside), strict=True
+        ):
+            with suppress(FileNotFoundError):
+                os.link(each, other)
+        self._sync()
+        return aside
+
+    def _sync(self) -> None:
+        sync_directory(self.path)
+
+    def _remove_remains(self) -> None:
+        """Remove what a process that was killed between two steps left behind."""
+        for path in list(self.path.iterdir()):
+            base = _without_companion(path)
+            if base.name.startswith((_UNFINISHED, _DROPPED)) or (
+                base != path and base.name.endswith(SUFFIX) and not base.exists()
+            ):
+                path.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    sync_file(path)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def no_space_is_disk_full(name: str) -> Iterator[None]:
+    """Turn an operating system's "no space left" into DiskFull for a collection."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise DiskFull(name) from error
+        raise
+
+
+def bytes_of(path: Path) -> int:
+    """Return the bytes a collection's file and its log take on the disk."""
+    total = 0
+    for each in _with_companions(path):
+        try:
+            total += each.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def _with_companions(path: Path) -> list[Path]:
+    return [path, *(path.with_name(path.name + suffix) for suffix in _COMPANIONS)]
+
+
+def _without_companion(path: Path) -> Path:
+    for suffix in _COMPANIONS:
+        if path.name.endswith(suffix):
+            return path.with_name(path.name.removesuffix(suffix))
+    return path
+
+
+def _remove(path: Path, *, companions_only: bool = False) -> None:
+    for each in _with_companions(path)[companions_only:]:
+        each.unlink(missing_ok=True)
+
+
+def _take_lock(directory: Path) -> int:
+    # flock, not lockf: the latter is lost when any descriptor of the file is closed.
+    handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(handle, 1024, 0).decode(errors="replace").strip()
+        os.close(handle)
+        raise DirectoryLocked(directory, holder or "another process") from None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle

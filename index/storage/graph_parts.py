@@ -1,0 +1,153 @@
+"""Lists of links as they are kept in a file: by key, in parts each of which stands alone.
+
+A row's number is another one after a compaction or a restart; its key stays. A part holds the rows
+of `PART_KEYS` keys, written at one moment. Parts are of different moments, so one may name rows
+that are gone, and lack rows put since.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import AnyArray, Int32s, Int64s, UInt8s
+from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
+
+PART_KEYS: Final = 1024
+"""Part p holds the rows whose keys are from p × PART_KEYS on, below (p + 1) × PART_KEYS."""
+
+_MAGIC: Final = b"GWL1"
+_HEAD: Final = struct.Struct("<4s4I")
+"""Magic, bytes a key, rows, entries a row, checksum of what is before and after it."""
+_CHECKSUM: Final = struct.Struct("<I")
+_KEY_TYPES: Final[dict[int, np.dtype[Any]]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
+_NO_KEY: Final = 0  # keys start at 1
+_TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table over all keys
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows' lists.
+
+    Attributes
+    ----------
+    keys : (m,) uint32 or int64
+        Rising.
+    named : (m, R) uint32 or int64
+        The keys a row's list names, 0 for none.
+    """
+
+    keys: AnyArray
+    named: AnyArray
+
+
+def parts_of(keys: Int64s, alive: UInt8s) -> list[int]:
+    """Return the parts that live rows are in, rising."""
+    found: list[int] = np.unique(keys[alive.view(np.bool_)] // PART_KEYS).tolist()
+    return found
+
+
+def rows_of_part(part: int, keys: Int64s) -> slice:
+    """Return which of the (n,) rising keys are in a part."""
+    start, stop = np.searchsorted(keys, (part * PART_KEYS, (part + 1) * PART_KEYS)).tolist()
+    return slice(start, stop)
+
+
+def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | None:
+    """Return one part's bytes, None when no live row of it has a list.
+
+    Parameters
+    ----------
+    rows : slice
+        The part's rows, as of `rows_of_part`.
+    keys : (n,) int64
+        Of all rows, rising.
+    alive : (n,) uint8
+    lists : (m, R) int32
+        Row numbers, for each of the part's rows; as `index.contracts.saved_index.Saved` has them.
+    """
+    kept = alive[rows].view(np.bool_) & (lists[:, 0] != UNKNOWN)
+    lists = lists[kept]
+    if not len(lists):
+        return None
+    named = np.where(lists >= 0, keys[lists], _NO_KEY)
+    own = keys[rows][kept]
+    width = 4 if max(int(named.max()), int(own[-1])) < 1 << 32 else 8
+    stored = _KEY_TYPES[width]
+    body: bytes = own.astype(stored).tobytes() + named.astype(stored).tobytes()
+    head = _HEAD.pack(_MAGIC, width, *lists.shape, 0)[: -_CHECKSUM.size]
+    return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def unpacked(data: bytes) -> Part:
+    """Inverse of `packed`; ValueError when the bytes are damaged."""
+    if len(data) < _HEAD.size:
+        raise ValueError(f"{len(data)} bytes are too few")
+    magic, width, rows, entries, checksum = _HEAD.unpack_from(data)
+    head, body = data[: _HEAD.size - _CHECKSUM.size], memoryview(data)[_HEAD.size :]
+    if magic != _MAGIC:
+        raise ValueError("no part of links")
+    if zlib.crc32(body, zlib.crc32(head)) != checksum:
+        raise ValueError("the checksum is another")
+    if width not in _KEY_TYPES:
+        raise ValueError(f"keys of {width} bytes")
+    values = np.frombuffer(body, _KEY_TYPES[width])
+    return Part(values[:rows], values[rows:].reshape(rows, entries))
+
+
+def joined(keys: Int64s, parts: Sequence[Part]) -> Int32s:
+    """Return the lists of rows that have these keys, in their numbers.
+
+    Parameters
+    ----------
+    keys : (n,) int64
+        Rising.
+    parts : sequence of Part
+
+    Returns
+    -------
+    (n, R) int32
+        As `index.contracts.saved_index.Saved` has them for a backend; R is the widest part's.
+    """
+    width = max((part.named.shape[1] for part in parts), default=1)
+    links = np.full((len(keys), width), NO_ROW, np.int32)
+    links[:, 0] = UNKNOWN
+    rows_of = _looked_up(keys)
+    for part in parts:
+        rows = rows_of(part.keys)
+        lists = rows_of(part.named)[rows >= 0]
+        emptied = (lists < 0).all(axis=1) & (part.named[rows >= 0] != _NO_KEY).any(axis=1)
+        _close_gaps(lists)
+        lists[emptied, 0] = UNKNOWN
+        links[rows[rows >= 0], : lists.shape[1]] = lists
+    return links
+
+
+def _looked_up(keys: Int64s) -> Callable[[AnyArray], Int32s]:
+    """Return a function from keys to rows, NO_ROW where there is none."""
+    count = len(keys)
+    last = int(keys[-1]) if count else 0
+    if last <= _TABLE_ENTRIES_A_ROW * count:
+        table = np.full(last + 2, NO_ROW, np.int32)  # the last entry is that of all keys beyond
+        table[keys] = np.arange(count, dtype=np.int32)
+        return lambda wanted: table.take(wanted, mode="clip")
+    padded = np.append(keys, np.iinfo(np.int64).max)
+
+    def search(wanted: AnyArray) -> Int32s:
+        places = np.searchsorted(padded, wanted)
+        return np.where(padded[places] == wanted, places, NO_ROW).astype(np.int32)
+
+    return search
+
+
+def _close_gaps(lists: Int32s) -> None:
+    """Move the rows named in each list to its front, in place; they keep their order."""
+    none = lists < 0
+    gaps = (none[:, :-1] & ~none[:, 1:]).any(axis=1)
+    order = np.argsort(none[gaps], axis=1, kind="stable")
+    lists[gaps] = np.take_along_axis(lists[gaps], order, axis=1)

@@ -1,0 +1,131 @@
+"""What can still be read of a file, damaged or not: row by row, where pages are unreadable."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gcws_search.index.storage.checksums import backend_checksum
+from gcws_search.index.storage.connection import connect, sql_errors
+from gcws_search.index.storage.schema import BackendRecord
+
+_ROWS: Final = 256
+_PROBLEMS: Final = 20
+_COLUMNS: Final = (
+    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), checksum, codes_checksum "
+    "FROM items "
+)
+_READ_SOME: Final = f"{_COLUMNS} WHERE key > ? ORDER BY key LIMIT {_ROWS}"
+_READ_ONE: Final = f"{_COLUMNS} WHERE key = ?"
+_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
+_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
+_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
+_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    """A row as it is in the file, right or wrong."""
+
+    key: int
+    id: bytes
+    vector: bytes
+    codes: bytes
+    payload: bytes | None
+    checksum: int
+    codes_checksum: int
+
+
+class Salvage:
+    """Reads a file that nobody else has open.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        Of the collection, for errors.
+
+    Raises
+    ------
+    DamagedFile
+        It cannot even be opened.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        with sql_errors(name, path):
+            self._connection = connect(path)
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def problems(self) -> list[str]:
+        """Return what SQLite itself finds wrong with the file's pages and indexes."""
+        try:
+            found = self._connection.execute(f"PRAGMA integrity_check({_PROBLEMS})").fetchall()
+        except sqlite3.Error as error:
+            return [str(error)]
+        return [line for (text,) in found for line in str(text).splitlines() if line != "ok"]
+
+    def ids(self) -> dict[int, str]:
+        """Return the ids that the file's list of ids has, by key."""
+        return dict(self._all(_IDS))
+
+    def rows(self, last_key: int) -> Iterator[list[FoundRow]]:
+        """Yield all rows that can be read, in order of their keys, some at a time.
+
+        Parameters
+        ----------
+        last_key : int
+            No row has a key beyond this one.
+        """
+        after = 0
+        while True:
+            try:
+                rows = self._connection.execute(_READ_SOME, (after,)).fetchall()
+                if not rows:
+                    return
+            except sqlite3.Error:
+                if after >= last_key:
+                    return
+                stop = min(after + _ROWS, last_key)
+                rows = [row for key in range(after + 1, stop + 1) for row in self._one(key)]
+                after = stop
+            else:
+                after = rows[-1][0]
+            yield [FoundRow(*row) for row in rows]
+
+    def _one(self, key: int) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(_READ_ONE, (key,)).fetchall()
+        except sqlite3.Error:
+            return []
+
+    def links(self) -> list[tuple[int, bytes]]:
+        """Return the parts of links that can be read."""
+        return self._all(_LINKS)
+
+    def notes(self) -> str | None:
+        """Return the notes, None where there are none or they cannot be read."""
+        found = self._all(_NOTES)
+        return found[0][0] if found else None
+
+    def backends(self) -> Iterator[tuple[BackendRecord, bool]]:
+        """Yield the comparison backends that can be read, and whether each is what was written."""
+        for name, kind, params, notes, checksum in self._all(_BACKENDS):
+            record = BackendRecord(name, kind, params, notes)
+            yield record, backend_checksum(name, kind, params) == checksum
+
+    def _all(self, sql: str) -> list[Any]:
+        """Return the rows up to the first that cannot be read."""
+        found = []
+        try:
+            for row in self._connection.execute(sql):
+                found.append(row)  # those before an error are wanted
+        except sqlite3.Error:
+            pass
+        return found

@@ -1,0 +1,239 @@
+"""What a collection's file is: tables, format, and what it says of itself.
+
+::
+
+    items    a row an item, with checksums of it and of its codes
+    backends a row a comparison backend, in the order in which they were attached
+    links    parts of what an index keeps beside the items' codes (`index.storage.graph_parts`)
+    meta     name and value: format_version, algorithm_version, config and its checksum, notes of
+             the index
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from sqlite_utils import Database, Migrations
+
+from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
+from gcws_search.index.storage.checksums import (
+    backend_checksum,
+    codes_checksum,
+    content_checksum,
+    text_checksum,
+)
+
+FORMAT_VERSION: Final = 5
+
+_APPLICATION_ID: Final = 0x47435753
+_PAGE_SIZE: Final = 8192
+_MAGIC: Final = b"SQLite format 3\x00"
+_HEAD_BYTES: Final = 100
+
+_CREATE_ITEMS: Final = """
+CREATE TABLE items (
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    vector BLOB NOT NULL,
+    codes BLOB NOT NULL,
+    payload TEXT
+) STRICT
+"""
+_CREATE_LINKS: Final = "CREATE TABLE links (part INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT"
+_CREATE_BACKENDS: Final = """
+CREATE TABLE backends (
+    name TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    params TEXT NOT NULL,
+    notes TEXT
+) STRICT
+"""
+_TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
+_TO_FORMAT_3: Final = "UPDATE meta SET value = '3' WHERE name = 'format_version' AND value = '2'"
+_TO_FORMAT_4: Final = "UPDATE meta SET value = '4' WHERE name = 'format_version' AND value = '3'"
+_TO_FORMAT_5: Final = "UPDATE meta SET value = '5' WHERE name = 'format_version' AND value = '4'"
+_ADD_CHECKSUMS: Final = (
+    "ALTER TABLE items ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE items ADD COLUMN codes_checksum INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE backends ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
+)
+_CHECK_ITEMS: Final = """
+UPDATE items SET
+    checksum = content_checksum(CAST(id AS BLOB), vector, CAST(payload AS BLOB)),
+    codes_checksum = codes_checksum(codes)
+"""
+_KEEP_FIRST_KEYS: Final = """
+UPDATE items SET
+    codes = substr(codes, 1, 64),
+    codes_checksum = CASE WHEN codes_checksum = codes_checksum(codes)
+        THEN codes_checksum(substr(codes, 1, 64)) ELSE codes_checksum END
+WHERE length(codes) > 64 AND (
+    SELECT value ->> '$.backend.kind' = 'gcws'
+        AND value ->> '$.backend.params.band_width' IS NULL
+    FROM meta WHERE name = 'config'
+)
+"""
+"""Where depth is chosen per query, keys in 8 tables are kept; there were keys in all of them."""
+_FOREIGN: Final = """
+SELECT name FROM sqlite_master
+WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')
+"""
+_CHECK_BACKENDS: Final = "UPDATE backends SET checksum = backend_checksum(name, kind, params)"
+_CHECK_CONFIG: Final = """
+INSERT INTO meta (name, value)
+SELECT 'config_checksum', CAST(text_checksum(value) AS TEXT) FROM meta WHERE name = 'config'
+"""
+
+MIGRATIONS: Final = (
+    "0001_items", "0002_links", "0003_backends", "0004_checksums", "0005_first_tables",
+)  # fmt: skip
+"""Names of all changes of format there have been, in order; a file records those made to it."""
+
+_migrations = Migrations("collection")
+_log = logging.getLogger(__name__)
+
+
+@_migrations(name=MIGRATIONS[0])
+def _create_tables(database: Database) -> None:
+    database.table("meta").create({"name": str, "value": str}, pk="name", strict=True)
+    database.execute(_CREATE_ITEMS)
+
+
+@_migrations(name=MIGRATIONS[1])
+def _create_links(database: Database) -> None:
+    database.execute(_CREATE_LINKS)
+    database.execute(_TO_FORMAT_2)
+
+
+@_migrations(name=MIGRATIONS[2])
+def _create_backends(database: Database) -> None:
+    database.execute(_CREATE_BACKENDS)
+    database.execute(_TO_FORMAT_3)
+
+
+@_migrations(name=MIGRATIONS[3])
+def _add_checksums(database: Database) -> None:
+    database.register_function(content_checksum)
+    database.register_function(codes_checksum)
+    database.register_function(backend_checksum)
+    database.register_function(text_checksum)
+    for sql in (*_ADD_CHECKSUMS, _CHECK_ITEMS, _CHECK_BACKENDS, _CHECK_CONFIG, _TO_FORMAT_4):
+        database.execute(sql)
+
+
+@_migrations(name=MIGRATIONS[4])
+def _keep_first_keys(database: Database) -> None:
+    database.register_function(codes_checksum)
+    for sql in (_KEEP_FIRST_KEYS, _TO_FORMAT_5):
+        database.execute(sql)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What must stay as it is for stored codes to be comparable.
+
+    Attributes
+    ----------
+    config : dict
+        JSON-able.
+    algorithm_version : int
+        Of the hash the codes come from.
+    """
+
+    config: dict[str, Any]
+    algorithm_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRecord:
+    """A comparison backend as it was attached.
+
+    Attributes
+    ----------
+    name, kind : str
+    params : str
+        JSON.
+    notes : str or None
+        What is kept of its index.
+    """
+
+    name: str
+    kind: str
+    params: str
+    notes: str | None
+
+    @property
+    def checksum(self) -> int:
+        """Of all but the notes, which change and have their own."""
+        return backend_checksum(self.name, self.kind, self.params)
+
+
+def create_tables(connection: sqlite3.Connection, identity: Identity) -> None:
+    """Make all tables in the file of `mark`, and let it say what it is."""
+    database = Database(connection, execute_plugins=False)
+    _migrations.apply(database)
+    config = orjson.dumps(identity.config).decode()
+    meta = {
+        "format_version": str(FORMAT_VERSION),
+        "algorithm_version": str(identity.algorithm_version),
+        "config": config,
+        "config_checksum": str(text_checksum(config)),
+    }
+    database.table("meta").insert_all({"name": key, "value": value} for key, value in meta.items())
+
+
+def mark(connection: sqlite3.Connection) -> None:
+    """Make a new file known as a collection's; to be done before anything else."""
+    connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+
+
+def has_mark(path: Path) -> bool:
+    """Whether a file's first bytes are those of a collection's; nothing more is looked at."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return head.startswith(_MAGIC) and head[68:72] == _APPLICATION_ID.to_bytes(4, "big")
+
+
+def check_mark(connection: sqlite3.Connection, name: str) -> None:
+    """Raise DamagedFile unless `mark` has been there, and nobody has added what runs by itself."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
+        raise DamagedFile(name, "it is not a collection's file")
+    if foreign := connection.execute(_FOREIGN).fetchall():
+        raise DamagedFile(name, f"{foreign[0][0]!r} is none of a collection's tables")
+
+
+def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
+    """Return what a file says it is, after bringing one of an earlier format up to date.
+
+    Raises
+    ------
+    IncompatibleFile
+        Of a later format; nothing was changed.
+    DamagedFile
+    """
+    database = Database(connection, execute_plugins=False)
+    unknown = [m.name for m in _migrations.applied(database) if m.name not in MIGRATIONS]
+    if unknown:
+        raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"a later {unknown}")
+    pending = _migrations.pending(database)
+    try:
+        meta = {row["name"]: row["value"] for row in database.table("meta").rows}
+        identity = Identity(orjson.loads(meta["config"]), int(meta["algorithm_version"]))
+        version = int(meta["format_version"])
+        if not pending and meta["config_checksum"] != str(text_checksum(meta["config"])):
+            raise ValueError("its configuration is not what was written")
+    except (KeyError, ValueError, TypeError) as error:
+        raise DamagedFile(name, f"its description is unreadable ({error})") from error
+    if not 1 <= version <= FORMAT_VERSION:
+        raise IncompatibleFile(name, f"format 1 to {FORMAT_VERSION}", f"format {version}")
+    if pending:
+        _log.info("collection %r: from format %d to %d", name, version, FORMAT_VERSION)
+        _migrations.apply(database)
+    return identity

@@ -1,0 +1,405 @@
+"""One collection's SQLite file: rows of bytes in, rows of bytes out, one transaction a write.
+
+A row's key rises with every row put and is never used again, so an item that is updated gets a new
+key, and reading by key gives the rows in the order in which they were put.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from gcws_search.index.contracts.errors import CollectionNotFound, DamagedFile
+from gcws_search.index.storage import sql
+from gcws_search.index.storage.checksums import codes_checksum, content_checksum, content_checksums
+from gcws_search.index.storage.connection import (
+    Durability,
+    Transaction,
+    connect,
+    set_up,
+    sql_errors,
+)
+from gcws_search.index.storage.data_directory import bytes_of
+from gcws_search.index.storage.records import Change, Chunk, Record, ReplaceCodes, Rows
+from gcws_search.index.storage.schema import (
+    BackendRecord,
+    Identity,
+    check_mark,
+    create_tables,
+    identity_of,
+    mark,
+)
+
+CHUNK_BYTES: Final = 1 << 24
+"""About this much is read at a time."""
+
+_KEEPER_PAGES: Final = 500
+"""Half of what `write` lets the log grow to before it moves it into the file itself."""
+_MOST_ROWS_PER_CHUNK: Final = 1 << 14
+
+
+class Store:
+    """An open file; one thread writes at a time (the caller sees to it), any thread reads.
+
+    Links and notes may be written by one other thread at the same time.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        Of the collection, for errors.
+    durability : {"full", "normal"}
+        Whether a write is on the disk when it returns, or only safe from a crash of the process.
+
+    Raises
+    ------
+    DamagedFile, IncompatibleFile
+    """
+
+    def __init__(self, path: Path, name: str, *, durability: Durability = "full") -> None:
+        self.path = path
+        self.name = name
+        with sql_errors(name, path):
+            self._writer = connect(path)
+            try:
+                self._prepare(durability)
+                self._reader = connect(path)
+                self._reader.execute("PRAGMA query_only = ON")
+            except BaseException:
+                self._writer.close()
+                raise
+        self._keeper: sqlite3.Connection | None = None
+        self._reading = threading.Lock()
+        self._closed = False
+
+    def _prepare(self, durability: Durability) -> None:
+        check_mark(self._writer, self.name)
+        set_up(self._writer, durability)
+        self.identity = identity_of(self._writer, self.name)
+        row = self._writer.execute(sql.LAST_KEY).fetchone()
+        self._next_key = 1 if row is None else int(row[0]) + 1
+
+    @staticmethod
+    def create(path: Path, name: str, identity: Identity) -> None:
+        """Write a new file of no rows and close it; it is on the disk on return.
+
+        Raises
+        ------
+        DiskFull
+        """
+        with sql_errors(name, path):
+            connection = connect(path, mode="rwc")
+            try:
+                mark(connection)
+                set_up(connection, "full")
+                create_tables(connection, identity)
+            finally:
+                connection.close()
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        with self._reading, sql_errors(self.name, self.path):
+            count: int = self._reader.execute(sql.COUNT).fetchone()[0]
+        return count
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of the file and its log."""
+        return bytes_of(self.path)
+
+    @property
+    def next_key(self) -> int:
+        """Key of the next row that is put; the others follow one by one."""
+        return self._next_key
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Make changes, one after the other, in one transaction.
+
+        Parameters
+        ----------
+        changes : sequence of Change
+            The ids of the rows put are new, or those of rows removed.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked
+            Nothing was stored. After any other error it is unknown whether all was, or nothing.
+        """
+        key = self._next_key
+        if len(changes) == 1 and len(changes[0].rows.ids) == 1 and not changes[0].gone:
+            # A statement alone is a transaction: two further ones would begin and end it.
+            with sql_errors(self.name, self.path):
+                self._insert((key,), changes[0].rows)
+            self._next_key = key + 1
+            return
+        with Transaction(self._writer, self.name, self.path):
+            for change in changes:
+                if change.gone:
+                    self._delete(change.gone)
+                count = len(change.rows.ids)
+                self._insert(range(key, key + count), change.rows)
+                key += count
+        self._next_key = key
+
+    def _delete(self, keys: Sequence[int]) -> None:
+        removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
+        if removed.rowcount != len(keys):
+            reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
+            raise DamagedFile(self.name, reason)
+
+    def write_at(self, keys: Sequence[int], rows: Rows) -> None:
+        """Put rows of new ids at keys, rising, of which none has been used.
+
+        Raises
+        ------
+        DiskFull, DamagedFile
+        """
+        with Transaction(self._writer, self.name, self.path):
+            self._insert(keys, rows)
+        self._next_key = keys[-1] + 1
+
+    def _insert(self, keys: Sequence[int], rows: Rows) -> None:
+        count = len(rows.ids)
+        columns = (
+            keys, rows.ids, rows.vectors, rows.codes, rows.payloads,
+            rows.checksums, rows.codes_checksums,
+        )  # fmt: skip
+        if count == 1:  # most writes
+            self._writer.execute(sql.INSERTS[1], [column[0] for column in columns])
+            return
+        for piece in sql.pieces(count):
+            cells = zip(*(column[piece] for column in columns), strict=True)
+            statement = sql.INSERTS[piece.stop - piece.start]
+            self._writer.execute(statement, tuple(chain.from_iterable(cells)))
+
+    @contextmanager
+    def replacing_codes(self, algorithm_version: int) -> Iterator[ReplaceCodes]:
+        """Let the codes of all rows be replaced by those of another hash, in one transaction.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+            Nothing was stored.
+        """
+
+        def replace_codes(keys: Sequence[int], codes: Sequence[bytes]) -> None:
+            rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
+            self._writer.executemany(sql.REPLACE_CODES, rows)
+
+        with Transaction(self._writer, self.name, self.path):
+            yield replace_codes
+            self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
+        self.identity = replace(self.identity, algorithm_version=algorithm_version)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield all rows in order of their keys, about `CHUNK_BYTES` at a time.
+
+        Nothing may be written meanwhile, but for codes of rows that have been read.
+
+        Raises
+        ------
+        DamagedFile
+            Also where a row is not what was written, or rows are missing.
+        """
+        count = len(self)
+        found = named = 0
+        size = max(1, min(_MOST_ROWS_PER_CHUNK, CHUNK_BYTES * count // (self.bytes_on_disk + 1)))
+        with self._reading, sql_errors(self.name, self.path):
+            cursor = self._reader.execute(sql.READ_ALL)
+        while True:
+            with self._reading, sql_errors(self.name, self.path):
+                rows = cursor.fetchmany(size)
+            if not rows:
+                break
+            *columns, checksums, codes = zip(*rows, strict=True)
+            chunk = Chunk(*columns)
+            self._check(chunk, checksums, codes)
+            found += len(rows)
+            named += sum(map(hash, zip(chunk.keys, chunk.ids, strict=True)))
+            yield chunk
+        if found != count:
+            raise DamagedFile(self.name, f"it has {found} rows, and {count} ids")
+        self._check_ids(named)
+
+    def _check_ids(self, named: int) -> None:
+        """Raise DamagedFile unless the list of ids, by which rows are found, has those rows."""
+        last = ""
+        with self._reading, sql_errors(self.name, self.path):
+            cursor = self._reader.execute(sql.READ_IDS)
+        while True:
+            with self._reading, sql_errors(self.name, self.path):
+                rows = cursor.fetchmany(_MOST_ROWS_PER_CHUNK)
+            if not rows:
+                break
+            named -= sum(map(hash, rows))
+            ids = [last, *(item_id for _, item_id in rows)]
+            with self._types():
+                if ids != sorted(ids):
+                    raise DamagedFile(self.name, "its ids are out of order")
+            last = ids[-1]
+        if named:
+            raise DamagedFile(self.name, "its ids are not those of its rows")
+
+    def _check(self, chunk: Chunk, checksums: Sequence[int], codes: Sequence[int]) -> None:
+        """Raise DamagedFile unless all rows are what was written."""
+        with self._types():
+            contents = content_checksums(chunk.ids, chunk.vectors, chunk.payloads)
+            hashes = [*map(codes_checksum, chunk.codes)]
+        for found, expected in ((contents, checksums), (hashes, codes)):
+            if found == [*expected]:
+                continue
+            pairs = zip(found, expected, strict=True)
+            at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
+            raise DamagedFile(self.name, f"row {chunk.keys[at]} is not what was written")
+
+    @contextmanager
+    def _types(self) -> Iterator[None]:
+        """Take values of types that were never written for damage."""
+        try:
+            yield
+        except (TypeError, AttributeError, ValueError) as error:
+            raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
+
+    def links(self) -> list[tuple[int, bytes]]:
+        """Return all parts of links there are, by number (`index.storage.graph_parts`).
+
+        Raises
+        ------
+        DamagedFile
+        """
+        return self._read(sql.READ_LINKS, ())
+
+    def write_links(self, part: int, data: bytes | None) -> None:
+        """Replace a part of links, None to remove it; the disk is not waited for.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        if data is None:
+            self._keep(sql.DELETE_LINKS, (part,))
+        else:
+            self._keep(sql.WRITE_LINKS, (part, data))
+
+    def notes(self) -> str | None:
+        """Return what `write_notes` was told last, None when there is nothing."""
+        rows = self._read(sql.READ_NOTES, ())
+        return rows[0][0] if rows else None
+
+    def write_notes(self, notes: str | None) -> None:
+        """Replace the notes, None to remove them; the disk is not waited for.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        if notes is None:
+            self._keep(sql.DELETE_NOTES, ())
+        else:
+            self._keep(sql.WRITE_NOTES, (notes,))
+
+    def backends(self) -> list[BackendRecord]:
+        """Return the comparison backends in the order in which they were attached.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        records = []
+        for *columns, checksum in self._read(sql.READ_BACKENDS, ()):
+            record = BackendRecord(*columns)
+            if record.checksum != checksum:
+                raise DamagedFile(self.name, f"backend {record.name!r} is not what was written")
+            records.append(record)
+        return records
+
+    def add_backend(self, record: BackendRecord) -> None:
+        """Keep a comparison backend of a new name; on the disk on return.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        columns = (record.name, record.kind, record.params, record.notes, record.checksum)
+        self._change(sql.ADD_BACKEND, columns)
+
+    def note_backend(self, name: str, notes: str | None) -> None:
+        """Replace what is kept of a comparison backend's index."""
+        self._change(sql.NOTE_BACKEND, (notes, name))
+
+    def remove_backend(self, name: str) -> None:
+        """Forget a comparison backend; on the disk on return."""
+        self._change(sql.DELETE_BACKEND, (name,))
+
+    def _change(self, statement: str, parameters: Sequence[Any]) -> None:
+        with Transaction(self._writer, self.name, self.path):
+            self._writer.execute(statement, parameters)
+
+    def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
+        """Make a transaction of one statement, on the disk with the next that is waited for."""
+        with sql_errors(self.name, self.path):
+            if self._keeper is None:
+                # The other connection waits for the disk, and should not have to empty the log
+                # of what this one has put there.
+                self._keeper = connect(self.path)
+                set_up(self._keeper, "normal")
+                self._keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
+            self._keeper.execute(statement, parameters)
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
+        """Return the rows of those ids that there are, by id."""
+        found: dict[str, Record] = {}
+        for piece in sql.pieces(len(ids)):
+            rows = self._read(sql.READS[piece.stop - piece.start], ids[piece])
+            found.update((row[1], self._record(row)) for row in rows)
+        return found
+
+    def page(self, *, after: int, limit: int) -> list[Record]:
+        """Return the first ``limit`` rows whose keys are above ``after``, in order."""
+        return [self._record(row) for row in self._read(sql.READ_PAGE, (after, limit))]
+
+    def _record(self, row: tuple[Any, ...]) -> Record:
+        record = Record(*row[:-1])
+        with self._types():
+            found = content_checksum(record.id.encode(), record.vector, record.payload)
+        if found != row[-1]:
+            raise DamagedFile(self.name, f"row {record.key} is not what was written")
+        return record
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of all there is at this moment to a new file; others may write meanwhile.
+
+        Pages that are free are left out. The caller sees to it that the file is on the disk.
+
+        Raises
+        ------
+        DiskFull, DamagedFile
+        """
+        with sql_errors(self.name, self.path), closing(connect(self.path)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy
+            connection.execute("VACUUM INTO ?", (str(path),))
+
+    def close(self) -> None:
+        """Close the file; what its log holds is moved into it."""
+        with self._reading:
+            self._closed = True
+            self._reader.close()
+        if self._keeper is not None:
+            self._keeper.close()
+        with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
+            self._writer.close()
+
+    def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
+        with self._reading, sql_errors(self.name, self.path):
+            if self._closed:
+                raise CollectionNotFound(self.name)
+            return self._reader.execute(statement, parameters).fetchall()

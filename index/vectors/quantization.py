@@ -1,0 +1,261 @@
+"""Small copies of dense rows, by which neighbour lists are made and walked.
+
+Whole numbers of one byte or two, with one step for all rows of a collection, whenever they tell
+near rows apart nearly as well as the float32 rows do; those themselves where they do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, large, with_room
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
+from gcws_search.index.kernels.quantized.quantize import (
+    distances_of_groups,
+    round_to_bytes,
+    round_to_shorts,
+)
+from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MOST_SHORT, SHORTS, SPARSE
+
+_CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
+"""Shares of the magnitudes that are within range; the rest is cut off."""
+_NEAREST: Final = (3, 10)
+_LEAST_KEPT: Final = 0.98
+"""Of so many rows nearest to a row this share must be among twice as many nearest as rounded. Ten
+alone would do in clusters of twenty that rounding makes one, and not in those of thirty they grow
+to."""
+_BYTE_VALUES: Final = 255
+_SIGNED_VALUES: Final = 127
+
+_LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
+"""Smaller numbers have few digits, and one divided by them is more than a float32 holds."""
+
+_LEAST_DISTANCE: Final = 1e-3
+"""Copies of a row are taken to be so far from it."""
+
+_SIZES: Final = {BYTES: 1, SHORTS: 2, FLOATS: 4, SPARSE: 0}
+"""Bytes of an entry."""
+
+NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "sparse"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How vectors become coarse rows.
+
+    Attributes
+    ----------
+    kind : int
+        `BYTES`, `SHORTS`, `FLOATS` or `SPARSE`.
+    step : float
+        What one unit stands for; 1 where nothing is rounded.
+    origin : int
+        The byte that stands for 0.
+    """
+
+    kind: int
+    step: float = 1.0
+    origin: int = 0
+
+    def stride(self, width: int) -> int:
+        """Return the bytes of one row of ``width`` floats."""
+        size = _SIZES[self.kind]
+        return -(-width * size // REGISTER_BYTES) * REGISTER_BYTES
+
+    def round(self, dense: Float32s, norms: Float32s) -> tuple[UInt8s, Float32s]:
+        """Return rows as bytes of memory, and their norms in units.
+
+        Parameters
+        ----------
+        dense : (n, width) float32
+        norms : (n,) float32
+
+        Returns
+        -------
+        (n, stride) uint8, (n,) float32
+        """
+        if self.kind == FLOATS:
+            return np.ascontiguousarray(dense).view(np.uint8), norms
+        copies: UInt8s = large((len(dense), self.stride(dense.shape[1])), np.uint8)
+        rounded = np.empty(len(dense), np.float32)
+        if self.kind == BYTES:
+            round_to_bytes(dense, self.step, self.origin, copies, rounded)
+        elif self.kind == SHORTS:
+            round_to_shorts(dense, self.step, copies.view(np.int16), rounded)
+        return copies, norms if self.kind == SPARSE else rounded
+
+
+def choose_rounding(groups: Float32s, centres: Float32s, rows: Float32s) -> Rounding:
+    """Return the smallest rows that still tell near rows apart.
+
+    Parameters
+    ----------
+    groups : (g, near, width) float32
+        Rows near to each centre.
+    centres : (g, width) float32
+    rows : (n, width) float32
+        All of them: int16 have room for their greatest values, unless few are so great that the
+        others are no longer told apart.
+    """
+    magnitudes = np.abs(groups[groups != 0])
+    if len(magnitudes) == 0:
+        return Rounding(FLOATS)
+    signed = bool((groups < 0).any() or (centres < 0).any())
+    values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
+    cuts = np.quantile(magnitudes, _CUTS).astype(float)
+    bytes_ = [Rounding(BYTES, cut / values, origin) for cut in cuts]
+    if min(*(rounding.step for rounding in bytes_), cuts[0] / MOST_SHORT) < _LEAST_STEP:
+        return Rounding(FLOATS)
+    exact = _distances(groups, centres)
+    rounding, kept = _best(bytes_, groups, centres, exact)
+    if kept < _LEAST_KEPT:
+        most = max(float(rows.max()), -float(rows.min()))
+        shorts = [Rounding(SHORTS, each / MOST_SHORT) for each in (most, float(cuts[0]))]
+        rounding, kept = _best(shorts, groups, centres, exact)
+    return rounding if kept >= _LEAST_KEPT else Rounding(FLOATS)
+
+
+def dimension(groups: Float32s, centres: Float32s) -> float:
+    """Return d where rows within a distance r of a row are about as many as r^d, near to it.
+
+    Source: [DIMENSION] equation 8; its inverse averaged over the centres.
+
+    Parameters
+    ----------
+    groups : (g, near, width) float32
+        Rows near to each centre.
+    centres : (g, width) float32
+    """
+    distances = np.maximum(_distances(groups, centres), _LEAST_DISTANCE)
+    inverse = float(np.mean(np.log(distances.max(axis=1, keepdims=True) / distances)))
+    return 1.0 / inverse if inverse > 0 else np.inf
+
+
+def _distances(groups: Float32s, centres: Float32s) -> Float64s:
+    """Return (g, near): 1 − GMM of each centre and the rows near to it."""
+    return _rounded_distances(groups, centres, 0.0, (-np.inf, np.inf))
+
+
+def _rounded_distances(
+    groups: Float32s, centres: Float32s, step: float, within: tuple[float, float]
+) -> Float64s:
+    """Return what `_distances` does of whole numbers of steps that are cut off at two ends."""
+    out = np.empty(groups.shape[:2], np.float64)
+    low, high = within
+    distances_of_groups(groups, centres, step, np.float32(low), np.float32(high), out)
+    return out
+
+
+def _best(
+    roundings: list[Rounding], groups: Float32s, centres: Float32s, exact: Float64s
+) -> tuple[Rounding, float]:
+    """Return the first rounding that leaves most, and the share; see `_kept`."""
+    kept = [_kept(rounding, groups, centres, exact) for rounding in roundings]
+    best = int(np.argmax(kept))
+    return roundings[best], kept[best]
+
+
+def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
+    """Return the share of the nearest rows that rounding leaves among twice as many."""
+    within = -float(MOST_SHORT), float(MOST_SHORT)
+    if rounding.kind == BYTES:
+        within = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
+    rounded = _rounded_distances(groups, centres, rounding.step, within)
+    order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
+    return min(_share_kept(exact, order, nearest) for nearest in _NEAREST)
+
+
+def _share_kept(exact: Float64s, order: Int64s, nearest: int) -> float:
+    """Return the share of the nearest rows among the first ones of an order, twice as many."""
+    # By distance, not by row: copies of one row may stand for each other.
+    found = np.sort(np.take_along_axis(exact, order[:, : 2 * nearest], 1), axis=1)[:, :nearest]
+    wanted = np.sort(exact, axis=1)[:, nearest - 1 : nearest]
+    return float(np.mean(found <= wanted + 1e-9))
+
+
+class CoarseRows:
+    """The coarse copy of a collection's rows, growing with them; nothing where none is kept.
+
+    Parameters
+    ----------
+    rounding : Rounding
+    width : int
+        Floats of a dense row.
+    """
+
+    def __init__(self, rounding: Rounding, width: int) -> None:
+        self.rounding = rounding
+        self._is_copied = rounding.kind in (BYTES, SHORTS)
+        stride = rounding.stride(width) if self._is_copied else 0
+        self._copies = np.empty((0, stride), np.uint8)
+        self._norms = np.empty(0, np.float32)
+        self._count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return self._copies.nbytes + self._norms.nbytes
+
+    def cover(self, rows: VectorBatch) -> CoarseView:
+        """Take in the rows that are new, and return all of them."""
+        n = len(rows)
+        if self._is_copied and n > self._count:
+            copies, norms = self.rounding.round(
+                rows.dense[self._count :], rows.norms[self._count :]
+            )
+            if self._count == 0:  # nothing to copy to or from
+                self._copies, self._norms = copies, norms
+            else:
+                self._copies = with_room(self._copies, self._count, n)
+                self._norms = with_room(self._norms, self._count, n)
+                self._copies[self._count : n] = copies
+                self._norms[self._count : n] = norms
+            self._count = n
+        if self._is_copied:
+            return CoarseView.of(self.rounding, rows, self._copies[:n], self._norms[:n])
+        copies = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
+        return CoarseView.of(self.rounding, rows, copies, rows.norms)
+
+    def take(self, kept: Int64s) -> CoarseRows:
+        """Return the copies of some rows, in that order."""
+        taken = CoarseRows(self.rounding, 0)
+        taken._is_copied = self._is_copied
+        taken._copies = self._copies[kept] if self._is_copied else self._copies
+        taken._norms = self._norms[kept] if self._is_copied else self._norms
+        taken._count = len(kept) if self._is_copied else 0
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class CoarseView:
+    """Rows as the lists see them, by address.
+
+    Attributes
+    ----------
+    rounding : Rounding
+    rows : VectorBatch
+    copies : (n, stride) uint8
+    norms : (n,) float32
+    addresses : (7,) int64
+        See `kernels.coarse.rows_at`; valid for as long as this object lives.
+    """
+
+    rounding: Rounding
+    rows: VectorBatch
+    copies: UInt8s
+    norms: Float32s
+    addresses: Int64s
+
+    @classmethod
+    def of(
+        cls, rounding: Rounding, rows: VectorBatch, copies: UInt8s, norms: Float32s
+    ) -> CoarseView:
+        """Return a view of arrays."""
+        parts = (norms, rows.indptr, rows.slots, rows.values)
+        addresses = [rounding.kind, copies.ctypes.data, copies.shape[1]]
+        addresses += [part.ctypes.data for part in parts]
+        return cls(rounding, rows, copies, norms, np.array(addresses, np.int64))

@@ -1,0 +1,389 @@
+"""The one place where input becomes arrays, and where it is said what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
+from gcws_search.index.contracts.batches import (
+    RawBatch,
+    SparseVector,
+    VectorBatch,
+    concatenate,
+    padded_width,
+)
+from gcws_search.index.contracts.errors import InvalidVector
+from gcws_search.index.contracts.parameters import MAX_DIM, CollectionConfig, Form, Transform
+from gcws_search.index.kernels.gmm.norms import dense_norms, sparse_norms, transform_rows
+from gcws_search.index.vectors.validation import MAX_NORM, bad_row, flat, numbers
+
+__all__ = ["RawBatch", "SparseVector", "VectorBatch", "VectorSpace", "concatenate"]
+
+_ROWS_AND_COLUMNS: Final = 2
+_NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSpace:
+    """What vectors a collection takes, and how they become rows.
+
+    Parameters
+    ----------
+    dim : int or None
+    form : {"dense", "sparse"}
+        How rows are kept; what is sent in the other form is converted.
+    transform : Transform
+    """
+
+    dim: int | None
+    form: Form
+    transform: Transform
+
+    @classmethod
+    def of(cls, config: CollectionConfig) -> VectorSpace:
+        """Return the space of a collection."""
+        return cls(config.dim, config.form, config.transform)
+
+    def from_dense(self, array: AnyArray, *, first_row: int = 0) -> RawBatch:
+        """Check vectors given by all their coordinates.
+
+        Parameters
+        ----------
+        array : (n, dim) array of integers or floats
+            The batch shares its memory where nothing had to be converted.
+        first_row : int
+            Number of the first vector in errors.
+
+        Raises
+        ------
+        InvalidVector
+            A wrong length, a number that is not finite in float32, or an all-zero vector.
+        """
+        if self.dim is None:
+            raise InvalidVector(
+                expected="a sparse vector (the collection has no fixed dim)",
+                got="a dense one", loc=(first_row,),
+            )  # fmt: skip
+        if array.ndim != _ROWS_AND_COLUMNS or array.dtype.kind not in "fiub":
+            raise InvalidVector(
+                expected="a two-dimensional array of numbers",
+                got=f"{array.ndim} dimensions of {array.dtype}",
+            )  # fmt: skip
+        if array.shape[1] != self.dim:
+            raise InvalidVector(
+                expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
+            )
+        usable = array.dtype == np.float32 and array.flags.carray
+        with np.errstate(over="ignore", invalid="ignore"):
+            dense = array if usable else array.astype(np.float32, order="C")
+        norms = np.empty(len(dense), np.float64)
+        dense_norms(dense, norms)
+        alone = len(norms) == 1 and 0 < norms.item() <= MAX_NORM  # the usual query
+        for row in () if alone else np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+            raise bad_row(
+                dense[row], np.asarray(array[row]), None, norms[row], first_row + int(row)
+            )
+        return RawBatch("dense", dense=dense) if self.form == "dense" else _compressed(dense)
+
+    def from_sparse(
+        self, indptr: AnyArray, indices: AnyArray, values: AnyArray, *, first_row: int = 0
+    ) -> RawBatch:
+        """Check vectors given by their non-zero coordinates, in compressed rows.
+
+        Parameters
+        ----------
+        indptr : (n + 1,) integers
+        indices : (nnz,) integers
+            0-based, in any order within a row.
+        values : (nnz,) numbers
+            Explicit zeros are dropped.
+        first_row : int
+            Number of the first vector in errors.
+
+        Raises
+        ------
+        InvalidVector
+            Lists of unequal length, borders that are none, a duplicate, negative or too large
+            index, a number that is not finite in float32, or an all-zero vector.
+        """
+        indptr = np.require(indptr, np.int64, ["C", "W"])
+        n = len(indptr) - 1
+        if len(indices) != len(values):
+            raise InvalidVector(
+                expected="as many indices as values",
+                got=f"{len(indices)} indices, {len(values)} values", loc=(first_row,),
+            )  # fmt: skip
+        if n < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
+            raise InvalidVector(
+                expected=f"borders of rows that rise from 0 to {len(indices)}", got="others",
+                loc=(first_row,),
+            )  # fmt: skip
+        if len(indices) and indices.dtype.kind not in "iu":
+            raise InvalidVector(
+                expected="integer indices", got=str(indices.dtype), loc=(first_row, "indices")
+            )
+        row_of = np.repeat(np.arange(n), np.diff(indptr))
+        self._check_indices(indptr, row_of, indices, first_row)
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats = np.require(values, np.float32, ["C", "W"])
+        columns = indices.astype(np.int32)
+        norms = np.empty(n, np.float64)
+        sparse_norms(indptr, floats, norms)
+        for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+            entries = slice(indptr[row], indptr[row + 1])
+            raise bad_row(
+                floats[entries], values[entries], columns[entries], norms[row], first_row + int(row)
+            )
+        same_row = row_of[1:] == row_of[:-1]
+        if np.any(same_row & (columns[1:] <= columns[:-1])):
+            order = np.lexsort((columns, row_of))
+            columns, floats = columns[order], floats[order]
+            equal = np.flatnonzero(same_row & (columns[1:] == columns[:-1]))
+            if len(equal):
+                raise InvalidVector(
+                    expected="distinct indices", got=f"index {columns[equal[0]]} twice",
+                    loc=(first_row + int(row_of[equal[0]]), "indices"),
+                )  # fmt: skip
+        keep = floats != 0
+        if not keep.all():
+            columns, floats = columns[keep], floats[keep]
+            indptr = np.zeros(n + 1, np.int64)
+            np.cumsum(np.bincount(row_of[keep], minlength=n), out=indptr[1:])
+        raw = RawBatch("sparse", indptr=indptr, indices=columns, values=floats)
+        return raw if self.form == "sparse" else self._expanded(raw)
+
+    def _check_indices(
+        self, indptr: Int64s, row_of: Int64s, indices: AnyArray, first_row: int
+    ) -> None:
+        bound = self.dim if self.dim is not None else MAX_DIM + 1
+        outside = np.flatnonzero((indices < 0) | (indices >= bound))
+        if len(outside):
+            at = int(outside[0])
+            row = int(row_of[at])
+            raise InvalidVector(
+                expected=f"an index from 0 to {bound - 1}", got=str(indices[at]),
+                loc=(first_row + row, "indices", at - int(indptr[row])),
+            )  # fmt: skip
+
+    def from_items(
+        self, vectors: Sequence[Sequence[float] | Float32s | SparseVector], *, first_row: int = 0
+    ) -> RawBatch:
+        """Check vectors in either form, mixed, such as JSON brings them.
+
+        Raises
+        ------
+        InvalidVector
+            See `from_dense` and `from_sparse`.
+        """
+        if not vectors:
+            return self.empty()
+        if len(vectors) == 1 and isinstance(vectors[0], SparseVector):
+            usual = self._usual(vectors[0])
+            if usual is not None:
+                return usual
+        if not any(isinstance(vector, SparseVector) for vector in vectors):
+            return self._from_dense_items(vectors, first_row)
+        pieces: list[RawBatch] = []
+        for sparse, run in groupby(vectors, key=lambda vector: isinstance(vector, SparseVector)):
+            some = list(run)
+            row = first_row + sum(len(piece) for piece in pieces)
+            stack = self._stack_sparse if sparse else self._from_dense_items
+            pieces.append(stack(some, row))
+        return concatenate(pieces)
+
+    def _from_dense_items(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
+        return self.from_dense(self._stack(vectors, first_row), first_row=first_row)
+
+    def _usual(self, vector: SparseVector) -> RawBatch | None:
+        """Return a vector with nothing to sort, drop or refuse; None for any other.
+
+        Most queries are such vectors, and all that is done about others takes five times as long.
+        """
+        try:
+            columns, sent = np.asarray(vector.indices), np.asarray(vector.values)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if not columns.ndim == sent.ndim == 1 or not (count := len(columns)) == len(sent) > 0:
+            return None
+        if columns.dtype != np.int64 or sent.dtype.kind != "f":
+            return None
+        bound = self.dim if self.dim is not None else MAX_DIM + 1
+        if columns[0] < 0 or columns[-1] >= bound or (columns[1:] <= columns[:-1]).any():
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats = sent.astype(np.float32)
+        indptr, norms = np.array([0, count], np.int64), np.empty(1, np.float64)
+        sparse_norms(indptr, floats, norms)
+        if not 0 < norms.item() <= MAX_NORM or np.count_nonzero(floats) < count:
+            return None
+        raw = RawBatch("sparse", indptr=indptr, indices=columns.astype(np.int32), values=floats)
+        return raw if self.form == "sparse" else self._expanded(raw)
+
+    def _stack_sparse(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
+        indices, values = [], []
+        for row, vector in enumerate(vectors, first_row):
+            if len(vector.indices) != len(vector.values):
+                raise InvalidVector(
+                    expected="as many indices as values",
+                    got=f"{len(vector.indices)} indices, {len(vector.values)} values", loc=(row,),
+                )  # fmt: skip
+            columns = flat(vector.indices, "iu", (row, "indices"))
+            if columns.dtype.kind == "u":  # beyond what any space has, or an array of the caller's
+                self._check_indices(np.array([0, len(columns)]), 0 * columns, columns, row)
+            indices.append(columns.astype(np.int64))
+            values.append(flat(vector.values, "iuf", (row, "values")))
+        indptr = np.zeros(len(vectors) + 1, np.int64)
+        np.cumsum([len(columns) for columns in indices], out=indptr[1:])
+        return self.from_sparse(
+            indptr, np.concatenate(indices), np.concatenate(values), first_row=first_row
+        )
+
+    def _stack(self, vectors: Sequence[Any], first_row: int) -> AnyArray:
+        for row, vector in enumerate(vectors):
+            if self.dim is not None and len(vector) != self.dim:
+                raise InvalidVector(
+                    expected=f"{self.dim} values", got=f"{len(vector)} values",
+                    loc=(first_row + row,),
+                )  # fmt: skip
+        if self.dim is None:  # from_dense says why
+            return np.empty((len(vectors), 0))
+        try:
+            return numbers(vectors, "iuf", (first_row,))
+        except InvalidVector:
+            for row, vector in enumerate(vectors):
+                numbers(vector, "iuf", (first_row + row,))
+            raise
+
+    def empty(self) -> RawBatch:
+        """Return a batch of no vectors."""
+        if self.form == "dense":
+            return RawBatch("dense", dense=np.empty((0, self.dim or 0), np.float32))
+        return RawBatch("sparse")
+
+    def _expanded(self, raw: RawBatch) -> RawBatch:
+        dense = np.zeros((len(raw), self.dim or 0), np.float32)
+        dense[np.repeat(np.arange(len(raw)), np.diff(raw.indptr)), raw.indices] = raw.values
+        return RawBatch("dense", dense=dense)
+
+    def prepare(self, raw: RawBatch) -> VectorBatch:
+        """Apply the transform and name the slots ([GMM] eq. 4 and 7, [TUNE]).
+
+        Raises
+        ------
+        InvalidVector
+            A vector becomes all zero, or too large for float32.
+        """
+        as_sent = self.transform.is_identity
+        values = raw.dense if raw.form == "dense" else raw.values
+        if not as_sent:
+            values = self._transformed(raw)
+        norms = np.empty(len(raw), np.float64)
+        if raw.form == "dense":
+            dense_norms(values, norms)
+        else:
+            sparse_norms(raw.indptr, values, norms)
+        if not as_sent:
+            for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
+                raise InvalidVector(
+                    expected=f"an L1 norm above 0 and at most {MAX_NORM:g} after the transform",
+                    got=f"{norms[row]:g}", loc=(int(row),),
+                )  # fmt: skip
+        single = norms.astype(np.float32)
+        if raw.form == "dense":
+            return VectorBatch("dense", dense=_padded(values), norms=single)
+        slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
+        indptr, magnitudes = raw.indptr, np.abs(values)
+        if not as_sent and not magnitudes.all():  # underflow of a power
+            keep = magnitudes > 0
+            row_of = np.repeat(np.arange(len(raw)), np.diff(indptr))
+            indptr = np.zeros(len(raw) + 1, np.int64)
+            np.cumsum(np.bincount(row_of[keep], minlength=len(raw)), out=indptr[1:])
+            slots, magnitudes = slots[keep], magnitudes[keep]
+        return VectorBatch("sparse", indptr=indptr, slots=slots, values=magnitudes, norms=single)
+
+    def _transformed(self, raw: RawBatch) -> Float32s:
+        values = raw.dense if raw.form == "dense" else raw.values
+        transform = self.transform
+        centred = values.astype(np.float64)
+        indptr = raw.indptr
+        if raw.form == "dense":
+            if transform.center is not None:
+                centred -= np.asarray(transform.center, np.float64)
+            indptr = np.arange(len(raw) + 1, dtype=np.int64) * centred.shape[1]
+        out = np.empty(values.shape, np.float32)
+        with np.errstate(over="ignore"):
+            transform_rows(
+                indptr, centred.reshape(-1), transform.power, _NORM_ORDERS[transform.normalize],
+                out.reshape(-1),
+            )  # fmt: skip
+        return out
+
+    def to_blobs(self, raw: RawBatch) -> list[bytes]:
+        """Return each vector as little-endian bytes: float32, after int32 indices if sparse."""
+        if raw.form == "dense":
+            rows = raw.dense.astype("<f4", copy=False)
+            return [row.tobytes() for row in rows]
+        indices = raw.indices.astype("<i4", copy=False)
+        values = raw.values.astype("<f4", copy=False)
+        borders = raw.indptr.tolist()
+        return [
+            indices[start:stop].tobytes() + values[start:stop].tobytes()
+            for start, stop in pairwise(borders)
+        ]
+
+    def from_blobs(self, blobs: Sequence[bytes]) -> RawBatch:
+        """Inverse of `to_blobs`, without checks.
+
+        Raises
+        ------
+        ValueError
+            The bytes are of no such vectors.
+        """
+        data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
+        if self.form == "dense":
+            dense = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
+            return RawBatch("dense", dense=dense.reshape(len(blobs), self.dim or 0))
+        counts = np.fromiter(map(len, blobs), np.int64, len(blobs)) // 8
+        indptr = np.zeros(len(blobs) + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        words = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
+        if len(words) != 2 * indptr[-1]:
+            raise ValueError("a sparse vector's bytes are not whole pairs of index and value")
+        # A row of c pairs is c indices, then c values.
+        at = np.arange(indptr[-1]) + np.repeat(indptr[:-1], counts)
+        return RawBatch(
+            "sparse", indptr=indptr, indices=words[at],
+            values=words[at + np.repeat(counts, counts)].view(np.float32),
+        )  # fmt: skip
+
+    def to_json(self, raw: RawBatch, row: int) -> list[float] | dict[str, list[Any]]:
+        """Return one vector as the API shows it."""
+        if raw.form == "dense":
+            dense: list[float] = raw.dense[row].tolist()
+            return dense
+        entries = slice(raw.indptr[row], raw.indptr[row + 1])
+        return {"indices": raw.indices[entries].tolist(), "values": raw.values[entries].tolist()}
+
+
+def _padded(rows: Float32s) -> Float32s:
+    """Return rows with zeros at the end up to a whole number of vector registers."""
+    width = padded_width(rows.shape[1])
+    if width == rows.shape[1]:
+        return rows
+    padded = np.zeros((len(rows), width), np.float32)
+    padded[:, : rows.shape[1]] = rows
+    return padded
+
+
+def _compressed(dense: Float32s) -> RawBatch:
+    rows, columns = np.nonzero(dense)
+    indptr = np.zeros(len(dense) + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=len(dense)), out=indptr[1:])
+    return RawBatch(
+        "sparse", indptr=indptr, indices=columns.astype(np.int32), values=dense[rows, columns]
+    )

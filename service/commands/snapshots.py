@@ -1,0 +1,158 @@
+"""``gcws-search snapshot …``: snapshots of a server that runs, here or elsewhere."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final
+from urllib.parse import quote
+
+import httpx
+import typer
+
+from gcws_search.service.translate import bodies
+
+_PIECE_BYTES: Final = 1 << 20
+_UNFINISHED: Final = ".part"
+
+snapshots = typer.Typer(
+    name="snapshot", help="Make, list, move and restore snapshots of a running server.",
+    no_args_is_help=True, rich_markup_mode=None,
+)  # fmt: skip
+
+Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
+Snapshot = Annotated[str, typer.Argument(help="Name of the snapshot.")]
+Url = Annotated[str, typer.Option("--url", envvar="GCWS_URL", help="Where the server is.")]
+Key = Annotated[str | None, typer.Option("--api-key", envvar="GCWS_API_KEY", help="Its key.")]
+_LOCAL: Final = "http://127.0.0.1:8000"
+
+
+@snapshots.command("create")
+def create(collection: Collection, url: Url = _LOCAL, key: Key = None) -> None:
+    """Make a snapshot, and print its name."""
+    with _client(url, key) as client:
+        _print(_asked(client, "POST", _path(collection)).json())
+
+
+@snapshots.command("list")
+def show(collection: Collection, url: Url = _LOCAL, key: Key = None) -> None:
+    """List the snapshots of a collection: name, bytes, SHA-256, time."""
+    with _client(url, key) as client:
+        for snapshot in _asked(client, "GET", _path(collection)).json()["snapshots"]:
+            _print(snapshot)
+
+
+@snapshots.command("download")
+def download(
+    collection: Collection,
+    snapshot: Snapshot,
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
+    url: Url = _LOCAL,
+    key: Key = None,
+) -> None:
+    """Download a snapshot; the file appears when its SHA-256 is right."""
+    part = output.with_name(output.name + _UNFINISHED)
+    with _client(url, key) as client, client.stream("GET", _path(collection, snapshot)) as answer:
+        if answer.is_error:
+            answer.read()
+            _refuse(answer)
+        sha = hashlib.sha256()
+        try:
+            with part.open("wb") as file:
+                for piece in answer.iter_bytes(_PIECE_BYTES):
+                    sha.update(piece)
+                    file.write(piece)
+            if answer.headers["etag"].strip('"') != sha.hexdigest():
+                _fail("what arrived is not what was sent; nothing is kept")
+            part.replace(output)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@snapshots.command("upload")
+def upload(
+    collection: Collection,
+    snapshot: Snapshot,
+    file: Annotated[Path, typer.Argument(help="File to send.", exists=True, dir_okay=False)],
+    url: Url = _LOCAL,
+    key: Key = None,
+) -> None:
+    """Upload a snapshot under a name; the server compares its SHA-256."""
+    with file.open("rb") as content, _client(url, key) as client:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        content.seek(0)
+        headers = {"Content-Type": bodies.SQLITE, "Content-Length": str(file.stat().st_size)}
+        answer = _asked(
+            client, "PUT", f"{_path(collection, snapshot)}?sha256={digest}",
+            content=_pieces(content), headers=headers,
+        )  # fmt: skip
+        _print(answer.json())
+
+
+@snapshots.command("restore")
+def restore(
+    collection: Collection,
+    snapshot: Snapshot,
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a collection that exists.")
+    ] = False,
+    url: Url = _LOCAL,
+    key: Key = None,
+) -> None:
+    """Make the collection from a snapshot."""
+    path = f"{_path(collection, snapshot)}/restore?replace={str(replace).lower()}"
+    with _client(url, key) as client:
+        items = _asked(client, "POST", path).json()["items"]
+    typer.echo(f"{collection}: {items} items")
+
+
+@snapshots.command("delete")
+def delete(collection: Collection, snapshot: Snapshot, url: Url = _LOCAL, key: Key = None) -> None:
+    """Remove a snapshot."""
+    with _client(url, key) as client:
+        _asked(client, "DELETE", _path(collection, snapshot))
+
+
+@contextmanager
+def _client(url: str, key: str | None) -> Iterator[httpx.Client]:
+    headers = {} if key is None else {"X-API-Key": key}
+    try:
+        # Snapshots and restores take as long as they take.
+        with httpx.Client(base_url=url, headers=headers, timeout=None) as client:
+            yield client
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        _fail(f"{url}: {error}")
+
+
+def _path(*names: str) -> str:
+    collection, *rest = (quote(name, safe="") for name in names)
+    return "/".join(["/v1/collections", collection, "snapshots", *rest])
+
+
+def _asked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
+    answer = client.request(method, path, **more)
+    if answer.is_error:
+        _refuse(answer)
+    return answer
+
+
+def _refuse(answer: httpx.Response) -> None:
+    try:
+        _fail(str(answer.json()["detail"]))
+    except (ValueError, KeyError, TypeError):
+        _fail(f"the server answered with {answer.status_code}")
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"gcws-search: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def _print(snapshot: dict[str, Any]) -> None:
+    typer.echo("  ".join(str(snapshot[key]) for key in ("name", "bytes", "sha256", "created")))
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(_PIECE_BYTES):
+        yield piece

@@ -1,0 +1,1 @@
+"""Where work runs: pools, group commit, start-up, the context of a request."""

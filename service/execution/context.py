@@ -1,0 +1,121 @@
+"""What routes are handed: the service's parts, and the check of keys."""
+
+import threading
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from gcws_search import index as ix
+from gcws_search.service.execution.group_commit import Together
+from gcws_search.service.execution.pools import Workers
+from gcws_search.service.execution.startup import Startup
+from gcws_search.service.guards.admission import Admission, Room
+from gcws_search.service.guards.keys import Keys
+from gcws_search.service.guards.limits import Limits
+from gcws_search.service.http.errors import OriginRefused, TooManyCollections
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of one application while it runs."""
+
+    settings: Settings
+    limits: Limits
+    startup: Startup
+    workers: Workers
+    together: Together
+    metrics: Metrics
+    keys: Keys
+    admission: Admission
+    room: Room
+    creating: threading.Lock
+
+    @property
+    def catalog(self) -> ix.Catalog:
+        """The catalog; NotReady until its kernels are compiled."""
+        return self.startup.require_kernels()
+
+    def collection(self, name: str) -> ix.StoredCollection:
+        """Return a collection.
+
+        Raises
+        ------
+        NotReady, CollectionNotFound, CollectionLoading, DamagedFile
+        """
+        return self.catalog.get(name)
+
+    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
+        """Return the collection of this name, and whether it was made just now; any thread.
+
+        Raises
+        ------
+        TooManyCollections, MemoryFull, DiskShareReached
+        InvalidParameter, CollectionExists, CollectionLoading, DamagedFile, DiskFull
+        """
+        with self.creating:
+            if name not in self.catalog:
+                self.require_place(name)
+            return self.catalog.create(name, config)
+
+    def require_place(self, name: str) -> None:
+        """Refuse a collection that is new or about to grow where there is no room for it.
+
+        Raises
+        ------
+        TooManyCollections, MemoryFull, DiskShareReached
+        """
+        self.room.require()
+        if name not in self.catalog and len(self.catalog) >= self.settings.max_collections:
+            raise TooManyCollections(self.settings.max_collections)
+
+
+def service_of(request: Request) -> Service:
+    """Return the parts of the application that serves this request."""
+    service: Service = request.scope["app"].state.service
+    return service
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """Return a header, None where it was not sent; the framework's own way takes ten times as long.
+
+    Parameters
+    ----------
+    request : Request
+    name : bytes
+        In lower case.
+    """
+    for sent, value in request.scope["headers"]:
+        if sent == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
+def _sent_key(request: Request) -> str | None:
+    scheme, _, token = (header(request, b"authorization") or "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return header(request, b"x-api-key") or None
+
+
+def _check_key(request: Request, *, writes: bool) -> None:
+    keys = service_of(request).keys
+    if keys.are_set:
+        keys.check(_sent_key(request), writes=writes)
+        return
+    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin.
+    origin = header(request, b"origin")
+    if origin is not None and origin.partition("://")[2] != header(request, b"host"):
+        raise OriginRefused(origin)
+
+
+async def may_read(request: Request) -> None:
+    """Raise KeyMissing, KeyRefused or OriginRefused unless the request may read."""
+    _check_key(request, writes=False)
+
+
+async def may_write(request: Request) -> None:
+    """Raise KeyMissing, KeyRefused or OriginRefused unless the request may write."""
+    _check_key(request, writes=True)

@@ -1,0 +1,203 @@
+"""Where work is done: short searches on the event loop, everything else in bounded pools."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from gcws_search import index as ix
+from gcws_search.service.http.errors import QueueFull
+
+T = TypeVar("T")
+
+_ENTRIES_PER_SECOND: Final = 1e9
+"""First guess of a scan's speed (float32 entries), until a search has been timed."""
+_MAX_KEYS: Final = 4096
+_WRITE_THREADS: Final = 8
+
+
+class Pace:
+    """How long searches of a kind work: a recent average, a cautious guess before the first."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[object, float] = {}
+
+    def expected(self, key: object, entries: int) -> float:
+        """Return the seconds to expect of a search of this kind over so many stored entries."""
+        return self._seconds.get(key, entries / _ENTRIES_PER_SECOND)
+
+    def record(self, key: object, seconds: float) -> None:
+        """Take note of a search; one slow case weighs little, a lasting change shows soon."""
+        before = self._seconds.get(key)
+        if before is None:
+            if len(self._seconds) >= _MAX_KEYS:
+                self._seconds.clear()
+            before = seconds
+        self._seconds[key] = before + (seconds - before) / 4
+
+
+class Pool:
+    """Threads with a bounded queue before them."""
+
+    def __init__(self, name: str, *, threads: int, limit: int, gives_way: bool = False) -> None:
+        self.name = name
+        self._limit = limit
+        self._waiting = 0
+        self._executor = ThreadPoolExecutor(
+            threads, thread_name_prefix=f"gcws-{name}",
+            initializer=ix.give_way if gives_way else None,
+        )  # fmt: skip
+
+    @property
+    def waiting(self) -> int:
+        """Calls running or waiting."""
+        return self._waiting
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
+        """Call a function in a thread.
+
+        Raises
+        ------
+        QueueFull
+            As many calls as permitted run or wait already.
+        """
+        self.enter()
+        # What is logged in the thread names the request too.
+        call = partial(copy_context().run, function, *args)
+        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            # A request that ends early must not free a place its thread still takes.
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                self.leave()
+            else:
+                future.add_done_callback(self._left)
+
+    def enter(self) -> None:
+        """Count a call that comes; on the event loop.
+
+        Raises
+        ------
+        QueueFull
+            As many calls as permitted run or wait already.
+        """
+        if self._waiting >= self._limit:
+            raise QueueFull(self.name, self._limit)
+        self._waiting += 1
+
+    def leave(self) -> None:
+        """Count a call that has ended; on the event loop."""
+        self._waiting -= 1
+
+    def submit(self, function: Callable[[], object], dropped: Callable[[], object]) -> None:
+        """Call a function in a thread for calls that are counted already; any thread.
+
+        Parameters
+        ----------
+        function : callable
+        dropped : callable
+            Is called instead once the pool is closed, by that thread or this one.
+        """
+        try:
+            future = self._executor.submit(function)
+        except RuntimeError:  # closed
+            dropped()
+        else:
+            future.add_done_callback(lambda ended: dropped() if ended.cancelled() else None)
+
+    def _left(self, future: asyncio.Future[Any]) -> None:
+        self.leave()
+        if not future.cancelled():
+            future.exception()  # nobody else is left to ask for it
+
+    def close(self) -> None:
+        """Wait for the calls that run; drop those that wait."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Workers:
+    """The pools of one application."""
+
+    def __init__(
+        self,
+        *,
+        threads: int | None,
+        max_queue: int,
+        max_write_queue: int,
+        max_loads: int,
+        inline_seconds: float,
+    ) -> None:
+        count = threads or os.cpu_count() or 1
+        self.searches = Pool("searches", threads=count, limit=max_queue)
+        # Many queries at once take long: never in the way of one.
+        self.batches = Pool("batches", threads=count, limit=max_queue)
+        # More than cores: writes that wait for the disk together are committed together.
+        self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_write_queue)
+        self.loads = Pool("loads", threads=max_loads, limit=max_loads, gives_way=True)
+        # Joins take long: one at a time, and never in the way of a search.
+        self.joins = Pool("joins", threads=1, limit=max_loads)
+        # Calls only wait here: a collection makes its backends one by one in a thread of its own.
+        self.builds = Pool("builds", threads=max_loads, limit=max_loads)
+        # Long bodies are read here, a piece at a time, so that short requests get in between.
+        self.parsing = Pool("bodies", threads=1, limit=max_queue)
+        # Copies of whole files: one at a time, and never in the way of a write.
+        self.files = Pool("files", threads=1, limit=max_loads)
+        self.pace = Pace()
+        self._inline_seconds = inline_seconds
+
+    async def search(
+        self, key: object, entries: int, function: Callable[[], T], *, may_block: bool = False
+    ) -> tuple[T, float]:
+        """Call a search, here when it should be short, else in a thread.
+
+        Parameters
+        ----------
+        key : hashable
+            Searches of one key take about the same time.
+        entries : int
+            Stored entries a scan would read.
+        function : callable
+        may_block : bool
+            It may take far longer than searches of its key do: never on the event loop.
+
+        Returns
+        -------
+        answer, seconds
+        """
+        if not may_block and self.pace.expected(key, entries) <= self._inline_seconds:
+            answer, seconds = _timed(function)
+        else:
+            answer, seconds = await self.searches.run(_timed, function)
+        self.pace.record(key, seconds)
+        return answer, seconds
+
+    @property
+    def _pools(self) -> tuple[Pool, ...]:
+        return (
+            self.files, self.builds, self.joins, self.loads, self.writes, self.batches,
+            self.searches, self.parsing,
+        )  # fmt: skip
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return how many calls run or wait in each pool, as metrics name it."""
+        return {("gcws_queue", pool.name): pool.waiting for pool in self._pools}
+
+    def close(self) -> None:
+        """Wait for all threads."""
+        for pool in self._pools:
+            pool.close()
+
+
+def _timed(function: Callable[[], T]) -> tuple[T, float]:
+    """Return what a function gives, and the processor time it took of this thread.
+
+    Time that it waited, for the interpreter or a processor that a load has, says nothing of how
+    long it is: short searches beside a load would change threads, and wait more.
+    """
+    start = time.thread_time()
+    return function(), time.thread_time() - start

@@ -1,0 +1,147 @@
+"""Who is let in while there is room: requests under way, bytes of bodies, memory and disk."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from starlette.types import Scope
+
+from gcws_search.service.http.errors import DiskShareReached, MemoryFull, Overloaded
+from gcws_search.service.settings import Settings
+
+ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
+"""Paths that answer however much there is to do."""
+_HELD: Final = "gcws.held_bytes"
+_LOOK_SECONDS: Final = 0.25
+"""How old what is known of memory and disk may be."""
+_STATM: Final = Path("/proc/self/statm")
+_MEMINFO: Final = Path("/proc/meminfo")
+_CGROUPS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+class Admission:
+    """Counts what is under way; used on the event loop alone.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._max_requests = settings.max_requests
+        self._max_held = settings.max_held_bytes
+        self.requests = 0
+        self.held_bytes = 0
+
+    def enter(self, scope: Scope) -> None:
+        """Count a request that begins.
+
+        Raises
+        ------
+        Overloaded
+            So many are under way that this one had better come again; it is counted all the same.
+        """
+        self.requests += 1
+        if self.requests > self._max_requests and scope["path"] not in ALWAYS:
+            raise Overloaded(f"{self._max_requests} requests are under way")
+
+    def hold(self, scope: Scope, size: int) -> None:
+        """Count bytes of a request's body that are kept until it is answered.
+
+        Raises
+        ------
+        Overloaded
+            Bodies take so much memory that this one had better come again.
+        """
+        if self.held_bytes + size > self._max_held:
+            raise Overloaded(f"{self.held_bytes} bytes of bodies are being worked on")
+        self.held_bytes += size
+        scope[_HELD] = scope.get(_HELD, 0) + size
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return what is under way, as metrics name it."""
+        return {
+            ("gcws_requests_under_way", ""): self.requests,
+            ("gcws_held_bytes", ""): self.held_bytes,
+            ("gcws_resident_bytes", ""): resident_bytes(),
+        }
+
+    def leave(self, scope: Scope) -> None:
+        """Count a request that has ended."""
+        self.requests -= 1
+        self.held_bytes -= scope.pop(_HELD, 0)
+
+
+class Room:
+    """Whether more may be stored; any thread.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.data_dir
+        self._disk_share = settings.max_disk_share
+        self._memory_share = settings.max_memory_share
+        self._memory = memory_bytes()
+        self._looked = float("-inf")
+        self._found: MemoryFull | DiskShareReached | None = None
+
+    def require(self) -> None:
+        """Refuse what would take more memory or disk, where both have been used up.
+
+        Raises
+        ------
+        MemoryFull, DiskShareReached
+        """
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            self._found = self._look()
+        if self._found is not None:
+            raise self._found.with_traceback(None)
+
+    def _look(self) -> MemoryFull | DiskShareReached | None:
+        used = resident_bytes()
+        if self._memory is not None and used > self._memory_share * self._memory:
+            return MemoryFull(used, self._memory, self._memory_share)
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError:  # the write itself will say what is wrong
+            return None
+        if disk.total - disk.free > self._disk_share * disk.total:
+            return DiskShareReached(disk.free, disk.total, self._disk_share)
+        return None
+
+
+def memory_bytes() -> int | None:
+    """Return how much memory this process may have; None where nobody says."""
+    limits = [_number(path) for path in _CGROUPS]
+    try:
+        words = _MEMINFO.read_text().split()
+        limits.append(int(words[words.index("MemTotal:") + 1]) * 1024)
+    except (OSError, ValueError, IndexError):
+        pass
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has; 0 where nobody says."""
+    try:
+        return int(_STATM.read_text().split()[1]) * 4096
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such group, or "max"
+        return None

@@ -1,0 +1,150 @@
+"""Keys: who may read and who may write; several at once, so that one can replace another."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr
+
+from gcws_search.service.http.errors import ExposedWithoutKey, KeyMissing, KeyRefused
+from gcws_search.service.settings import Settings
+
+_SEPARATOR: Final = ","
+_COMMENT: Final = "#"
+_log = logging.getLogger(__name__)
+
+
+class _Ring:
+    """The keys that permit one thing: given, and read from a file that may change meanwhile.
+
+    Parameters
+    ----------
+    given : SecretStr or None
+        Keys separated by commas.
+    file : Path or None
+        A key a line; empty lines and those that start with ``#`` are passed over.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    """
+
+    def __init__(self, given: SecretStr | None, file: Path | None) -> None:
+        text = "" if given is None else given.get_secret_value()
+        self.is_set = given is not None or file is not None
+        self._given = _digests(text.split(_SEPARATOR))
+        self._file = file
+        self._state = None if file is None else _state(file)
+        self._read = () if file is None else _digests(file.read_text().splitlines())
+
+    def has(self, digest: bytes) -> bool:
+        """Whether this is the digest of a key; takes as long for any."""
+        self._refresh()
+        found = False
+        for known in (*self._given, *self._read):
+            found |= hmac.compare_digest(digest, known)
+        return found
+
+    def _refresh(self) -> None:
+        """Read the file again where it is another than before; keep the keys if it cannot be."""
+        if self._file is None:
+            return
+        try:
+            state = _state(self._file)
+            if state != self._state:
+                self._read = _digests(self._file.read_text().splitlines())
+                _log.info("keys read anew from %s: %d", self._file, len(self._read))
+        except (OSError, UnicodeDecodeError) as error:
+            state = None
+            if self._state is not None:
+                _log.error("keys stay as they are: %s", error)
+        self._state = state
+
+
+class Keys:
+    """All keys of a service.
+
+    Parameters
+    ----------
+    settings : Settings
+
+    Raises
+    ------
+    OSError
+        A file of keys cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._admin = _Ring(settings.api_key, settings.api_key_file)
+        self._reader = _Ring(settings.read_only_api_key, settings.read_only_api_key_file)
+        self.are_set = self._admin.is_set or self._reader.is_set
+
+    def check(self, sent: str | None, *, writes: bool) -> None:
+        """Say whether a request with this key may be served, where keys are set.
+
+        Parameters
+        ----------
+        sent : str or None
+            As headers are read: a character a byte.
+        writes : bool
+
+        Raises
+        ------
+        KeyMissing, KeyRefused
+        """
+        if sent is None:
+            raise KeyMissing
+        digest = hashlib.sha256(sent.encode("latin-1")).digest()
+        is_admin, is_reader = self._admin.has(digest), self._reader.has(digest)
+        if is_admin or (is_reader and not writes):
+            return
+        # With read-only keys alone, nobody may write.
+        raise KeyRefused(
+            "expected a key that permits writing, got a read-only one"
+            if is_reader
+            else "expected a key of this service, got another"
+        )
+
+
+def require_guard(settings: Settings) -> None:
+    """Refuse to be open to others without a key.
+
+    Raises
+    ------
+    ExposedWithoutKey
+        No key is set, and others than this machine could come in.
+    OSError
+        A file of keys cannot be read.
+    """
+    reached_at = settings.published_host or settings.host
+    guarded = Keys(settings).are_set
+    if not (guarded or settings.allow_no_key or is_loopback(reached_at)):
+        raise ExposedWithoutKey(reached_at)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is surely this machine's alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _digests(words: list[str]) -> tuple[bytes, ...]:
+    stripped = (word.strip() for word in words)
+    return tuple(
+        hashlib.sha256(word.encode()).digest()
+        for word in stripped
+        if word and not word.startswith(_COMMENT)
+    )
+
+
+def _state(file: Path) -> tuple[int, int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,1 @@
+"""HTTP itself: JSON routes, dispatch, envelope, timeouts, responses, problems, the OpenAPI page."""

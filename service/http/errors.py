@@ -1,0 +1,182 @@
+"""What can go wrong in a request before the index is asked; no status codes here.
+
+::
+
+    ServiceError                   detail
+    ├── MalformedBody              not JSON, truncated, not what its content type says
+    ├── InvalidRequest             loc: well-formed, but not what the schema permits
+    ├── KeyMissing
+    ├── KeyRefused
+    ├── OriginRefused              origin
+    ├── ExposedWithoutKey          host
+    ├── RouteNotFound
+    ├── MethodNotAllowed           allowed
+    ├── BodyTooLarge               limit_bytes
+    ├── UnsupportedMediaType       got, expected
+    ├── QueueFull                  retry_after_seconds
+    ├── Overloaded                 too many requests, or bytes of bodies, at once
+    ├── MemoryFull                 used, total, share
+    ├── DiskShareReached           free, total, share
+    ├── TooManyCollections         limit
+    ├── AnswerTooLarge             limit_bytes
+    ├── RequestTimeout             seconds
+    └── NotReady                   phase
+"""
+
+from collections.abc import Sequence
+
+from gcws_search.index import Loc
+
+
+class ServiceError(Exception):
+    """The root of every error this package raises on purpose."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(detail)
+
+
+class MalformedBody(ServiceError):
+    """The body cannot be read at all."""
+
+
+class InvalidRequest(ServiceError):
+    """A field is missing, unknown, or of the wrong type.
+
+    Attributes
+    ----------
+    code : str
+        The problem code of the offending field, such as ``invalid_vector``.
+    errors : sequence of (loc, msg)
+        Where, outermost first, and what was expected and came.
+    """
+
+    def __init__(self, code: str, errors: Sequence[tuple[Loc, str]], detail: str) -> None:
+        self.code = code
+        self.errors = errors
+        super().__init__(detail)
+
+
+class KeyMissing(ServiceError):
+    """The service asks for a key and none was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("expected a key in 'Authorization: Bearer …' or 'X-API-Key', got none")
+
+
+class KeyRefused(ServiceError):
+    """A key was sent and does not permit this request."""
+
+
+class OriginRefused(ServiceError):
+    """A page of another site asks, and no key is set that it would have to know."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        super().__init__(
+            f"expected a request of no page, or of this service's own, got one of {origin[:80]!r}"
+        )
+
+
+class ExposedWithoutKey(ServiceError):
+    """The settings would open the service to others, and no key guards it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"expected a key (GCWS_API_KEY or GCWS_API_KEY_FILE) before listening on {host!r}, "
+            "which others than this machine may reach; got none (GCWS_ALLOW_NO_KEY=true permits it)"
+        )
+
+
+class RouteNotFound(ServiceError):
+    """No route has this path."""
+
+
+class MethodNotAllowed(ServiceError):
+    """The path exists, and not with this method."""
+
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        self.allowed = allowed
+        super().__init__(f"expected {' or '.join(allowed)}, got {method}")
+
+
+class BodyTooLarge(ServiceError):
+    """More bytes arrived than a body may have."""
+
+    def __init__(self, limit_bytes: int, what: str = "a body") -> None:
+        self.limit_bytes = limit_bytes
+        super().__init__(f"expected {what} of at most {limit_bytes} bytes, got more")
+
+
+class UnsupportedMediaType(ServiceError):
+    """The content type or content encoding is none this route reads."""
+
+    def __init__(self, got: str, expected: Sequence[str]) -> None:
+        super().__init__(f"expected {' or '.join(expected)}, got {got!r}")
+
+
+class QueueFull(ServiceError):
+    """So much work waits already that this request had better come again."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"{limit} {what} are under way or waiting; try again")
+
+
+class Overloaded(ServiceError):
+    """So much is under way at once that this request had better come again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; try again")
+
+
+class MemoryFull(ServiceError):
+    """The process has its share of the memory; it reads and deletes, and stores nothing more."""
+
+    def __init__(self, used: int, total: int, share: float) -> None:
+        super().__init__(
+            f"expected at most {share:g} of {total} bytes of memory in use, got {used}; "
+            "nothing was stored"
+        )
+
+
+class DiskShareReached(ServiceError):
+    """The file system of the data is as full as it may be."""
+
+    def __init__(self, free: int, total: int, share: float) -> None:
+        super().__init__(
+            f"expected at most {share:g} of the disk's {total} bytes in use, got {total - free}; "
+            "nothing was stored"
+        )
+
+
+class TooManyCollections(ServiceError):
+    """There are as many collections as there may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"expected at most {limit} collections, got one more; drop one first")
+
+
+class AnswerTooLarge(ServiceError):
+    """What is asked for would be more than is sent in one answer."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"expected an answer of at most {limit_bytes} bytes, got more; ask for fewer hits or "
+            "items, or without payloads and vectors"
+        )
+
+
+class RequestTimeout(ServiceError):
+    """The body comes too slowly."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"expected the body within {seconds:g} s, got a part of it")
+
+
+class NotReady(ServiceError):
+    """The service is still starting, or stops."""
+
+    def __init__(self, phase: str) -> None:
+        self.phase = phase
+        super().__init__(f"the service is not ready (phase {phase!r}); try again")

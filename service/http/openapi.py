@@ -1,0 +1,140 @@
+"""The API page: what the routes say, and what no signature shows."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from gcws_search.service.schemas.answers import LoadEnd, LoadProgress, Problem
+from gcws_search.service.schemas.base import Answer, Body
+from gcws_search.service.schemas.requests import BatchBody
+from gcws_search.service.translate import bodies
+
+_OPEN_PATHS = ("/livez", "/readyz", "/healthz")
+_KEYS: dict[str, dict[str, Any]] = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+_EVERYWHERE: Final = """
+Every error is a problem (RFC 9457, `application/problem+json`) with a stable `code`; besides those
+listed with an operation: 404 `route_not_found`, 405 `method_not_allowed` with an `Allow` header,
+500 `internal_error`. What may pass (429, 503, 507) comes with `Retry-After`. Every answer has an
+`X-Request-ID`. Where keys are set, send one as `Authorization: Bearer KEY` or
+`X-API-Key: KEY`.
+"""
+_IN_PATHS: Final[dict[str, dict[str, Any]]] = {
+    "name": {
+        "description": "The collection: letters, digits, `_`, `.`, `-`, the first of them a letter "
+        "or a digit.",
+        "schema": {
+            "type": "string", "maxLength": 128, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+        },
+    },
+    "backend": {
+        "description": "One of the collection's `backends`, by its name.",
+        "schema": {"type": "string", "maxLength": 128},
+    },
+    "snapshot": {
+        "description": "The snapshot, named as collections are.",
+        "schema": {
+            "type": "string", "maxLength": 128, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+        },
+    },
+    "item_id": {
+        "description": "The item's id, percent-encoded; it may hold slashes.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    },
+}  # fmt: skip
+_GZIP: Final = "Gzip is known by `Content-Encoding: gzip`, or by its first bytes."
+_STREAMS: Final = {
+    bodies.NDJSON: "One item a line, as in a PUT of items: `id`, `vector`, and maybe `payload`; "
+    f"empty lines are passed over. {_GZIP}",
+    bodies.NPY: "What `numpy.save` writes of an (n, dim) array in C order, of any float or integer "
+    "type. Rows become items without payloads; their ids are their numbers, counted from "
+    f"`id_start`. {_GZIP}",
+    bodies.ARROW: "An Arrow IPC *stream* (`pyarrow.ipc.new_stream`), not an Arrow file. Columns: "
+    "`id`, strings or integers; `vector`, a list or fixed-size list of numbers, or else `indices` "
+    "and `values`, a list of integers and one of numbers; maybe `payload`, the text of a JSON "
+    f"object, or null. {_GZIP}",
+}
+_WATCHED: Final[dict[str, Any]] = {
+    "schema": {
+        "description": "With `Accept: application/x-ndjson`: a line a chunk committed, then the "
+        "summary.",
+        "anyOf": [
+            {"$ref": f"#/components/schemas/{model.__name__}"} for model in (LoadProgress, LoadEnd)
+        ],
+        "examples": [{"committed": 8192, "rejected": 0}],
+    }
+}
+_MATRIX: Final = (
+    "What `numpy.save` writes of an (n, dim) array of any float or integer type, a query a row; "
+    "what they ask for stands in the URL. Not compressed."
+)
+
+
+def install(app: FastAPI) -> None:
+    """Let an application show its page with all bodies, problems and keys."""
+    original = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _completed(original())
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _completed(page: dict[str, Any]) -> dict[str, Any]:
+    components = page.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    _, extra = models_json_schema(
+        [
+            (Problem, "serialization"), (LoadProgress, "serialization"),
+            (LoadEnd, "serialization"), (BatchBody, "validation"),
+        ],
+        ref_template="#/components/schemas/{model}",
+    )  # fmt: skip
+    for name, schema in extra["$defs"].items():
+        schemas.setdefault(name, schema)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for model in (*Body.__subclasses__(), *Answer.__subclasses__()):
+        # The framework drops every null, also those inside examples.
+        extra_parts = model.model_config.get("json_schema_extra")
+        if isinstance(extra_parts, dict) and model.__name__ in schemas:
+            schemas[model.__name__] |= extra_parts
+    components["securitySchemes"] = _KEYS
+    for path, operations in page["paths"].items():
+        for operation in operations.values():
+            if path not in _OPEN_PATHS:
+                operation["security"] = [{}, *({name: []} for name in _KEYS)]
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "path":
+                    parameter.update(_IN_PATHS[parameter["name"]])
+            _drop_framework_errors(operation)
+    page["info"]["description"] += _EVERYWHERE
+    _describe_streams(page["paths"])
+    return page
+
+
+def _describe_streams(paths: dict[str, Any]) -> None:
+    """Say what no schema can of bodies that are no JSON, and of answers that are watched."""
+    load = paths["/v1/collections/{name}/load"]["post"]
+    for kind, description in _STREAMS.items():
+        load["requestBody"]["content"][kind]["schema"]["description"] = description
+    load["responses"]["200"]["content"][bodies.NDJSON] = _WATCHED
+    batch = paths["/v1/collections/{name}/query/batch"]["post"]
+    batch["requestBody"]["content"][bodies.NPY]["schema"]["description"] = _MATRIX
+
+
+def _drop_framework_errors(operation: dict[str, Any]) -> None:
+    """Problems are the only errors here; the framework's own 422 never leaves."""
+    response = operation["responses"].get("422", {})
+    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+    if schema.get("$ref", "").endswith("HTTPValidationError"):
+        del response["content"]["application/json"]
+        if not response["content"]:
+            del operation["responses"]["422"]

@@ -1,0 +1,375 @@
+"""Errors as RFC 9457 problems: the one place that knows which error is which status."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, get_args
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+
+from gcws_search import index as ix
+from gcws_search.service.http import errors as sv
+from gcws_search.service.schemas.backends import BODY_OF
+
+CONTENT_TYPE: Final = "application/problem+json"
+MAX_ERRORS_SHOWN: Final = 20
+MAX_GOT_SHOWN: Final = 80
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a class of errors becomes.
+
+    Attributes
+    ----------
+    status : int
+    code : str
+        The stable name in the body.
+    retry_after_seconds : int or None
+        Set where the same request may succeed later.
+    """
+
+    status: int
+    code: str
+    retry_after_seconds: int | None = None
+
+
+TABLE: Final[dict[type[Exception], Kind]] = {
+    ix.GcwsError: Kind(500, "internal_error"),
+    ix.InvalidInput: Kind(422, "invalid_input"),
+    ix.InvalidVector: Kind(422, "invalid_vector"),
+    ix.InvalidId: Kind(422, "invalid_id"),
+    ix.InvalidPayload: Kind(422, "invalid_payload"),
+    ix.InvalidFilter: Kind(422, "invalid_filter"),
+    ix.InvalidParameter: Kind(422, "invalid_parameter"),
+    ix.NotFound: Kind(404, "not_found"),
+    ix.CollectionNotFound: Kind(404, "collection_not_found"),
+    ix.ItemNotFound: Kind(404, "item_not_found"),
+    ix.BackendNotFound: Kind(404, "backend_not_found"),
+    ix.SnapshotNotFound: Kind(404, "snapshot_not_found"),
+    ix.Conflict: Kind(409, "conflict"),
+    ix.CollectionExists: Kind(409, "collection_exists"),
+    ix.BackendExists: Kind(409, "backend_exists"),
+    ix.PrimaryBackend: Kind(409, "primary_backend"),
+    ix.SnapshotExists: Kind(409, "snapshot_exists"),
+    ix.ItemExists: Kind(409, "item_exists"),
+    ix.CollectionLoading: Kind(503, "loading", 1),
+    ix.StoreError: Kind(500, "store_error"),
+    ix.DirectoryLocked: Kind(503, "directory_locked", 5),
+    ix.DamagedFile: Kind(500, "damaged_file"),
+    ix.DamagedSnapshot: Kind(422, "damaged_snapshot"),
+    ix.IncompatibleFile: Kind(500, "incompatible_file"),
+    ix.DiskFull: Kind(507, "disk_full", 60),
+    sv.ServiceError: Kind(500, "internal_error"),
+    sv.MalformedBody: Kind(400, "malformed_body"),
+    sv.InvalidRequest: Kind(422, "invalid_parameter"),
+    sv.KeyMissing: Kind(401, "key_missing"),
+    sv.KeyRefused: Kind(403, "key_refused"),
+    sv.OriginRefused: Kind(403, "origin_refused"),
+    sv.ExposedWithoutKey: Kind(500, "internal_error"),
+    sv.RouteNotFound: Kind(404, "route_not_found"),
+    sv.MethodNotAllowed: Kind(405, "method_not_allowed"),
+    sv.BodyTooLarge: Kind(413, "body_too_large"),
+    sv.UnsupportedMediaType: Kind(415, "unsupported_media_type"),
+    sv.QueueFull: Kind(429, "queue_full", 1),
+    sv.Overloaded: Kind(503, "overloaded", 1),
+    sv.MemoryFull: Kind(507, "memory_full", 60),
+    sv.DiskShareReached: Kind(507, "disk_full", 60),
+    sv.TooManyCollections: Kind(507, "too_many_collections", 60),
+    sv.AnswerTooLarge: Kind(422, "answer_too_large"),
+    sv.RequestTimeout: Kind(408, "request_timeout"),
+    sv.NotReady: Kind(503, "loading", 1),
+}
+
+_TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
+"""RFC 9110's words, where Python's depend on its version."""
+_UNEXPECTED: Final = Kind(500, "internal_error")
+_FIELD_CODES: Final = {
+    "vector": "invalid_vector",
+    "vectors": "invalid_vector",
+    "indices": "invalid_vector",
+    "values": "invalid_vector",
+    "a": "invalid_vector",
+    "b": "invalid_vector",
+    "id": "invalid_id",
+    "ids": "invalid_id",
+    "payload": "invalid_payload",
+    "filter": "invalid_filter",
+}
+_LISTS: Final = {"items": "item", "queries": "query", "vectors": "vector", "rows": "row"}
+_EXPECTED: Final = {
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "finite_number": "a finite number",
+}
+
+
+def kind_of(error: Exception) -> Kind:
+    """Return the row of the table for an error, by its class or the nearest above it."""
+    for cls in type(error).__mro__:
+        if cls in TABLE:
+            return TABLE[cls]
+    return _UNEXPECTED
+
+
+def path_text(loc: ix.Loc) -> str:
+    """Return ``items[17].vector`` for ``("items", 17, "vector")``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return "".join(parts).lstrip(".")
+
+
+def place(loc: ix.Loc, message: str) -> str:
+    """Return a message with its place: the item by number, then what of it."""
+    if not loc:
+        return message
+    if len(loc) > 1 and loc[0] in _LISTS and isinstance(loc[1], int):
+        inner = f" (in {path_text(loc[2:])})" if len(loc) > 2 else ""  # noqa: PLR2004
+        return f"{_LISTS[str(loc[0])]} {loc[1]}: {message}{inner}"
+    return f"{path_text(loc)}: {message}"
+
+
+def invalid_request(
+    error: ValidationError, model: type[BaseModel], *, place: tuple[str, int] | None = None
+) -> sv.ServiceError:
+    """Return what a model's validator found as this package's own error.
+
+    Parameters
+    ----------
+    error : ValidationError
+    model : type
+    place : (str, int) or None
+        What was checked is a stretch of this list, from here on.
+    """
+    found = error.errors()
+    if place is not None:
+        name, first = place
+        for entry in found:
+            row, *rest = entry["loc"]
+            entry["loc"] = (name, first + int(row), *rest)
+    if found[0]["type"] == "json_invalid":
+        return sv.MalformedBody(str(found[0]["msg"]))
+    entries, detail = _findings(list(found), model)
+    return sv.InvalidRequest(_code_of(entries[0][0]), entries[:MAX_ERRORS_SHOWN], detail)
+
+
+def _findings(
+    found: list[Any], model: type[BaseModel] | None
+) -> tuple[list[tuple[ix.Loc, str]], str]:
+    """Return each finding with its place, and the first of them in words."""
+    meant = _without_other_branches(found)
+    entries = [_entry(entry, model) for entry in meant]
+    loc, message = entries[0]
+    unknown = meant[0]["type"] == "extra_forbidden"  # the message has the field's name
+    return entries, place(loc[:-1] if unknown else loc, message)
+
+
+def _fields_at(loc: ix.Loc, model: type[BaseModel] | None) -> list[str]:
+    """Return the names of the fields that a model has at a place, branches of unions included."""
+    models = [] if model is None else [model]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if part in _BRANCHES:
+            models = [one for one in models if part == one.__name__]
+        else:
+            fields = [one.model_fields[part] for one in models if part in one.model_fields]
+            models = [inner for field in fields for inner in _models_in(field.annotation)]
+    return [name for one in models for name in one.model_fields]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # of any form
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _code_of(loc: ix.Loc) -> str:
+    for part in reversed(loc):
+        if part in _FIELD_CODES:
+            return _FIELD_CODES[str(part)]
+    return "invalid_parameter"
+
+
+_BRANCHES: Final = {"list[float]", "SparseBody", "str", "int"} | {
+    body.__name__ for body in BODY_OF.values()
+}
+_WHOLE: Final = {
+    "list[float]": "a list of numbers or an object with 'indices' and 'values'",
+    "SparseBody": "a list of numbers or an object with 'indices' and 'values'",
+    "str": "a string or an integer",
+    "int": "a string or an integer",
+}
+_MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
+
+
+def _without_other_branches(found: list[Any]) -> list[Any]:
+    """Drop what a union says about the branch that was not meant, and the branches' names."""
+    meant: list[Any] = []
+    mismatched: list[Any] = []
+    for entry in found:
+        loc = entry["loc"]
+        whole = bool(loc) and loc[-1] in _WHOLE and entry["type"] in _MISMATCHES
+        (mismatched if whole else meant).append(entry)
+    if not meant and mismatched:
+        first = mismatched[0]
+        meant = [{**first, "type": "union", "expected": _WHOLE[first["loc"][-1]]}]
+    return meant
+
+
+def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # noqa: ANN401
+    loc = tuple(part for part in entry["loc"] if part not in _BRANCHES)
+    match entry["type"]:
+        case "extra_forbidden":
+            return loc, _unknown(str(loc[-1]), _fields_at(entry["loc"][:-1], model))
+        case "missing":
+            return loc, "expected a value, got none"
+        case "invalid_id" | "unknown_kind":
+            return loc, str(entry["msg"])
+    expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
+    return loc, f"expected {expected}, got {shown(entry.get('input'))}"
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    expected = f"one of {', '.join(known)}" if known else "none"
+    return f"unknown field {shown(name)}; expected {expected}"
+
+
+def _range(entry: Any) -> str:  # noqa: ANN401
+    context = entry.get("ctx", {})
+    match entry["type"]:
+        case "literal_error":
+            return str(context["expected"])
+        case "greater_than_equal":
+            return f"at least {context['ge']}"
+        case "less_than_equal":
+            return f"at most {context['le']}"
+    return f"a valid value ({entry['msg']})"
+
+
+def shown(value: object) -> str:
+    """Return what came, briefly."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return f"a list of {len(value)}"
+        case None | bool():
+            return {None: "null", True: "true", False: "false"}[value]
+        case float() | int():
+            text = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value))
+            return text or str(value)[:MAX_GOT_SHOWN]
+    return repr(value)[:MAX_GOT_SHOWN]
+
+
+def document(error: Exception, **more: object) -> dict[str, Any]:
+    """Return the problem document of an error; ``more`` are extension members."""
+    kind = kind_of(error)
+    code, detail = kind.code, str(error)
+    entries: Sequence[tuple[ix.Loc, str]] = ()
+    match error:
+        case sv.InvalidRequest():
+            code, detail, entries = error.code, error.detail, error.errors
+        case ix.InvalidInput():
+            message = f"expected {error.expected}, got {error.got}"
+            detail, entries = place(error.loc, message), [(error.loc, message)]
+    if kind is _UNEXPECTED:
+        detail = "something went wrong on the server; its log says what"
+    return {
+        "type": f"urn:gcws:problem:{code}",
+        "title": _TITLES.get(kind.status) or HTTPStatus(kind.status).phrase,
+        "status": kind.status,
+        "detail": detail,
+        "code": code,
+        "errors": [{"loc": list(loc), "msg": message} for loc, message in entries],
+        **more,
+    }
+
+
+def response(error: Exception, **more: object) -> Response:
+    """Return the answer to a request that ended in this error."""
+    kind = kind_of(error)
+    headers = {}
+    if kind.retry_after_seconds is not None:
+        headers["Retry-After"] = str(kind.retry_after_seconds)
+    if isinstance(error, sv.KeyMissing):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, sv.MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
+    body = orjson.dumps(document(error, **more))
+    return Response(body, kind.status, headers, media_type=CONTENT_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let an application answer every error with a problem."""
+    app.add_exception_handler(sv.ServiceError, _on_error)
+    app.add_exception_handler(ix.GcwsError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    if kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("%s %s: %s", request.method, request.url.path, error)
+    return response(error)
+
+
+async def _on_validation(request: Request, error: Exception) -> Response:
+    """Answer to bad parameters in the URL; bodies have validators of their own."""
+    if not isinstance(error, RequestValidationError):  # pragma: no cover
+        raise error
+    found = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]  # without "query"
+    declared = request.scope["route"].dependant.query_params
+    models = (inner for one in declared for inner in _models_in(one.field_info.annotation))
+    entries, detail = _findings(found, next(models, None))
+    return response(sv.InvalidRequest("invalid_parameter", entries[:MAX_ERRORS_SHOWN], detail))
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException(status_code=404):
+            return response(
+                sv.RouteNotFound(f"expected a path of this API, got {request.url.path!r}")
+            )
+        case HTTPException(status_code=405):
+            return response(sv.MethodNotAllowed(request.method, _allowed(request)))
+        case HTTPException(status_code=400):
+            return response(sv.MalformedBody(str(error.detail)))
+    raise error
+
+
+def _allowed(request: Request) -> list[str]:
+    """Return the methods that the request's path does take."""
+    methods = ("GET", "PUT", "POST", "DELETE")
+    routes = request.app.routes
+    return [
+        method
+        for method in methods
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
+    ]
+
+
+async def _on_disconnect(_request: Request, _error: Exception) -> Response:
+    return response(sv.MalformedBody("the body ended early: the client went away"))

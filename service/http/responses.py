@@ -1,0 +1,66 @@
+"""Answers as bytes, and the problems a route declares on the API page."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import Response
+
+from gcws_search.service.http.problems import CONTENT_TYPE
+from gcws_search.service.schemas.answers import Problem
+from gcws_search.service.translate.bodies import JSON
+from gcws_search.service.translate.results import written
+
+_JSON: Final = JSON.encode()
+_MEANINGS = {
+    400: "The body is not JSON, or cut short.",
+    401: "No key was sent.",
+    403: "The key does not permit this.",
+    404: "No such collection, item, backend or snapshot.",
+    408: "The body came too slowly.",
+    409: "It exists already, or otherwise.",
+    413: "The body is too large.",
+    415: "The content type or encoding is none this route reads.",
+    422: "Something in the request is not what was expected; `errors` says where.",
+    429: "Too much work is waiting.",
+    503: "The collection, or the service, is still loading, or too much is under way at once.",
+    507: "The disk or the memory is full, or there are too many collections; nothing was stored.",
+}
+
+
+class _JsonResponse(Response):
+    """An answer whose head has nothing to be found out."""
+
+    def __init__(self, body: bytes, status: int) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(body)), (b"content-type", _JSON),
+        ]  # fmt: skip
+
+
+def json_response(
+    value: object, status: int = 200, *, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a value as a JSON answer."""
+    if headers is None:
+        return _JsonResponse(written(value), status)
+    return Response(written(value), status, headers, media_type=JSON)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what a route declares of its problems."""
+    return {
+        status: {
+            "description": _MEANINGS[status],
+            "content": {
+                CONTENT_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}
+            },
+        }
+        for status in statuses
+    }
+
+
+READ_PROBLEMS = problem_responses(401, 403, 404, 422, 429, 503)
+BODY_PROBLEMS = READ_PROBLEMS | problem_responses(400, 408, 413, 415)
+WRITE_PROBLEMS = BODY_PROBLEMS | problem_responses(409, 507)

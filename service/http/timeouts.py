@@ -1,0 +1,97 @@
+"""HTTP as uvicorn speaks it, with clocks: a client that dawdles is shown the door."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gcws_search.service.settings import Settings
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """One connection, closed when a head is too long or too slow, or an answer is not taken.
+
+    Its class is made by `timed`, which gives it the settings.
+    """
+
+    settings: Settings
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:  # noqa: ANN401  # uvicorn's
+        super().__init__(*arguments, **more)
+        self._head_bytes = 0
+        self._reading_head = True
+        self._waiting_for: asyncio.TimerHandle | None = None
+        self._sending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.max_connections:
+            transport.abort()
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clocks."""
+        self._stop(self._waiting_for)
+        self._stop(self._sending)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of a head, and start its clock with the first of them."""
+        if self._reading_head:
+            self._head_bytes += len(data)
+            if self._waiting_for is None:
+                self._expect_head()
+        super().data_received(data)
+        # What came with the end of a head is body; only what has no end is too long.
+        if self._reading_head and self._head_bytes > self.settings.max_header_bytes:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        """Stop the clock of the head."""
+        self._reading_head = False
+        self._stop(self._waiting_for)
+        self._waiting_for = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Be ready for the next head."""
+        self._reading_head = True
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Give a client that still sends a body nobody wants a last while to end it."""
+        super().on_response_complete()
+        if not self._reading_head and not self.transport.is_closing():
+            self._waiting_for = self.loop.call_later(self.settings.body_seconds, self._give_up)
+
+    def pause_writing(self) -> None:
+        """Start the clock of an answer that is not taken."""
+        super().pause_writing()
+        self._sending = self.loop.call_later(self.settings.send_seconds, self._give_up)
+
+    def resume_writing(self) -> None:
+        """Stop it."""
+        self._stop(self._sending)
+        super().resume_writing()
+
+    def _expect_head(self) -> None:
+        self._waiting_for = self.loop.call_later(self.settings.header_seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    @staticmethod
+    def _stop(clock: asyncio.TimerHandle | None) -> None:
+        if clock is not None:
+            clock.cancel()
+
+
+def timed(settings: Settings) -> type[TimedProtocol]:
+    """Return the protocol with these settings."""
+    return type("TimedProtocol", (TimedProtocol,), {"settings": settings})

@@ -1,0 +1,268 @@
+"""One load: chunks are checked, committed and counted, in a thread of its own."""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.index import Int64s
+from gcws_search.service.http.errors import InvalidRequest
+from gcws_search.service.http.problems import document
+from gcws_search.service.ingest.rows import Reject, RowError, Rows
+from gcws_search.service.ingest.source import Source
+
+Report = Callable[[int, int], None]
+"""Called after every commit with the rows committed and rejected so far."""
+
+
+class LoadFailed(Exception):  # carries the error that ended a load, and its account
+    """The load ended before the body did.
+
+    Attributes
+    ----------
+    error : Exception
+        Why.
+    account : Account
+        What had been committed.
+    """
+
+    def __init__(self, error: Exception, account: "Account") -> None:
+        self.error = error
+        self.account = account
+        super().__init__(str(error))
+
+    @property
+    def row(self) -> int | None:
+        """Number of the row the load ended at, where one is to blame."""
+        match self.error:
+            case ix.InvalidInput(loc=("rows", int(row), *_)) | ix.ItemExists(row=row):
+                return row
+            case InvalidRequest() as found if found.errors[0][0][:1] == ("rows",):
+                return int(found.errors[0][0][1])
+            case RowError(row=row):
+                return row
+        return None
+
+
+@dataclass(slots=True)
+class Account:
+    """What a load has done so far."""
+
+    max_listed: int
+    inserted: int = 0
+    updated: int = 0
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    rejected_count: int = 0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def committed(self) -> int:
+        """Rows stored."""
+        return self.inserted + self.updated
+
+    def reject(self, rejects: Iterable[Reject]) -> None:
+        """Count rows that were not stored, and list the first of them."""
+        for reject in rejects:
+            self.rejected_count += 1
+            if len(self.rejected) < self.max_listed:
+                found = document(reject.error)
+                self.rejected.append(
+                    {"row": reject.number, "code": found["code"], "detail": found["detail"]}
+                )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the account as the API shows it."""
+        return {
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "rejected": self.rejected,
+            "rejected_count": self.rejected_count,
+            "seconds": round(time.perf_counter() - self.started, 6),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A chunk ready to be committed, None where nothing of it can be, and what is not in it."""
+
+    chunk: Rows
+    raw: ix.RawBatch
+    put: ix.Put | None
+    rejects: list[Reject]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is loaded into what, and how."""
+
+    collection: ix.StoredCollection
+    mode: Literal["upsert", "insert"]
+    on_error: Literal["stop", "skip"]
+    max_listed: int
+    require_room: Callable[[], None]
+
+    def run(
+        self, read: Callable[[Source], Iterable[Rows]], source: Source, report: Report
+    ) -> Account:
+        """Commit every chunk that is read from the source.
+
+        Raises
+        ------
+        LoadFailed
+            Chunks committed before stay.
+        """
+        account = Account(self.max_listed)
+        # A chunk is stored while the next one is read and hashed.
+        with ThreadPoolExecutor(
+            1, thread_name_prefix="gcws-load", initializer=ix.give_way
+        ) as beside:
+            storing: Future[None] | None = None
+            try:
+                try:
+                    for chunk in read(source):
+                        staged = self._staged(chunk)
+                        if storing is not None:
+                            storing.result()
+                        storing = beside.submit(self._store, staged, account, report)
+                        if ix.searches.are_expected:
+                            storing.result()  # two threads would take both of two processors
+                finally:
+                    if storing is not None:
+                        storing.result()  # what went wrong in an earlier chunk is told
+            except Exception as error:
+                raise LoadFailed(error, account) from error
+        return account
+
+    def _staged(self, chunk: Rows) -> _Staged:
+        """Check and hash a chunk: whole, or what of it can be stored."""
+        self._stop_at(chunk.rejects)
+        good, raw, bad = self._checked(chunk)
+        self.require_room()
+        return self._prepared(good, raw, [*chunk.rejects, *bad])
+
+    def _prepared(self, chunk: Rows, raw: ix.RawBatch, rejects: list[Reject]) -> _Staged:
+        while len(chunk):
+            batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
+            try:
+                put = self.collection.prepared(batch, self.mode)
+            except ix.InvalidVector as error:  # what only the transform shows
+                space = self.collection.space
+                chunk, raw, bad = self._sorted_out(chunk, raw, error, space.prepare)
+            except ix.ItemExists as error:
+                chunk, raw, bad = self._new_only(chunk, raw, error)
+            else:
+                return _Staged(chunk, raw, put, rejects)
+            rejects += bad
+        return _Staged(chunk, raw, None, rejects)
+
+    def _store(self, staged: _Staged, account: Account, report: Report) -> None:
+        """Commit a chunk: whole, or what of it is new where that is asked for."""
+        while staged.put is not None:
+            try:
+                result = self.collection.commit(staged.put)
+            except ix.ItemExists as error:
+                chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
+                staged = self._prepared(chunk, raw, [*staged.rejects, *bad])
+            else:
+                account.inserted += result.inserted
+                account.updated += result.updated
+                break
+        account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
+        report(account.committed, account.rejected_count)
+
+    def _checked(self, chunk: Rows) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        space = self.collection.space
+        try:
+            return chunk, chunk.vectors.check(space), []
+        except ix.InvalidVector as error:
+            self._stop_at([_vector_reject(chunk, error)])
+        bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space))
+        kept = chunk.part(_others(len(chunk), bad))
+        rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
+        return kept, kept.vectors.check(space) if len(kept) else space.from_items([]), rejects
+
+    def _sorted_out(
+        self,
+        chunk: Rows,
+        raw: ix.RawBatch,
+        error: ix.InvalidVector,
+        check: Callable[[ix.RawBatch], object],
+    ) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        self._stop_at([_vector_reject(chunk, error)])
+        bad = bad_rows(len(chunk), lambda rows: check(raw[rows]))
+        if not bad:  # the store knows something the check does not
+            raise error
+        good = _others(len(chunk), bad)
+        rejects = [_vector_reject(chunk, found, row) for row, found in bad.items()]
+        return chunk.part(good), raw[good], rejects
+
+    def _new_only(
+        self, chunk: Rows, raw: ix.RawBatch, error: ix.ItemExists
+    ) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        self._stop_at([Reject.of(int(chunk.numbers[error.row]), error)])
+        taken = {error.row: error}
+        seen: set[str] = set()
+        for row, item_id in enumerate(chunk.ids):
+            if item_id in seen or self._has(item_id):
+                taken[row] = ix.ItemExists(item_id, row)
+            seen.add(item_id)
+        good = _others(len(chunk), taken)
+        rejects = [Reject.of(int(chunk.numbers[row]), found) for row, found in taken.items()]
+        return chunk.part(good), raw[good], rejects
+
+    def _has(self, item_id: str) -> bool:
+        try:
+            self.collection.get(item_id)
+        except ix.ItemNotFound:
+            return False
+        return True
+
+    def _stop_at(self, rejects: list[Reject]) -> None:
+        if rejects and self.on_error == "stop":
+            raise min(rejects, key=lambda reject: reject.number).error
+
+
+def _vector_reject(chunk: Rows, error: ix.InvalidVector, row: int | None = None) -> Reject:
+    """Return the reject of a row, by default the one that begins the error's location."""
+    at = int(error.loc[0]) if row is None and error.loc else row or 0
+    bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
+    return Reject.of(int(chunk.numbers[at]), bare, "vector")
+
+
+def _others(count: int, rows: Collection[int]) -> Int64s:
+    """Return the rows of range(count) that are not among ``rows``."""
+    keep = np.ones(count, np.bool_)
+    keep[list(rows)] = False
+    return np.flatnonzero(keep)
+
+
+def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, ix.InvalidVector]:
+    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
+
+    Parameters
+    ----------
+    count : int
+    check : callable
+        Raises InvalidVector when any row of the slice is bad.
+
+    Returns
+    -------
+    dict of row to error
+    """
+    bad: dict[int, ix.InvalidVector] = {}
+    stretches = [(0, count)]
+    while stretches:
+        first, last = stretches.pop()
+        try:
+            check(slice(first, last))
+        except ix.InvalidVector as error:
+            if last - first == 1:
+                bad[first] = error
+            else:
+                middle = (first + last) // 2
+                stretches += [(middle, last), (first, middle)]
+    return bad

@@ -1,0 +1,120 @@
+"""NDJSON: one item a line."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.index import AnyArray
+from gcws_search.service.guards.limits import Limits, require_few_numbers, require_short_id
+from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
+from gcws_search.service.ingest.rows import MixedRows, Reject, Rows
+from gcws_search.service.ingest.source import Source
+from gcws_search.service.schemas.base import SparseBody
+from gcws_search.service.schemas.requests import ItemBody
+from gcws_search.service.translate import bodies, requests
+
+
+def lines(source: Source, max_line_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of a body that hold anything.
+
+    Raises
+    ------
+    BodyTooLarge
+        A line is too long.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while chunk := source():
+        first, *rest = chunk.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        if size > max_line_bytes:
+            raise BodyTooLarge(max_line_bytes, "a line")
+        if not rest:
+            continue
+        *whole, last = rest
+        for line in (b"".join(parts), *whole):
+            if line and not line.isspace():
+                yield line
+        parts, size = [last], len(last)
+    line = b"".join(parts)
+    if line and not line.isspace():
+        yield line
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The chunk being gathered."""
+
+    numbers: list[int] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    payloads: list[bytes | None] = field(default_factory=list)
+    vectors: list[AnyArray | ix.SparseVector] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, number: int, line: bytes, limits: Limits) -> None:
+        """Read one line; what is wrong with it becomes a reject."""
+        self.size += len(line)
+        try:
+            item = bodies.parse(ItemBody, line)
+            require_short_id(str(item.id), limits, "id")
+            require_few_numbers(item.vector, limits, "vector")
+            payload = requests.payload(item.payload, limits, "payload")
+        except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
+            self.rejects.append(Reject.of(number, error))
+            return
+        self.numbers.append(number)
+        self.ids.append(str(item.id))
+        self.payloads.append(payload)
+        self.vectors.append(_compact(item.vector))
+
+    def rows(self) -> Rows:
+        """Return the chunk."""
+        return Rows(
+            np.array(self.numbers, np.int64), self.ids, self.payloads, MixedRows(self.vectors),
+            self.rejects,
+        )  # fmt: skip
+
+
+def _compact(sent: list[float] | SparseBody) -> AnyArray | ix.SparseVector:
+    """Return a vector in a quarter of the memory that Python's numbers take."""
+    if not isinstance(sent, SparseBody):
+        return np.fromiter(sent, np.float64, len(sent))
+    indices: list[int] | AnyArray
+    try:
+        indices = np.fromiter(sent.indices, np.int64, len(sent.indices))
+    except OverflowError:  # the index says what is wrong with it
+        indices = sent.indices
+    return ix.SparseVector(indices, np.fromiter(sent.values, np.float64, len(sent.values)))
+
+
+@dataclass(frozen=True, slots=True)
+class NdjsonRows:
+    """The chunks of an NDJSON body."""
+
+    source: Source
+    limits: Limits
+    chunk_rows: int
+    chunk_bytes: int
+    max_line_bytes: int
+
+    def __iter__(self) -> Iterator[Rows]:
+        """Yield chunks of rows.
+
+        Raises
+        ------
+        BodyTooLarge
+        """
+        pending = _Pending()
+        number = -1
+        for number, line in enumerate(lines(self.source, self.max_line_bytes)):
+            pending.add(number, line, self.limits)
+            rows = len(pending.numbers) + len(pending.rejects)
+            if rows >= self.chunk_rows or pending.size >= self.chunk_bytes:
+                yield pending.rows()
+                pending = _Pending()
+        if pending.numbers or pending.rejects:
+            yield pending.rows()

@@ -1,0 +1,175 @@
+"""A chunk of a load: ids, payloads and unchecked vectors in whatever form they arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.index import AnyArray, Int64s
+from gcws_search.service.http.errors import InvalidRequest, MalformedBody
+from gcws_search.service.http.problems import place
+
+
+class RowError(MalformedBody):
+    """A row that cannot be read at all.
+
+    Attributes
+    ----------
+    row : int
+        Its number in the whole load.
+    """
+
+    def __init__(self, row: int, detail: str) -> None:
+        self.row = row
+        super().__init__(f"row {row}: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that cannot be stored.
+
+    Attributes
+    ----------
+    number : int
+        Its number in the whole load.
+    error : Exception
+        Why; its place begins with the row.
+    """
+
+    number: int
+    error: Exception
+
+    @classmethod
+    def of(cls, number: int, error: Exception, *inner: str) -> Reject:
+        """Return the reject for what is wrong with one row, or with its field ``inner``.
+
+        ``error`` says it of the row itself, without its number.
+        """
+        match error:
+            case ix.InvalidInput():
+                return cls(number, error.at("rows", number, *inner))
+            case ix.ItemExists():
+                return cls(number, ix.ItemExists(error.item_id, number))
+            case InvalidRequest():
+                found = [(("rows", number, *loc), message) for loc, message in error.errors]
+                return cls(number, InvalidRequest(error.code, found, place(*found[0])))
+        return cls(number, RowError(number, str(error)))
+
+
+class Vectors(Protocol):
+    """Unchecked vectors."""
+
+    def __len__(self) -> int:
+        """Return how many."""
+
+    def part(self, rows: slice | Int64s) -> Vectors:
+        """Return some of them."""
+
+    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+        """Return them checked; InvalidVector names the first bad one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    """``array``: (n, dim) numbers of any type."""
+
+    array: AnyArray
+
+    def __len__(self) -> int:
+        """Return how many."""
+        return len(self.array)
+
+    def part(self, rows: slice | Int64s) -> DenseRows:
+        """Return some of them."""
+        return DenseRows(self.array[rows])
+
+    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+        """Return them checked."""
+        return space.from_dense(self.array)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Compressed rows: ``indptr`` (n + 1,), ``indices`` and ``values`` (nnz,)."""
+
+    indptr: Int64s
+    indices: AnyArray
+    values: AnyArray
+
+    def __len__(self) -> int:
+        """Return how many."""
+        return len(self.indptr) - 1
+
+    def part(self, rows: slice | Int64s) -> SparseRows:
+        """Return some of them."""
+        chosen = np.arange(len(self))[rows]
+        starts = self.indptr[chosen]
+        counts = self.indptr[chosen + 1] - starts
+        indptr = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        take = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], counts)
+        return SparseRows(indptr, self.indices[take], self.values[take])
+
+    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+        """Return them checked."""
+        return space.from_sparse(self.indptr, self.indices, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedRows:
+    """Vectors of either form: arrays and `SparseVector`."""
+
+    vectors: list[AnyArray | ix.SparseVector]
+
+    def __len__(self) -> int:
+        """Return how many."""
+        return len(self.vectors)
+
+    def part(self, rows: slice | Int64s) -> MixedRows:
+        """Return some of them."""
+        if isinstance(rows, slice):
+            return MixedRows(self.vectors[rows])
+        return MixedRows([self.vectors[row] for row in rows])
+
+    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+        """Return them checked."""
+        return space.from_items(self.vectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A chunk of a load.
+
+    Attributes
+    ----------
+    numbers : (n,) int64
+        Each row's number in the whole load.
+    ids : list of n str
+    payloads : list of n bytes or None
+    vectors : Vectors
+        n of them.
+    rejects : list of Reject
+        Rows of this stretch that are unreadable and not among the n.
+    """
+
+    numbers: Int64s
+    ids: list[str]
+    payloads: list[bytes | None]
+    vectors: Vectors
+    rejects: list[Reject] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return the number of readable rows."""
+        return len(self.ids)
+
+    def part(self, rows: Int64s) -> Rows:
+        """Return some of the readable rows, without rejects."""
+        return Rows(
+            self.numbers[rows],
+            [self.ids[row] for row in rows],
+            [self.payloads[row] for row in rows],
+            self.vectors.part(rows),
+        )

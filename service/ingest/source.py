@@ -1,0 +1,226 @@
+"""Bytes on their way from the event loop to the thread that loads them, and the readers of them."""
+
+import asyncio
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
+
+Source = Callable[[], bytes]
+"""Returns the next bytes of a body, never none of them before the end; b"" at the end."""
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 31  # zlib's code for a gzip header and its largest window
+_INFLATED_BYTES: Final = 1 << 20
+
+
+class BodyAborted(Exception):  # nobody is left to be told
+    """The sender went away before the end of the body."""
+
+
+class BodyPipe:
+    """A bounded pipe: a coroutine puts, one thread takes, and a full pipe slows the sender.
+
+    Parameters
+    ----------
+    capacity_bytes : int
+        `put` waits while more than this is inside.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity = capacity_bytes
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self._ended = False
+        self._aborted = False
+        self._changed = threading.Condition()
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Event()
+
+    async def put(self, chunk: bytes) -> None:
+        """Append bytes, then wait for room; after the end they are dropped."""
+        if not chunk:
+            return
+        with self._changed:
+            if self._ended:
+                return
+            self._chunks.append(chunk)
+            self._size += len(chunk)
+            full = self._size > self._capacity
+            if full:
+                self._room.clear()
+            self._changed.notify()
+        if full:
+            await self._room.wait()
+
+    def end(self) -> None:
+        """Say that the body is complete."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def abort(self) -> None:
+        """Say that the body will never be complete, or that nobody reads it any more."""
+        with self._changed:
+            self._aborted = not self._ended
+            self._ended = True
+            self._changed.notify()
+        self._room.set()
+
+    def take(self) -> bytes:
+        """Return the next bytes, waiting for them; b"" at the end.
+
+        Raises
+        ------
+        BodyAborted
+        """
+        with self._changed:
+            while not self._chunks and not self._ended:
+                self._changed.wait()
+            if self._aborted:
+                raise BodyAborted
+            if not self._chunks:
+                return b""
+            chunk = self._chunks.popleft()
+            was_full = self._size > self._capacity
+            self._size -= len(chunk)
+            if was_full and self._size <= self._capacity:
+                self._loop.call_soon_threadsafe(self._room.set)
+            return chunk
+
+
+def bounded(source: Source, limit_bytes: int | None) -> Source:
+    """Return a source that raises BodyTooLarge after so many bytes."""
+    if limit_bytes is None:
+        return source
+    left = limit_bytes
+
+    def take() -> bytes:
+        nonlocal left
+        chunk = source()
+        left -= len(chunk)
+        if left < 0:
+            raise BodyTooLarge(limit_bytes)
+        return chunk
+
+    return take
+
+
+def inflated(source: Source, encoding: str) -> Source:
+    """Return the source decompressed: as its encoding says, or when it starts as gzip does.
+
+    Raises
+    ------
+    MalformedBody
+        From the returned source: the body is no gzip, or ends inside it.
+    """
+    first = source()
+    while len(first) < len(_GZIP_MAGIC):
+        more = source()
+        if not more:
+            break
+        first += more
+    again = _with_first(source, first)
+    if encoding != "gzip" and not first.startswith(_GZIP_MAGIC):
+        return again
+    return _Inflater(again).take
+
+
+def _with_first(source: Source, first: bytes) -> Source:
+    pending = [first] if first else []
+
+    def take() -> bytes:
+        return pending.pop() if pending else source()
+
+    return take
+
+
+class _Inflater:
+    """Decompresses gzip, several members one after the other too, a bounded piece at a time."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._stream = zlib.decompressobj(_GZIP_WINDOW)
+        self._pending = b""
+        self._started = False
+
+    def take(self) -> bytes:
+        while True:
+            if not self._pending and not self._stream.eof:
+                self._pending = self._source()
+                if not self._pending:
+                    return self._last()
+            if self._stream.eof and not self._next_member():
+                return b""
+            try:
+                piece = self._stream.decompress(self._pending, _INFLATED_BYTES)
+            except zlib.error as error:
+                raise MalformedBody(f"expected gzip data, got other bytes ({error})") from None
+            self._started = True
+            self._pending = self._stream.unconsumed_tail or self._stream.unused_data
+            if piece:
+                return piece
+
+    def _last(self) -> bytes:
+        piece = self._stream.flush()
+        if not self._stream.eof:
+            raise MalformedBody("expected the end of the gzip data, the body ended before it")
+        return piece
+
+    def _next_member(self) -> bool:
+        """Begin the next member; tell whether there is one."""
+        if not self._pending:
+            self._pending = self._source()
+        if not self._pending:
+            return False
+        self._stream = zlib.decompressobj(_GZIP_WINDOW)
+        return True
+
+
+class ByteReader:
+    """Reads exact numbers of bytes; to Arrow it looks like a file."""
+
+    def __init__(self, source: Source, *, max_read_bytes: int) -> None:
+        self._source = source
+        self._left = memoryview(b"")
+        self._max_read = max_read_bytes
+        self.closed = False
+
+    def readinto(self, out: memoryview) -> int:
+        """Fill ``out`` (written in place); return how many bytes there were."""
+        filled = 0
+        while filled < len(out):
+            if not self._left:
+                self._left = memoryview(self._source())
+                if not self._left:
+                    break
+            taken = min(len(out) - filled, len(self._left))
+            out[filled : filled + taken] = self._left[:taken]
+            self._left = self._left[taken:]
+            filled += taken
+        return filled
+
+    def read(self, size: int = -1) -> bytearray:
+        """Return so many bytes, fewer only at the end.
+
+        Raises
+        ------
+        BodyTooLarge
+            More are asked for at once than is permitted.
+        """
+        if not 0 <= size <= self._max_read:
+            raise BodyTooLarge(self._max_read, "a piece of the body")
+        out = bytearray(size)
+        del out[self.readinto(memoryview(out)) :]
+        return out
+
+    def readable(self) -> bool:
+        """Tell that this can be read."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+        self.closed = True

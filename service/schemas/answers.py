@@ -1,0 +1,329 @@
+"""What a client gets, for the API page; the hot path writes JSON without these classes."""
+
+from pydantic import Field
+
+from gcws_search.service.schemas.base import Answer, Payload, VectorBody, examples
+
+
+class WriteAnswer(Answer):
+    """What a write did."""
+
+    model_config = examples(
+        {"inserted": 2, "updated": 0},
+    )
+
+    inserted: int = Field(description="New items.")
+    updated: int = Field(description="Items that replaced one of their id.")
+
+
+class DeleteAnswer(Answer):
+    """How many items were there and are gone."""
+
+    model_config = examples(
+        {"deleted": 2},
+    )
+
+    deleted: int = Field(description="Items that were there and are gone.")
+
+
+class ItemAnswer(Answer):
+    """A stored item; ``vector`` as it was sent, in float32."""
+
+    model_config = examples(
+        {"id": "a", "vector": [0.1, -2.0, 0.0, 3.0], "payload": {"label": 3}},
+    )
+
+    id: str = Field(description="Its id.")
+    vector: VectorBody | None = Field(
+        default=None,
+        description="As it was sent, in float32: dense up to `dim` 4096, else sparse.",
+    )
+    payload: Payload | None = Field(default=None, description="Its payload, or null.")
+
+
+class PageAnswer(Answer):
+    """A page of items in a stable order; ``next_cursor`` is null on the last one."""
+
+    model_config = examples(
+        {"items": [{"id": "a", "payload": {"label": 3}}], "next_cursor": "MQ"},
+    )
+
+    items: list[ItemAnswer] = Field(description="The page.")
+    next_cursor: str | None = Field(
+        description="`cursor` of the next page; null: this is the last.",
+    )
+
+
+class RejectedRow(Answer):
+    """A row that was not stored."""
+
+    row: int = Field(description="Number of the row, from 0.")
+    code: str = Field(description="As a problem's.")
+    detail: str = Field(description="As a problem's.")
+
+
+class LoadAnswer(Answer):
+    """What a load did; ``rejected`` is bounded in length, ``rejected_count`` counts all."""
+
+    model_config = examples(
+        {
+            "inserted": 2,
+            "updated": 0,
+            "rejected": [
+                {
+                    "row": 1,
+                    "code": "invalid_vector",
+                    "detail": "row 1: expected 4 values, got 3 values (in vector)",
+                }
+            ],
+            "rejected_count": 1,
+            "seconds": 0.01,
+        },
+    )
+
+    inserted: int = Field(description="New items.")
+    updated: int = Field(description="Items that replaced one of their id.")
+    rejected: list[RejectedRow] = Field(description="The first rows that were not stored.")
+    rejected_count: int = Field(description="All rows that were not stored.")
+    seconds: float = Field(description="How long the load took.")
+
+
+class LoadProgress(Answer):
+    """A line while a load goes on, one a chunk committed."""
+
+    model_config = examples(
+        {"committed": 8192, "rejected": 1},
+    )
+
+    committed: int = Field(description="Rows stored so far.")
+    rejected: int = Field(description="Rows not stored so far.")
+
+
+class HitAnswer(Answer):
+    """One hit; ``score`` is the exact GMM similarity, unless `rerank` asks for another."""
+
+    id: str = Field(description="The item's id.")
+    score: float = Field(
+        description="Exact GMM similarity, in [0, 1]; with `rerank` `own` or `none` the "
+        "backend's own kernel, or its estimate of that.",
+    )
+    payload: Payload | None = Field(default=None, description="With `with_payload`.")
+    vector: VectorBody | None = Field(
+        default=None,
+        description="With `with_vector`: dense up to `dim` 4096, else sparse.",
+    )
+
+
+class ExplainAnswer(Answer):
+    """What a query cost and what it can promise."""
+
+    method: str = Field(
+        description="`hop`: a walk over neighbour lists; `probe` of hash tables; `scan` of all "
+        "permitted rows; or the kind of the comparison backend that answered.",
+    )
+    bands: int = Field(description="Tables probed, or entered by a walk; 0 for a scan.")
+    depth: int = Field(
+        description="Least depth reached: samples of the shortest prefix probed; 0 for a walk or a "
+        "scan.",
+    )
+    candidates: int = Field(
+        description="Live, permitted rows found in tables, or scanned; of a walk all rows met.",
+    )
+    scored: int = Field(description="Rows whose exact similarity was computed.")
+    beam: int = Field(
+        description="Best rows that a walk over neighbour lists kept; 0 without one.",
+    )
+    expected_recall: float = Field(
+        description="The promise a probe stopped at, the recall measured of such walks; 1 for a "
+        "scan.",
+    )
+    seconds: float = Field(
+        description="How long the search took; in a batch, the mean of one query.",
+    )
+
+
+class QueryAnswer(Answer):
+    """Hits by falling score, ties by id."""
+
+    model_config = examples(
+        {"hits": [{"id": "a", "score": 1.0, "payload": {"label": 3}}]},
+    )
+
+    hits: list[HitAnswer] = Field(description="At most `limit`.")
+    explain: ExplainAnswer | None = Field(default=None, description="With `explain`.")
+
+
+class BatchAnswer(Answer):
+    """One answer a query, in order."""
+
+    model_config = examples(
+        {"results": [{"hits": [{"id": "a", "score": 1.0}]}]},
+    )
+
+    results: list[QueryAnswer] = Field(description="One a query, in order.")
+
+
+class PairAnswer(Answer):
+    """A line of the answer: two items and their exact score, ``a`` before ``b``."""
+
+    model_config = examples(
+        {"a": "7", "b": "a", "score": 0.83},
+    )
+
+    a: str = Field(description="Id of the one item.")
+    b: str = Field(description="Id of the other.")
+    score: float = Field(description="Their exact GMM similarity.")
+
+
+class ComparedAnswer(Answer):
+    """What one backend found and cost."""
+
+    name: str = Field(description="The backend.")
+    kind: str = Field(description="Its kind.")
+    kernel: str = Field(description="What it estimates.")
+    recall: float = Field(
+        description="Mean share of the exact GMM neighbours among its hits, re-ranked by GMM."
+    )
+    recall_own: float = Field(
+        description="Mean share of the exact neighbours by its own kernel among its hits, "
+        "re-ranked by that.",
+    )
+    latency_p50_seconds: float = Field(description="Median of the queries, asked one by one.")
+    latency_p95_seconds: float = Field(description="95 of 100 took no longer.")
+    candidates: float = Field(description="Mean number of items found or scanned.")
+    bytes_per_item: float = Field(description="Memory of its index.")
+    build_seconds: float = Field(
+        description="How long its index has taken to make, in this process.",
+    )
+
+
+class CompareAnswer(Answer):
+    """Backends side by side."""
+
+    model_config = examples(
+        {
+            "queries": 2,
+            "limit": 2,
+            "recall": 0.9,
+            "backends": [
+                {
+                    "name": "gcws",
+                    "kind": "gcws",
+                    "kernel": "gmm",
+                    "recall": 1.0,
+                    "recall_own": 1.0,
+                    "latency_p50_seconds": 0.0001,
+                    "latency_p95_seconds": 0.0002,
+                    "candidates": 4.0,
+                    "bytes_per_item": 384.0,
+                    "build_seconds": 0.002,
+                }
+            ],
+            "mean_similarity": [0.75, 0.5],
+        },
+    )
+
+    queries: int = Field(description="How many queries were asked.")
+    limit: int = Field(description="Hits of each.")
+    recall: float = Field(description="The recall asked for.")
+    backends: list[ComparedAnswer] = Field(description="One a backend.")
+    mean_similarity: list[float] = Field(
+        description="Of each query and its exact neighbours: their mean GMM.",
+    )
+
+
+class SketchAnswer(Answer):
+    """Samples: (i*, t*) as ``slots`` and ``levels``, or ``codes``; a list a vector."""
+
+    model_config = examples(
+        {"slots": [[3, 6, 3]], "levels": [[2, -1, 2]]},
+    )
+
+    slots: list[list[int]] | None = Field(
+        default=None,
+        description="i* of each sample: `bands` × `band_width` samples a vector; slot 2i is "
+        "coordinate i where positive, 2i + 1 where negative.",
+    )
+    levels: list[list[int]] | None = Field(default=None, description="t* of each sample.")
+    codes: list[list[int]] | None = Field(
+        default=None,
+        description="The samples, cut as `encoding` says.",
+    )
+
+
+class SimilarityAnswer(Answer):
+    """The similarity of the two vectors."""
+
+    model_config = examples(
+        {"score": 0.83},
+    )
+
+    score: float = Field(description="`gmm` and `rbf` are in [0, 1].")
+
+
+class Health(Answer):
+    """The process answers; ``phase`` says how far its start has come."""
+
+    model_config = examples(
+        {"status": "ok", "phase": "ready"},
+    )
+
+    status: str = Field(description="`ok`.")
+    phase: str = Field(description="As in `/readyz`.")
+
+
+class Readiness(Answer):
+    """How far the start has come."""
+
+    model_config = examples(
+        {"phase": "loading", "loaded": 4096, "total": 70000},
+    )
+
+    phase: str = Field(description="What it is doing; `ready` at the end.")
+    loaded: int = Field(
+        description="Items loaded so far; each counts once more for each comparison backend."
+    )
+    total: int = Field(description="How many there are to load.")
+
+
+class ProblemError(Answer):
+    """One thing that is wrong."""
+
+    loc: list[str | int] = Field(description="Where: names of fields, numbers of list entries.")
+    msg: str = Field(description="What was expected, and what came.")
+
+
+class Problem(Answer):
+    """An error, as RFC 9457 writes it.
+
+    That of a load also has `committed`, `inserted`, `updated` and `rejected_count`: what it stored
+    before; and `row`, where one is to blame.
+    """
+
+    model_config = examples(
+        {
+            "type": "urn:gcws:problem:invalid_vector",
+            "title": "Unprocessable Content",
+            "status": 422,
+            "detail": "item 17: expected 784 values, got 783 values (in vector)",
+            "code": "invalid_vector",
+            "errors": [
+                {"loc": ["items", 17, "vector"], "msg": "expected 784 values, got 783 values"}
+            ],
+        },
+    )
+
+    type: str = Field(description="`urn:gcws:problem:` and the code.")
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The status.")
+    detail: str = Field(description="What was expected, what came, and where.")
+    code: str = Field(description="Stable name of the cause.")
+    errors: list[ProblemError] = Field(
+        description="Each thing that is wrong, the first 20; empty where no field is to blame.",
+    )
+
+
+class LoadEnd(LoadAnswer):
+    """The last line of a load whose client watches: the summary, and the error that ended it."""
+
+    error: Problem | None = Field(default=None, description="Where the load ended early.")

@@ -1,0 +1,393 @@
+"""Bodies of requests, with examples that the tests send and check."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gcws_search import index as ix
+from gcws_search.service.schemas.backends import BackendBody, GcwsBackendBody
+from gcws_search.service.schemas.base import (
+    Body,
+    FirstErrorOnly,
+    Id,
+    Numbers,
+    Payload,
+    VectorBody,
+    bounds,
+    examples,
+)
+from gcws_search.service.schemas.query_options import (
+    BackendName,
+    Candidates,
+    Explain,
+    FilterDocument,
+    Guarantee,
+    Limit,
+    MinScore,
+    Recall,
+    Rerank,
+    WithPayload,
+    WithVector,
+)
+
+
+class TransformBody(Body):
+    """What is done to every vector first: subtract ``center``, raise to ``power``, normalise."""
+
+    model_config = examples(
+        {"center": None, "power": 0.5, "normalize": "l1"},
+    )
+
+    center: Numbers | None = Field(
+        default=None, description="Subtracted first: `dim` numbers, `dim` at most 4096; null: none."
+    )
+    power: float = Field(
+        default=1.0,
+        description="p of sign(x)·|x|^p, above 0 and at most 64.",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": 64},
+    )
+    normalize: Literal["none", "l1", "l2"] = Field(
+        default="none", description="Norm to divide by at the end."
+    )
+
+
+class CreateBody(Body):
+    """A collection's configuration; it stays fixed."""
+
+    model_config = examples(
+        {"dim": 4},
+        {
+            "dim": 784,
+            "transform": {"center": None, "power": 1.0, "normalize": "none"},
+            "backend": {
+                "kind": "gcws",
+                "params": {
+                    "bands": 32,
+                    "band_width": None,
+                    "encoding": "full",
+                    "bits": 8,
+                    "seed": 0,
+                },
+            },
+        },
+        {"dim": None, "backend": {"kind": "exact"}},
+    )
+
+    dim: int | None = Field(
+        description="Number of coordinates, 1 to 2^31 - 1; null: an open slot space, sparse "
+        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse.",
+        json_schema_extra=bounds(1, 2**31 - 1),
+    )
+    transform: TransformBody = Field(
+        default_factory=TransformBody, description="What is done to every vector first."
+    )
+    backend: BackendBody = Field(
+        default_factory=GcwsBackendBody, description="How the collection is searched."
+    )
+
+
+class ItemBody(Body):
+    """One item."""
+
+    model_config = examples(
+        {"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}},
+    )
+
+    id: Id
+    vector: VectorBody = Field(
+        description="`dim` numbers, or `indices` and `values`; finite, in float32, not all 0."
+    )
+    payload: Payload | None = Field(
+        default=None, description="Any JSON object; returned with hits, and what filters look at."
+    )
+
+
+class PutItemsBody(Body):
+    """Items to store, all or nothing."""
+
+    model_config = examples(
+        {
+            "items": [
+                {"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}},
+                {"id": 7, "vector": {"indices": [1, 3], "values": [-2, 2.5]}},
+            ]
+        },
+        {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
+    )
+
+    items: Annotated[list[ItemBody], FirstErrorOnly()] = Field(
+        description="The items; of an id given twice the last one counts, where `mode` permits it."
+    )
+    mode: Literal["upsert", "insert"] = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it.",
+    )
+
+
+class DeleteItemsBody(Body):
+    """Items to delete, by their ids or by a filter."""
+
+    model_config = examples(
+        {"ids": ["a", 7]},
+        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
+    )
+
+    ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
+        default=None, description="Ids; those of no item are passed over."
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Deletes every item that passes; instead of `ids`."
+    )
+
+
+class PageParams(BaseModel):
+    """Which page of items."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=100, ge=1, description="Most items of the page.")
+    cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
+    with_vector: bool = Field(default=False, description="Show vectors too.")
+
+
+class UploadParams(BaseModel):
+    """What stands in the URL of an upload of a snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: str | None = Field(
+        default=None,
+        pattern="^[0-9A-Fa-f]{64}$",
+        description="SHA-256 that the file must have, 64 hexadecimal digits.",
+    )
+
+
+class RestoreParams(BaseModel):
+    """What stands in the URL of a restore."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    replace: bool = Field(
+        default=False, description="Whether a collection of this name is replaced."
+    )
+
+
+class LoadParams(BaseModel):
+    """How a stream of items is loaded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Literal["upsert", "insert"] = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it.",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="At a row that cannot be stored: `stop` ends the load, and the chunks "
+        "committed before stay; `skip` lists the row under `rejected` and goes on.",
+    )
+    id_start: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="npy only: id of the first row; the others count on. Default 0.",
+    )
+
+
+class QueryBody(Body):
+    """What to search for: a ``vector``, or the ``id`` of a stored item."""
+
+    model_config = examples(
+        {"vector": [0.1, -2, 0, 3], "limit": 10},
+        {"id": "a", "limit": 1, "with_vector": True},
+        {
+            "vector": {"indices": [1, 3], "values": [-2, 3]},
+            "limit": 5,
+            "recall": 0.95,
+            "min_score": 0.1,
+            "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
+            "guarantee": "proven",
+            "with_payload": True,
+            "with_vector": False,
+            "backend": None,
+            "rerank": "gmm",
+            "candidates": None,
+            "explain": True,
+        },
+    )
+
+    vector: VectorBody | None = Field(
+        default=None, description="The vector to search for; instead of `id`."
+    )
+    id: Id | None = Field(
+        default=None, description="Searches around this stored item, which is left out of the hits."
+    )
+    limit: Limit = 10
+    recall: Recall = 0.9
+    min_score: MinScore = 0.0
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are found; null: all."
+    )
+    guarantee: Guarantee = "measured"
+    with_payload: WithPayload = True
+    with_vector: WithVector = False
+    backend: BackendName = None
+    rerank: Rerank = "gmm"
+    candidates: Candidates = None
+    explain: Explain = False
+
+
+class BatchBody(Body):
+    """Several queries."""
+
+    model_config = examples(
+        {"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]},
+    )
+
+    queries: Annotated[list[QueryBody], FirstErrorOnly()] = Field(
+        description="The queries, answered in this order."
+    )
+
+
+class BatchParams(BaseModel):
+    """What the queries of an ``.npy`` body ask for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Limit = 10
+    recall: Recall = 0.9
+    min_score: MinScore = 0.0
+    guarantee: Guarantee = "measured"
+    with_payload: WithPayload = True
+    with_vector: WithVector = False
+    backend: BackendName = None
+    rerank: Rerank = "gmm"
+    candidates: Candidates = None
+    explain: Explain = False
+
+
+class PairsBody(Body):
+    """Which pairs of items are wanted."""
+
+    model_config = examples(
+        {"min_score": 0.8},
+        {"min_score": 0.5, "limit": 10},
+    )
+
+    min_score: float = Field(
+        description="Least score of a pair, in (0, 1].",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+    )
+    limit: int | None = Field(
+        default=None, description="Most pairs; null: all.", json_schema_extra=bounds(1)
+    )
+    recall: float = Field(
+        default=0.9,
+        description="Expected share of the pairs found, in (0, 1].",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+    )
+
+
+class CompareBody(Body):
+    """What to compare a collection's backends by."""
+
+    model_config = examples(
+        {"sample": 3, "limit": 2},
+        {"queries": [[0.1, -2, 0, 3], {"indices": [1, 3], "values": [-2, 3]}], "limit": 2,
+         "recall": 0.9, "backends": ["gcws"]},
+    )  # fmt: skip
+
+    queries: Annotated[list[VectorBody], FirstErrorOnly()] | None = Field(
+        default=None, description="Vectors to search for; instead of `sample`."
+    )
+    sample: int | None = Field(
+        default=None,
+        description="Searches around so many stored items, each left out of its own hits; 100 "
+        "where neither this nor `queries` is given.",
+        json_schema_extra=bounds(1),
+    )
+    seed: int = Field(
+        default=0, description="Of the choice of the sample.", json_schema_extra=bounds(0)
+    )
+    limit: Limit = 10
+    recall: Recall = 0.9
+    candidates: Candidates = None
+    backends: Annotated[list[str], Field(json_schema_extra={"minItems": 1})] | None = Field(
+        default=None, description="Names of the backends to compare; null: all that are ready."
+    )
+
+
+class SketchBody(Body):
+    """Vectors to hash with the collection's own randomness."""
+
+    model_config = examples(
+        {"vectors": [[0.1, -2, 0, 3]], "encoding": "full"},
+        {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},
+    )
+
+    vectors: Annotated[list[VectorBody], FirstErrorOnly()] = Field(
+        description="The vectors; a collection whose backend is `exact` does not hash."
+    )
+    encoding: Literal["full", "zero_bit", "b_bit"] = Field(
+        default="full",
+        description="What is returned of a sample (i*, t*): `slots` and `levels`; `slots`, "
+        "which are `codes` too; or `codes` of the collection's `bits` bits.",
+    )
+
+
+class SimilarityBody(Body):
+    """Two vectors and the kernel to compare them by."""
+
+    model_config = examples(
+        {"a": [0.1, -2, 0, 3], "b": {"indices": [1, 3], "values": [-2, 2.5]}},
+        {"a": [1, 0], "b": [0.6, 0.8], "kernel": "rbf", "params": {"gamma": 1.0}},
+        {"a": [1, 0], "b": [0.6, 0.8], "kernel": "laplace", "params": {"scale": 2.0}},
+        {
+            "a": [1, 0],
+            "b": [0.6, 0.8],
+            "kernel": "polya",
+            "params": {"distribution": "weibull", "shape": 3.0, "scale": 5.0},
+        },
+    )
+
+    a: VectorBody = Field(description="The one vector.")
+    b: VectorBody = Field(description="The other; two lists of numbers are of one length.")
+    kernel: str = Field(
+        default="gmm",
+        description="With c the cosine of a and b, `gmm`: signed weighted Jaccard. `rbf`: "
+        "exp(-gamma (1 - c)). `folded_rbf`: the mean of exp(-gamma (1 - c)) and "
+        "exp(-gamma (1 + c)). `laplace`: exp(-|a - b|_1 / scale). `gaussian`: "
+        "exp(-|a - b|^2 / (2 scale^2)). `polya`: the product over coordinates d of "
+        "E[max(0, 1 - |a_d - b_d| / S)], S a pitch of mean `scale` from `distribution`.",
+        json_schema_extra={"enum": [*ix.KERNEL_NAMES]},
+    )
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Of `gmm`: none. Of `rbf` and `folded_rbf`: `gamma`. Of `laplace` and "
+        "`gaussian`: `scale`. Of `polya`: `distribution`, `shape`, `scale`.",
+        json_schema_extra={
+            "properties": {
+                "gamma": {
+                    "type": "number", "exclusiveMinimum": 0, "maximum": 1e6, "default": 1.0,
+                    "description": "How fast similarity falls with the angle.",
+                },
+                "scale": {
+                    "type": "number", "exclusiveMinimum": 0, "maximum": 1e9, "default": 1.0,
+                    "description": "At which distance similarity has fallen; the mean pitch.",
+                },
+                "distribution": {
+                    "type": "string", "enum": [*ix.SHAPES], "default": "gamma",
+                    "description": "Of the pitches.",
+                },
+                "shape": {
+                    "type": ["number", "null"], "maximum": 1e6, "default": None,
+                    "description": "s > 0 of `gamma` (2), degrees of freedom > 0 of `chi_square` "
+                    "(4) and `chi` (3), m from 0.5 of `nakagami` (1), k from 0.05 of `weibull` "
+                    "(2), mu > 0 of `shifted_poisson` (1); the others have none.",
+                },
+            },
+            "additionalProperties": False,
+        },
+    )  # fmt: skip

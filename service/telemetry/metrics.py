@@ -1,0 +1,188 @@
+"""What the service counts, as Prometheus reads it; one registry an application.
+
+Requests and searches are counted in plain lists, which Prometheus' classes are made of only when
+somebody looks: those take a lock a bucket, which costs more than all else done about a request.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.types import Scope
+
+from gcws_search.index import Summary, Total
+
+_BUCKETS: Final = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
+)  # fmt: skip
+_BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
+_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
+
+
+Gauges = Mapping[tuple[str, str], float]
+"""Present values by name and pool; no pool is ""."""
+_GAUGES: Final = {
+    "gcws_queue": "Calls that run or wait for a thread, by pool.",
+    "gcws_requests_under_way": "Requests not yet answered.",
+    "gcws_held_bytes": "Bytes of bodies being worked on.",
+    "gcws_resident_bytes": "Memory of the process.",
+}
+
+
+@dataclass(slots=True)
+class _Times:
+    """How often something took how long: a count a bucket, and the sum in seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Work:
+    """What searches of one method cost."""
+
+    searches: int = 0
+    candidates: int = 0
+    scored: int = 0
+    recall: float = 0.0
+
+
+class Metrics(Collector):
+    """Counters of one application.
+
+    Requests and loads are counted on its event loop alone, searches from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str, int], _Times] = {}
+        self._work: dict[str, _Work] = {}
+        self._searching = threading.Lock()
+        self._loaded_rows = 0
+        self._summaries: Callable[[], Iterable[Summary]] = list
+        self._is_ready: Callable[[], bool] = bool
+        self._gauges: Callable[[], Gauges] = dict
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def observe(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count one request by its route's pattern."""
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        key = (getattr(scope.get("route"), "path", "unmatched"), method, status)
+        times = self._times.get(key)
+        if times is None:
+            times = self._times[key] = _Times()
+        times.counts[bisect_left(_BUCKETS, seconds)] += 1
+        times.seconds += seconds
+
+    def searched(self, totals: Iterable[Total]) -> None:
+        """Count queries."""
+        with self._searching:
+            for method, searches, candidates, scored, recall in totals:
+                work = self._work.get(method)
+                if work is None:
+                    work = self._work[method] = _Work()
+                work.searches += searches
+                work.candidates += candidates
+                work.scored += scored
+                work.recall += recall
+
+    def loaded(self, rows: int) -> None:
+        """Count rows committed by a load."""
+        self._loaded_rows += rows
+
+    def watch(
+        self,
+        summaries: Callable[[], Iterable[Summary]],
+        is_ready: Callable[[], bool],
+        gauges: Callable[[], Gauges],
+    ) -> None:
+        """Report the sizes of these collections too, whether all are loaded, and what waits."""
+        self._summaries = summaries
+        self._is_ready = is_ready
+        self._gauges = gauges
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus' text form."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Any]:
+        """Name nothing in advance, so that registering reads nothing."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every quantity."""
+        yield self._requests()
+        yield from self._searches()
+        yield CounterMetricFamily(
+            "gcws_loaded_rows", "Rows committed by loads.", value=self._loaded_rows
+        )
+        yield GaugeMetricFamily(
+            "gcws_ready", "1 once all collections are loaded.", value=float(self._is_ready())
+        )
+        yield from self._sizes()
+        yield from self._now()
+
+    def _requests(self) -> Metric:
+        family = HistogramMetricFamily(
+            "gcws_request_seconds", "Time to answer, by route, method and status.",
+            labels=["route", "method", "status"],
+        )  # fmt: skip
+        for (route, method, status), times in self._times.copy().items():
+            buckets = list(zip(_BOUNDS, map(float, accumulate(times.counts)), strict=True))
+            family.add_metric([route, method, str(status)], buckets, times.seconds)
+        return family
+
+    def _searches(self) -> Iterable[Metric]:
+        searches = CounterMetricFamily("gcws_searches", "Queries answered.", labels=["method"])
+        candidates = CounterMetricFamily(
+            "gcws_candidates", "Rows found by searches.", labels=["method"]
+        )
+        scored = CounterMetricFamily(
+            "gcws_scored", "Exact similarities computed by searches.", labels=["method"]
+        )
+        recall = CounterMetricFamily(
+            "gcws_expected_recall",
+            "Sum over queries of the recall bound each reached: proven, or as measured.",
+            labels=["method"],
+        )
+        for method, work in self._work.copy().items():
+            recall.add_metric([method], work.recall)
+            searches.add_metric([method], work.searches)
+            candidates.add_metric([method], work.candidates)
+            scored.add_metric([method], work.scored)
+        return searches, candidates, scored, recall
+
+    def _sizes(self) -> Iterable[Metric]:
+        items = GaugeMetricFamily("gcws_items", "Items stored.", labels=["collection"])
+        disk = GaugeMetricFamily("gcws_disk_bytes", "Bytes on disk.", labels=["collection"])
+        memory = GaugeMetricFamily("gcws_memory_bytes", "Bytes in memory.", labels=["collection"])
+        commits = SummaryMetricFamily(
+            "gcws_commit_seconds", "Time of commits to the disk.", labels=["collection"]
+        )
+        for summary in self._summaries():
+            commits.add_metric([summary.name], summary.commits, summary.commit_seconds)
+            items.add_metric([summary.name], summary.items)
+            disk.add_metric([summary.name], summary.bytes_on_disk)
+            memory.add_metric([summary.name], summary.bytes_in_memory)
+        return items, disk, memory, commits
+
+    def _now(self) -> Iterable[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for (name, pool), value in self._gauges().items():
+            if name not in families:
+                labels = ["pool"] if pool else []
+                families[name] = GaugeMetricFamily(name, _GAUGES[name], labels=labels)
+            families[name].add_metric([pool] if pool else [], value)
+        return families.values()

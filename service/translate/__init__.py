@@ -1,0 +1,1 @@
+"""Requests become calls of the index, and results become JSON."""

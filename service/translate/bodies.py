@@ -1,0 +1,193 @@
+"""Reading bodies: counted, of a known content type, and checked by a compiled validator."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
+
+from gcws_search.service.execution.context import header, service_of
+from gcws_search.service.http.errors import (
+    BodyTooLarge,
+    MalformedBody,
+    RequestTimeout,
+    UnsupportedMediaType,
+)
+from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.translate import incremental_json
+
+JSON = "application/json"
+NPY = "application/x-npy"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+SQLITE = "application/vnd.sqlite3"
+BINARY = "application/octet-stream"
+
+Model = TypeVar("Model", bound=BaseModel)
+_LONG_BYTES: Final = 1 << 18
+_PIECE: Final = 256
+"""Entries of a list that are checked at a time."""
+
+
+def media_type(request: Request) -> str:
+    """Return the body's content type without its parameters, in lower case; "" when not said."""
+    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def require_media_type(request: Request, *permitted: str) -> str:
+    """Return the body's content type; one that is not said is taken to be the first permitted.
+
+    Raises
+    ------
+    UnsupportedMediaType
+    """
+    got = media_type(request) or permitted[0]
+    if got not in permitted:
+        raise UnsupportedMediaType(got, permitted)
+    return got
+
+
+def require_plain(request: Request) -> None:
+    """Raise UnsupportedMediaType when the body is compressed."""
+    encoding = (header(request, b"content-encoding") or "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaType(encoding, ["a body without Content-Encoding"])
+
+
+def refuse_announced(request: Request, limit_bytes: int) -> None:
+    """Raise BodyTooLarge when the announced length is above the limit."""
+    announced = header(request, b"content-length") or ""
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise BodyTooLarge(limit_bytes)
+
+
+async def read(request: Request, limit_bytes: int) -> bytes:
+    """Return the whole body, counting what really arrives.
+
+    Raises
+    ------
+    BodyTooLarge
+        At once when the announced length is above the limit, else when that many have arrived.
+    RequestTimeout, Overloaded
+    """
+    refuse_announced(request, limit_bytes)
+    service = service_of(request)
+    chunks: list[bytes] = []
+    received = 0
+    try:
+        async with asyncio.timeout(service.settings.body_seconds):
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                chunk: bytes = message.get("body", b"")
+                more = message.get("more_body", False)
+                received += len(chunk)
+                if received > limit_bytes:
+                    raise BodyTooLarge(limit_bytes)
+                service.admission.hold(request.scope, len(chunk))
+                chunks.append(chunk)
+    except TimeoutError:
+        raise RequestTimeout(service.settings.body_seconds) from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def pieces(request: Request) -> AsyncIterator[bytes]:
+    """Yield a body of any length as it comes.
+
+    Raises
+    ------
+    RequestTimeout
+        The next piece does not come.
+    """
+    seconds = service_of(request).settings.body_seconds
+    stream = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise RequestTimeout(seconds) from None
+        if piece is None:
+            return
+        yield piece
+
+
+def parse(model: type[Model], body: bytes) -> Model:
+    """Return a body as its model: JSON is parsed and checked in one compiled pass.
+
+    Raises
+    ------
+    MalformedBody
+        Not JSON, or cut short.
+    InvalidRequest
+        A field is unknown, missing or not what it should be.
+    """
+    if is_long(body):
+        return parse_in_pieces(model, body)
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+
+
+def is_long(body: bytes) -> bool:
+    """Whether parsing would keep other requests waiting: then it belongs into a thread."""
+    return len(body) > _LONG_BYTES
+
+
+def parse_in_pieces(model: type[Model], body: bytes) -> Model:
+    """Return a long body as its model, read and checked so that other threads get in between.
+
+    A compiled parser or validator keeps Python's lock until it is done: a body of a million short
+    queries would stop the whole service for seconds.
+
+    Raises
+    ------
+    MalformedBody, InvalidRequest
+    """
+    try:
+        document = incremental_json.parse(body)
+    except ValueError as error:
+        raise MalformedBody(f"Invalid JSON: {error}") from None
+    if not isinstance(document, dict):
+        return _validated(model, document)
+    long = {
+        name: value
+        for name, value in document.items()
+        if name in model.model_fields and isinstance(value, list) and len(value) > _PIECE
+    }
+    found = _validated(model, document | {name: [] for name in long})
+    for name, entries in long.items():
+        setattr(found, name, _checked_list(model, name, entries))
+    return found
+
+
+def _validated(model: type[Model], document: object) -> Model:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+
+
+def _checked_list(model: type[BaseModel], name: str, entries: list[Any]) -> list[Any]:
+    adapter = _adapter(model, name)
+    checked: list[Any] = []
+    for first in range(0, len(entries), _PIECE):
+        try:
+            checked += adapter.validate_python(entries[first : first + _PIECE])
+        except ValidationError as error:
+            raise invalid_request(error, model, place=(name, first)) from None
+    return checked
+
+
+@lru_cache
+def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    field = model.model_fields[name]
+    config = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    kind: Any = Annotated[(field.annotation, *field.metadata)]
+    return TypeAdapter(kind, config=config)

@@ -1,0 +1,55 @@
+"""From checked bodies to configurations: of collections, and of backends to be attached."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from gcws_search import index as ix
+from gcws_search.service.guards.limits import Limits
+from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.schemas.backends import BODY_OF, AttachBody
+from gcws_search.service.schemas.requests import CreateBody
+from gcws_search.service.translate.requests import located
+
+
+def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
+    """Return a collection's configuration.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body.dim is not None and body.dim > limits.max_dim:
+        raise ix.InvalidParameter(
+            expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
+        )
+    center = body.transform.center
+    transform = located(
+        ix.Transform, "transform",
+        center=None if center is None else tuple(center),
+        power=body.transform.power, normalize=body.transform.normalize,
+    )  # fmt: skip
+    backend = located(
+        ix.backend_params, "backend", "params",
+        kind=body.backend.kind, params=body.backend.params.model_dump(),
+    )  # fmt: skip
+    try:
+        return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
+    except ix.InvalidParameter as error:
+        raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+
+
+def attached(body: AttachBody) -> ix.BackendParams:
+    """Return the parameters of a backend to be attached.
+
+    Raises
+    ------
+    InvalidRequest, InvalidParameter
+    """
+    model = BODY_OF[body.kind]
+    try:
+        sent = model.model_validate({"kind": body.kind, "params": body.params})
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+    params = sent.model_dump()["params"]
+    return located(ix.backend_params, "params", kind=body.kind, params=params)

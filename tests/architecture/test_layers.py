@@ -1,0 +1,232 @@
+"""Which package may import which: the arrows of the design, held here and checked with ``ast``."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import REPOSITORY
+
+EVERYWHERE = {"contracts", "threads", "kernels"}
+"""Packages that all layers above them may import."""
+
+ARROWS: dict[str, set[str]] = {
+    "contracts": set(),
+    "threads": set(),
+    "kernels": {"contracts"},
+    "payload": {"contracts"},
+    "storage": {"contracts"},
+    "vectors": EVERYWHERE,
+    "similarities": {"vectors"} | EVERYWHERE,
+    "hashing": {"similarities"} | EVERYWHERE,
+    "exact": {"similarities", "vectors"} | EVERYWHERE,
+    "cost_model": {"hashing"} | EVERYWHERE,
+    "features": {"hashing", "similarities"} | EVERYWHERE,
+    "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
+    "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
+    "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
+    "backends": {"exact", "features", "graph", "hashing", "joins", "lsh", "similarities"}
+    | EVERYWHERE,
+    "collection": {"backends", "payload", "similarities", "vectors"} | EVERYWHERE,
+    "persistence": {"backends", "collection", "hashing", "payload", "storage", "vectors"}
+    | EVERYWHERE,
+    "catalog": {
+        "backends", "collection", "hashing", "payload", "persistence", "storage", "vectors",
+    }
+    | EVERYWHERE,
+    "transformers": {"features", "hashing", "vectors"} | EVERYWHERE,
+    "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}
+    | EVERYWHERE,
+}  # fmt: skip
+"""Package of index, and what of index it may import.
+
+``index/__init__`` is the public face and may import all of them.
+"""
+
+KERNEL_ARROWS: dict[str, set[str]] = {
+    "lanes": set(),
+    "ordering": set(),
+    "hashing": {"lanes"},
+    "gmm": {"lanes", "ordering"},
+    "features": {"hashing", "lanes", "ordering"},
+    "quantized": {"gmm", "lanes", "ordering"},
+    "lsh": {"gmm", "lanes", "ordering"},
+    "sparse": {"gmm", "lanes", "ordering"},
+    "graph": {"gmm", "hashing", "lanes", "ordering", "quantized"},
+}
+"""Folder of kernels, and which other folders of kernels it may import."""
+
+MOST_FILES = 10
+"""Files of a package, besides ``__init__``."""
+
+
+def sources(package: str) -> Iterator[tuple[Path, ast.Module]]:
+    """Yield every module below a top-level folder, parsed."""
+    for path in sorted((REPOSITORY / package).rglob("*.py")):
+        yield path, ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted names a module imports, members of ``from`` imports included.
+
+    Names of the project are told without ``gcws_search``.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise AssertionError(f"relative import of {node.module}")
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}".removeprefix("gcws_search.")
+
+
+def part(path: Path) -> str:
+    """Return the package of index a file belongs to: ``backends`` for backends/gcws.py."""
+    first = path.relative_to(REPOSITORY / "index").parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def top(name: str) -> str:
+    """Return the first word of a dotted name."""
+    return name.partition(".")[0]
+
+
+def tops(tree: ast.Module) -> set[str]:
+    """Return the top-level packages a module imports."""
+    return {top(name) for name in imported(tree)}
+
+
+def reached(path: Path, above: str) -> set[str]:
+    """Return the next word of each name below ``above`` that a file imports."""
+    names = imported(ast.parse(path.read_text()))
+    return {name.removeprefix(above).split(".")[0] for name in names if name.startswith(above)}
+
+
+def decorated(tree: ast.Module) -> bool:
+    """Whether some function is compiled by numba."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    text = (
+        ast.unparse(decorator) for function in functions for decorator in function.decorator_list
+    )
+    return any(
+        name.startswith(("njit", "jit", "numba.", "vectorize", "intrinsic")) for name in text
+    )
+
+
+def packages() -> list[Path]:
+    """Return every folder of modules of the product."""
+    found = {path.parent for package in ("index", "service") for path, _ in sources(package)}
+    return sorted(found)
+
+
+def test_packages_import_only_along_the_arrows() -> None:
+    found: dict[str, set[str]] = {name: set() for name in ARROWS}
+    for path, _ in sources("index"):
+        if ours := part(path):
+            found[ours] |= reached(path, "index.") - {ours}
+    beyond = {name: more for name, to in found.items() if (more := to - ARROWS[name])}
+    assert not beyond
+    unused = {name: less for name, to in found.items() if (less := ARROWS[name] - EVERYWHERE - to)}
+    assert not unused, "each row is the smallest set"
+
+
+def test_kernels_import_only_along_the_arrows() -> None:
+    kernels = REPOSITORY / "index" / "kernels"
+    found: dict[str, set[str]] = {name: set() for name in KERNEL_ARROWS}
+    for name in KERNEL_ARROWS:
+        for path in (kernels / name).glob("*.py"):
+            found[name] |= reached(path, "index.kernels.") - {name}
+    assert found == KERNEL_ARROWS
+    assert set(KERNEL_ARROWS) == {path.parent.name for path in kernels.glob("*/__init__.py")}
+
+
+def test_the_arrows_name_packages_that_exist() -> None:
+    parts = {part(path) for path, _ in sources("index")} - {""}
+    assert set(ARROWS) == parts
+    assert set().union(*ARROWS.values()) <= parts
+
+
+@pytest.mark.parametrize("arrows", [ARROWS, KERNEL_ARROWS])
+def test_the_arrows_have_no_cycle(arrows: dict[str, set[str]]) -> None:
+    remaining = {name: set(targets) for name, targets in arrows.items()}
+    while free := {name for name, targets in remaining.items() if not targets & set(remaining)}:
+        remaining = {name: targets for name, targets in remaining.items() if name not in free}
+    assert not remaining
+
+
+def test_storage_and_collection_meet_in_persistence() -> None:
+    assert not ARROWS["storage"] & {"collection", "vectors", "backends"}
+    assert "storage" not in ARROWS["collection"]
+
+
+@pytest.mark.parametrize("folder", packages(), ids=lambda p: str(p.relative_to(REPOSITORY)))
+def test_a_package_says_what_it_holds_and_is_small(folder: Path) -> None:
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    assert said
+    files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+    inner = list(folder.glob("*/__init__.py"))
+    assert len(files) <= MOST_FILES
+    assert len(files) + len(inner) > 1, "a package of one file"
+
+
+def test_index_knows_nothing_of_http() -> None:
+    web = {"fastapi", "starlette", "uvicorn", "httpx", "service"}
+    assert not {path: used for path, tree in sources("index") if (used := tops(tree) & web)}
+
+
+def test_service_takes_the_index_by_its_public_names_alone() -> None:
+    for path, tree in sources("service"):
+        names = {name for name in imported(tree) if top(name) == "index"}
+        assert all(name.count(".") <= 1 for name in names), (path, names)
+
+
+def test_service_knows_nothing_of_numba_or_sql() -> None:
+    hidden = {"numba", "llvmlite", "sqlite3", "sqlite_utils"}
+    found = {path: tops(tree) & hidden for path, tree in sources("service")}
+    assert not {path: used for path, used in found.items() if used}
+
+
+def test_nothing_is_imported_by_the_names_of_its_folders() -> None:
+    """``import index`` may be anybody's; the project is ``gcws_search``."""
+    for package in ("index", "service", "tests", "benchmarks"):
+        for path, tree in sources(package):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Import):
+                    assert not {top(each.name) for each in node.names} & {"index", "service"}, path
+                elif isinstance(node, ast.ImportFrom):
+                    assert top(node.module or "") not in {"index", "service"}, path
+
+
+def test_sql_is_spoken_by_storage_alone() -> None:
+    speakers = {
+        str(path.relative_to(REPOSITORY / "index"))
+        for path, tree in sources("index")
+        if tops(tree) & {"sqlite3", "sqlite_utils"}
+    }
+    assert {name for name in speakers if not name.startswith("storage/")} <= PERMITTED_ELSEWHERE
+
+
+PERMITTED_ELSEWHERE = {"catalog/describe.py", "persistence/reclaim.py"}
+"""SQLite's version is described; its log and free pages are given back."""
+
+
+@pytest.mark.parametrize("package", ["index", "service"])
+def test_nobody_imports_benchmarks_or_tests(package: str) -> None:
+    for path, tree in sources(package):
+        assert not tops(tree) & {"benchmarks", "tests"}, path
+
+
+def test_compiled_functions_live_in_kernels() -> None:
+    elsewhere = [
+        path for path, tree in sources("index") if decorated(tree) and part(path) != "kernels"
+    ]
+    assert not elsewhere
+    assert not [path for path, tree in sources("service") if decorated(tree)]
+
+
+def test_nothing_persists_objects() -> None:
+    for package in ("index", "service"):
+        for path, tree in sources(package):
+            assert not tops(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, path

@@ -1,0 +1,262 @@
+"""Facts about the files around the code: image, compose file, metadata, README, CI."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gcws_search.service.settings import Settings
+from tests.support.documents.dockerfile import Instruction, instructions
+from tests.support.paths import REPOSITORY
+
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|/tmp/plan|\.\./shared|\bshared/")
+REGISTRY_HOSTS = re.compile(
+    r"pypi\.org|pythonhosted|docker\.io|ghcr\.io|quay\.io|\bregistry\.(?:npm|hub)|npmjs|debian\.org",
+    re.IGNORECASE,
+)
+README_COMMAND = re.compile(
+    r"^```(?:sh|bash|console)\n(?:\$ )?(python3 -m venv .*)\n```$", re.MULTILINE
+)
+
+
+def tracked_texts() -> dict[str, str]:
+    """Return the text of every tracked file, by name."""
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=REPOSITORY, text=True)
+    paths = [REPOSITORY / name for name in listed.split("\0")[:-1]]
+    return {
+        str(p.relative_to(REPOSITORY)): p.read_text(errors="replace") for p in paths if p.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("not a git checkout: no list of tracked files")
+    return tracked_texts()
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    document = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.fixture(scope="module")
+def search(compose: dict[str, Any]) -> dict[str, Any]:
+    service = compose["services"]["search"]
+    assert isinstance(service, dict)
+    return service
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> list[Instruction]:
+    return list(instructions())
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    assert isinstance(document["project"], dict)
+    return document["project"]
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    return (REPOSITORY / "README.md").read_text()
+
+
+def final_stage(dockerfile: list[Instruction]) -> list[Instruction]:
+    """Return what follows the last FROM."""
+    last = max(i for i, instruction in enumerate(dockerfile) if instruction.keyword == "FROM")
+    return dockerfile[last + 1 :]
+
+
+def only(found: list[Instruction], keyword: str) -> Instruction:
+    """Return the one instruction of this keyword."""
+    [instruction] = [instruction for instruction in found if instruction.keyword == keyword]
+    return instruction
+
+
+# The compose file
+
+
+def test_the_compose_file_fits_the_published_schema() -> None:
+    """check-jsonschema carries the Compose Specification's schema (Apache-2.0)."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    file = str(REPOSITORY / "docker-compose.yml")
+    done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_check_refuses_a_misspelt_key(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docker-compose.yml").read_text()
+    wrong = tmp_path / "docker-compose.yml"
+    wrong.write_text(text.replace("mem_limit:", "memory_limit:"))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, str(wrong)], capture_output=True, check=False)
+    assert done.returncode == 1
+
+
+def test_the_port_is_bound_to_loopback_unless_asked(search: dict[str, Any]) -> None:
+    assert search["ports"] == ["${GCWS_BIND:-127.0.0.1}:${GCWS_PORT:-8000}:8000"]
+
+
+def test_the_container_is_confined(search: dict[str, Any]) -> None:
+    assert search["read_only"] is True
+    assert search["cap_drop"] == ["ALL"]
+    assert search["security_opt"] == ["no-new-privileges:true"]
+    assert search["mem_limit"].startswith("${GCWS_MEMORY:-")
+
+
+def test_data_live_in_a_named_volume(compose: dict[str, Any], search: dict[str, Any]) -> None:
+    assert search["volumes"] == ["data:/data"]
+    assert "data" in compose["volumes"]
+
+
+def test_the_container_gets_longer_to_stop_than_requests_get(search: dict[str, Any]) -> None:
+    grace_seconds = int(search["stop_grace_period"].removesuffix("s"))
+    assert grace_seconds > Settings.model_fields["shutdown_seconds"].default
+
+
+def test_both_files_ask_for_health_alike_and_without_curl(
+    search: dict[str, Any], dockerfile: list[Instruction]
+) -> None:
+    image = only(final_stage(dockerfile), "HEALTHCHECK").command
+    assert search["healthcheck"]["test"] == ["CMD", *image]
+    assert image[0] == "python"
+
+
+# The image
+
+
+def test_every_stage_starts_from_one_exact_version(dockerfile: list[Instruction]) -> None:
+    bases = {i.text.split(" AS ")[0] for i in dockerfile if i.keyword == "FROM"}
+    [base] = bases
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+
+
+def test_the_image_does_not_run_as_root(dockerfile: list[Instruction]) -> None:
+    stage = final_stage(dockerfile)
+    user = only(stage, "USER")
+    assert int(user.text.split(":")[0]) > 0
+    assert stage.index(user) < stage.index(only(stage, "ENTRYPOINT"))
+
+
+def test_nothing_is_installed_or_compiled_in_the_final_stage(dockerfile: list[Instruction]) -> None:
+    runs = [i.text for i in final_stage(dockerfile) if i.keyword == "RUN"]
+    assert not [text for text in runs if "pip" in text or "apt" in text or "python" in text]
+
+
+def test_kernels_are_built_where_the_start_looks_for_them(dockerfile: list[Instruction]) -> None:
+    built = [
+        i.text.split()[-1]
+        for i in dockerfile
+        if "gcws_search.service.commands.container build" in i.text
+    ]
+    assert built == [only(final_stage(dockerfile), "ENTRYPOINT").command[4]]
+
+
+def test_settings_of_the_image_are_settings_of_the_service(dockerfile: list[Instruction]) -> None:
+    set_here = {name for i in dockerfile if i.keyword == "ENV" for name in i.settings}
+    ours = {name.removeprefix("GCWS_").lower() for name in set_here if name.startswith("GCWS_")}
+    assert ours == {"data_dir", "host", "port"}
+    assert ours <= set(Settings.model_fields)
+
+
+def test_the_build_context_is_what_the_image_copies(dockerfile: list[Instruction]) -> None:
+    allowed = re.findall(r"^!(\S+)$", (REPOSITORY / ".dockerignore").read_text(), re.MULTILINE)
+    copied = {
+        word
+        for i in dockerfile
+        if i.keyword == "COPY" and not i.text.startswith("--from")
+        for word in i.text.split()[:-1]
+    }
+    assert set(allowed) == copied
+
+
+# Metadata
+
+
+def test_the_image_runs_a_python_the_package_permits(
+    project: dict[str, Any], dockerfile: list[Instruction]
+) -> None:
+    least = int(project["requires-python"].removeprefix(">=3."))
+    version = re.search(r"python:3\.(\d+)", only_base(dockerfile))
+    assert version is not None
+    assert int(version[1]) >= least
+
+
+def only_base(dockerfile: list[Instruction]) -> str:
+    """Return the first FROM's text."""
+    return next(i.text for i in dockerfile if i.keyword == "FROM")
+
+
+def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
+    assert set(project["optional-dependencies"]) == {"test", "bench", "learn"}
+    assert project["scripts"] == {"gcws-search": "gcws_search.service.cli:main"}
+
+
+def test_every_package_of_the_tree_is_installed() -> None:
+    """A folder of modules without ``__init__.py`` would be missing from the wheel."""
+    folders = {
+        path.parent for name in ("index", "service") for path in (REPOSITORY / name).rglob("*.py")
+    }
+    assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]
+
+
+# README and CI
+
+
+def test_the_readme_has_two_commands_and_ci_runs_the_second(readme: str) -> None:
+    run, test = README_COMMAND.findall(readme)
+    assert run.endswith("gcws-search serve")
+    assert "pytest" in test
+    assert test in (REPOSITORY / ".ci" / "run").read_text().splitlines()
+
+
+def test_the_readme_has_no_placeholders(readme: str) -> None:
+    assert not re.findall(r"TODO|TBD|FIXME|XXX|lorem", readme)
+
+
+def test_no_tracked_file_names_a_machine_path(texts: dict[str, str]) -> None:
+    own = Path(__file__).name
+    found = {name: MACHINE_PATHS.findall(text) for name, text in texts.items() if own not in name}
+    assert not {name: places for name, places in found.items() if places}
+
+
+def test_no_tracked_file_names_a_registry_host(texts: dict[str, str]) -> None:
+    own = Path(__file__).name
+    found = {name: REGISTRY_HOSTS.findall(text) for name, text in texts.items() if own not in name}
+    assert not {name: places for name, places in found.items() if places}
+
+
+def test_no_source_file_has_grown_past_six_hundred_lines(texts: dict[str, str]) -> None:
+    ours = ("index/", "service/", "benchmarks/")
+    sources = {name: text for name, text in texts.items() if name.startswith(ours)}
+    lengths = {name: text.count("\n") for name, text in sources.items() if name.endswith(".py")}
+    assert not {name: length for name, length in lengths.items() if length > 600}
+
+
+@pytest.mark.parametrize("failing", ["nothing", "ruff", "mypy", "pytest", "tests.rehearse_image"])
+def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path: Path) -> None:
+    """Every command is a stub that says how it was called; one of them may fail."""
+    tools, script = tmp_path / ".venv" / "bin", tmp_path / ".ci" / "run"
+    tools.mkdir(parents=True)
+    script.parent.mkdir()
+    script.write_bytes((REPOSITORY / ".ci" / "run").read_bytes())
+    for name in ("python", "python3", "pip", "ruff", "mypy"):
+        stub = tools / name
+        stub.write_text(f'#!/bin/sh\ncase "${{0##*/}} $*" in *{failing}*) exit 3;; esac\n')
+        stub.chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", script], env={**os.environ, "PATH": path}, capture_output=True, check=False
+    )
+    assert (done.returncode == 0) == (failing == "nothing"), done.stderr.decode()

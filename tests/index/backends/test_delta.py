@@ -1,0 +1,306 @@
+"""Rows that wait for their places in tables and lists are searched like all others."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcws_search.index.backends import delta
+from gcws_search.index.contracts.hits import CANDIDATES, PROBE, SCORED, BatchHits, RowView
+from gcws_search.index.contracts.parameters import Rerank, SearchParams
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.kernels.graph.beam_search import NONE
+from tests.support.data.generated import clustered, sparse_of
+from tests.support.index.recall import linked, recall
+from tests.support.index.small_index import Rows, SmallIndex, answer, answers
+
+OLD, NEW, DIM = 3000, 300, 24
+WAITING = list(range(OLD, OLD + NEW))
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 500)
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Rows and queries."""
+    both = clustered(rng, OLD + NEW, 200, dim=DIM)
+    if request.param == "dense":
+        return both
+    rows, queries = (sparse_of(np.maximum(some, 0)) for some in both)
+    return rows, queries
+
+
+def waiting(rows: Rows) -> SmallIndex:
+    """Return an index in which the last rows wait, put in one by one and together."""
+    index = linked(rows[:OLD]).add(rows[OLD:], sizes=[1, 1, 1, 50])
+    assert index.state.newest.count == NEW
+    assert len(index.state.tables) == OLD
+    return index
+
+
+def test_it_is_foreseen_whether_further_rows_wait(
+    made: tuple[Rows, Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    view, backend = index.rows.view(), index.backend
+    monkeypatch.setattr(delta, "MOST_ROWS", index.state.newest.count + 5)
+    few = 5 * DIM
+    assert backend.may_wait(index.state, view, 5, few)
+    assert not backend.may_wait(index.state, view, 6, few)
+    assert not backend.may_wait(index.state, view, 5, delta._MOST_NUMBERS)
+    unsettled = SmallIndex(index.config).add(rows[:OLD])
+    assert not backend.may_wait(unsettled.state, unsettled.rows.view(), 1, 1)
+
+
+def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    without = SmallIndex(index.config).add(rows[:OLD]).add(rows[OLD : OLD + 1])
+    assert without.state.newest.count == 0
+    assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
+    index.settle()
+    assert not index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
+    assert len(index.state.tables) == len(index.state.hop.lists) == OLD + NEW
+    assert (index.state.hop.lists.links[OLD:, 0] != NONE).all()
+
+
+@pytest.mark.parametrize("guarantee", ["measured", "proven"])
+def test_the_recall_asked_for_holds_with_rows_that_wait(
+    guarantee: str, made: tuple[Rows, Rows]
+) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    for limit in (1, 10):
+        params = SearchParams(limit=limit, guarantee=guarantee)  # type: ignore[arg-type]
+        found = index.search(queries, params)
+        true = index.search(queries, SearchParams(limit=limit, recall=1.0))
+        shares = [
+            np.isin(best.rows[:limit], hits.rows).mean()
+            for hits, best in zip(found, true, strict=True)
+        ]
+        assert np.mean(shares) >= 0.9 - 4 * np.std(shares) / len(shares) ** 0.5
+        new = {row for best in true for row in best.rows.tolist() if row >= OLD}
+        assert new
+        assert new <= {row for hits in found for row in hits.rows.tolist()}
+
+
+def test_each_row_that_waits_finds_itself_first_alone_and_in_a_batch(
+    made: tuple[Rows, Rows],
+) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    together = index.search(rows[OLD:], SearchParams(limit=3))
+    assert [hits.rows[0] for hits in together] == WAITING
+    for row in (OLD, OLD + 77, OLD + NEW - 1):
+        (alone,) = index.search(rows[row : row + 1], SearchParams(limit=3))
+        assert answer(alone) == answer(together[row - OLD])
+        assert alone.scores[0] == 1.0
+
+
+def test_rows_that_wait_are_filtered_left_out_and_cut_by_score(made: tuple[Rows, Rows]) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    exact = SearchParams(limit=5, recall=1.0)
+    permitted = np.ones(OLD + NEW, np.uint8)
+    permitted[OLD::2] = 0
+    for params in (SearchParams(limit=5), SearchParams(limit=5, min_score=0.9)):
+        for hits in index.search(rows[OLD:], params, permitted=permitted):
+            assert permitted[hits.rows].all()
+            assert (hits.scores >= params.min_score).all()
+    skipping = index.search(rows[OLD:], SearchParams(limit=5), skip=WAITING)
+    assert not any(row in hits.rows for row, hits in zip(WAITING, skipping, strict=True))
+    nobody_else = np.zeros(OLD + NEW, np.uint8)
+    nobody_else[OLD:] = 1
+    found = index.search(rows[OLD:], SearchParams(limit=5), permitted=nobody_else)
+    assert answers(found) == answers(index.search(rows[OLD:], exact, permitted=nobody_else))
+    nobody_new = 1 - nobody_else
+    for hits in index.search(rows[OLD:], SearchParams(limit=5), permitted=nobody_new):
+        assert (hits.rows < OLD).all()
+
+
+def test_a_filter_may_leave_fewer_rows_than_the_limit(made: tuple[Rows, Rows]) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    few = [0, 1, 2, OLD, OLD + 1]
+    permitted = np.zeros(OLD + NEW, np.uint8)
+    permitted[few] = 1
+    for some in (queries[:1], queries[:5]):
+        found = index.search(some, SearchParams(limit=100), permitted=permitted)
+        exact = SearchParams(limit=100, recall=1.0)
+        assert answers(found) == answers(index.search(some, exact, permitted=permitted))
+        assert all(sorted(hits.rows.tolist()) == few for hits in found)
+
+
+def test_ties_between_rows_that_wait_and_others_are_all_there(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, OLD, 0, dim=DIM)
+    index = linked(rows).add(np.repeat(rows[:1], 40, axis=0), sizes=[1, 20])
+    (hits,) = index.search(rows[:1], SearchParams(limit=10))
+    assert set(hits.rows.tolist()) == {0, *range(OLD, OLD + 40)}
+    assert (hits.scores == 1.0).all()
+
+
+@pytest.mark.parametrize("rerank", ["none", "own"])
+def test_estimates_know_rows_that_wait(rerank: Rerank, made: tuple[Rows, Rows]) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    for row, hits in zip(
+        WAITING, index.search(rows[OLD:], SearchParams(limit=5, rerank=rerank)), strict=True
+    ):
+        assert row in hits.rows
+
+
+def test_pairs_know_rows_that_wait(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, OLD, 0, dim=DIM)
+    index = linked(rows).add(rows[:20], sizes=[1])
+    held = index.rows.view()
+    view = RowView(held, np.ones(OLD + 20, np.uint8), OLD + 20)
+    first, second, scores = index.backend.pairs(index.state, view, min_score=1.0, recall=0.99)
+    assert set(zip(first.tolist(), second.tolist(), strict=True)) >= {
+        (row, OLD + row) for row in range(20)
+    }
+    assert (scores == 1.0).all()
+
+
+def test_a_compaction_keeps_rows_that_wait(
+    made: tuple[Rows, Rows], rng: np.random.Generator
+) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    stays = rng.random(OLD + NEW) < 0.9
+    index.compact(stays)
+    assert index.state.newest.count == stays[OLD:].sum()
+    assert len(index.state.tables) == stays[:OLD].sum()
+    few = [row for row in WAITING if stays[row]][:20]
+    for row in few:
+        (hits,) = index.search(rows[row : row + 1], SearchParams(limit=1))
+        assert hits.rows.tolist() == [stays[:row].sum()]
+    index.settle()
+    assert recall(index, queries, 10).reaches(0.9)
+
+
+def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
+    made: tuple[Rows, Rows], rng: np.random.Generator
+) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    held = index.rows.view()
+    view = RowView(held, np.ones(len(held), np.uint8), len(held))
+    index.backend.pairs(index.state, view, min_score=0.9, recall=0.9)
+    stays = rng.random(OLD + NEW) < 0.9
+    index.compact(stays)
+    known = int(stays[:OLD].sum())
+    assert index.state.newest.count == stays[OLD:].sum()
+    assert index.state.hop.lists.links.max() < known
+    index.settle()
+    assert index.state.hop.lists.links.max() >= known
+    assert recall(index, queries, 10).reaches(0.9)
+
+
+def test_a_compaction_without_lists_leaves_no_row_waiting(made: tuple[Rows, Rows]) -> None:
+    rows, _ = made
+    index = waiting(rows)
+    index.compact(np.arange(OLD + NEW) >= OLD - 100)
+    assert index.state.hop is None
+    assert index.state.newest.count == 0
+    assert len(index.state.tables) == NEW + 100
+
+
+def test_only_so_many_rows_wait(made: tuple[Rows, Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _ = made
+    numbers = linked(rows[:OLD]).prepare(rows[OLD : OLD + 7])
+    size = numbers.dense.size if numbers.form == "dense" else len(numbers.values)
+    for name, most in (("MOST_ROWS", 7), ("_MOST_NUMBERS", size)):
+        with monkeypatch.context() as patched:
+            patched.setattr(delta, name, most)
+            index = linked(rows[:OLD])
+            for row in range(OLD, OLD + 8):
+                index.add(rows[row : row + 1])
+                assert index.state.newest.count == (row + 1 - OLD) % 8
+            assert len(index.state.tables) == OLD + 8
+
+
+def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) -> None:
+    rows, queries = made
+    index = waiting(rows)
+    behind = index.backend.improved(
+        index.state, index.rows.view(), np.ones(OLD + NEW, np.uint8), threading.Event()
+    )
+    more = clustered(np.random.default_rng(5), 40, 0, dim=DIM)[0]
+    further = more if isinstance(rows, np.ndarray) else sparse_of(np.maximum(more, 0))
+    index.add(further, sizes=[1])
+    adopted = index.backend.adopted(index.state, index.rows.view(), behind)
+    assert adopted is not None
+    assert adopted.newest.count == 40
+    assert len(adopted.tables) == OLD + NEW
+    index.state = adopted
+    (hits,) = index.search(further[39:40], SearchParams(limit=1))
+    assert hits.rows.tolist() == [OLD + NEW + 39]
+    # A writer that put many at once has been quicker: what was made behind is of no use.
+    before = index.state
+    late = index.backend.improved(
+        before, index.rows.view(), np.ones(OLD + NEW + 40, np.uint8), threading.Event()
+    )
+    lists = before.hop.neighbours.cover(index.rows.view()).links.copy()
+    index.settle()
+    assert index.backend.adopted(index.state, index.rows.view(), late) is not None
+    assert np.array_equal(index.state.hop.lists.links, lists)
+    assert recall(index, queries, 10).reaches(0.9)
+
+
+SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+
+
+@given(
+    older=st.lists(st.lists(SCORES, max_size=6), min_size=1, max_size=3),
+    newer=st.data(),
+    limit=st.integers(1, 5),
+)
+def test_hits_beside_others_are_the_best_of_both(
+    older: list[list[float]], newer: st.DataObject, limit: int
+) -> None:
+    others = newer.draw(
+        st.lists(st.lists(SCORES, max_size=6), min_size=len(older), max_size=len(older))
+    )
+    left, right = best(older, limit, 0, 4), best(others, limit, 10, 1)
+    both = left.beside(right, limit)
+    assert len(both) == len(older)
+    for number, (one, two) in enumerate(zip(older, others, strict=True)):
+        rows = [*range(len(one)), *range(10, 10 + len(two))]
+        ranked = sorted(zip([-score for score in [*one, *two]], rows, strict=True))
+        wanted = [
+            pair for pair in ranked if len(ranked) <= limit or pair[0] <= ranked[limit - 1][0]
+        ]
+        assert answer(both[number]) == ([row for _, row in wanted], [-score for score, _ in wanted])
+    assert (both.work[:, CANDIDATES] == 5).all()
+    assert (both.work[:, SCORED] == 5).all()
+
+
+def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchHits:
+    """Return the hits of queries by all scores of their rows, ties at the limit included."""
+    lines, wider = [], {}
+    for number, line in enumerate(scores):
+        ranked = sorted(
+            zip([-score for score in line], range(first, first + len(line)), strict=True)
+        )
+        kept = [pair for pair in ranked if len(ranked) <= limit or pair[0] <= ranked[limit - 1][0]]
+        if len(kept) > limit:
+            wider[number] = (
+                np.array([row for _, row in kept]),
+                -np.array([score for score, _ in kept]),
+            )
+        lines.append(kept[:limit])
+    shape = len(lines), max(map(len, lines))  # a scan of few rows has fewer places than the limit
+    rows, values = np.zeros(shape, np.int64), np.zeros(shape)
+    for number, kept in enumerate(lines):
+        rows[number, : len(kept)] = [row for _, row in kept]
+        values[number, : len(kept)] = [-score for score, _ in kept]
+    return BatchHits.found(
+        PROBE, rows, values, np.array([len(kept) for kept in lines]), expected_recall=0.9,
+        candidates=seen, scored=seen, wider=wider,
+    )  # fmt: skip

@@ -1,0 +1,280 @@
+"""One scenario over all search methods, as what a collection was created with and attached.
+
+Items are put, changed and removed; queries are asked with each way of re-ranking, with filters and
+least scores; the collection is compared, and opened again.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import memory_collection as collection_module
+from gcws_search.index.collection.items import ItemBatch, QueryResult
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    FourierParams,
+    GcwsParams,
+    NystroemParams,
+    RandomBinningParams,
+    Rerank,
+    SearchParams,
+)
+from gcws_search.index.payload.filters import parse_filter
+from tests.support.data.adapters import from_csr
+from tests.support.data.generated import Floats, clustered, sparse_of
+from tests.support.index.items import opened_catalog
+from tests.support.reference import kernels, mathematics
+
+DIM = 16
+ITEMS = 240
+QUERIES = 12
+LIMIT = 5
+EVERY: dict[str, BackendParams] = {
+    "gcws": GcwsParams(bands=16),
+    "gcws zero_bit": GcwsParams(bands=16, encoding="zero_bit"),
+    "gcws b_bit": GcwsParams(bands=16, encoding="b_bit", bits=2),
+    "gcws classical": GcwsParams(bands=32, band_width=2),
+    "exact": ExactParams(),
+    "rff": FourierParams(kind="rff", features=1024),
+    "nrff": FourierParams(kind="nrff", features=1024),
+    "folded_rff": FourierParams(kind="folded_rff", features=1024),
+    "random_binning": RandomBinningParams(scale=40.0, bands=16),
+    "random_binning rayleigh": RandomBinningParams(distribution="rayleigh", scale=40.0, bands=16),
+    "gmm_nystroem": NystroemParams(kind="gmm_nystroem", landmarks=64),
+    "rbf_nystroem": NystroemParams(kind="rbf_nystroem", landmarks=64),
+}
+RERANKS: tuple[Rerank, ...] = ("gmm", "own", "none")
+HASHED = ("gcws", "random_binning")
+Vector = dict[int, float]
+
+
+def own_kernel(params: BackendParams, u: Vector, v: Vector) -> float:
+    """Return the exact value of what a method estimates, by its definition."""
+    match params:
+        case RandomBinningParams(distribution="rayleigh"):
+            return rayleigh(params.scale, u, v)
+        case RandomBinningParams():  # gamma of shape 2 and mean pitch 2θ
+            return kernels.kernel("laplace", u, v, scale=params.scale / 2)
+        case FourierParams(kind="folded_rff"):
+            return kernels.kernel("folded_rbf", u, v, gamma=params.gamma)
+        case FourierParams() | NystroemParams(kind="rbf_nystroem"):
+            return kernels.kernel("rbf", u, v, gamma=params.gamma)
+    return mathematics.gmm(u, v)
+
+
+def rayleigh(scale: float, u: Vector, v: Vector) -> float:
+    """Return Π_d e^(-x²) - x√π·erfc(x), x = r_d/(σ√2), for σ√(π/2) the mean pitch ([POLYA])."""
+    sigma = scale / math.sqrt(math.pi / 2)
+    shares = (r / sigma / math.sqrt(2) for r in kernels.differences(u, v))
+    return math.prod(math.exp(-x * x) - x * math.sqrt(math.pi) * math.erfc(x) for x in shares)
+
+
+def deviation(params: BackendParams, value: float) -> float | None:
+    """Return the standard deviation of an estimate of ``value``, or a bound; None without one."""
+    match params:
+        case GcwsParams(encoding="full"):
+            samples = params.bands * (params.band_width or 16)
+            return math.sqrt(max(value * (1 - value), 1 / samples) / samples)
+        case FourierParams():  # V_ρ ≤ 1, and V_n ≤ V_ρ
+            return 1 / math.sqrt(params.features)
+    return None
+
+
+class Scene:
+    """A collection in which one method answers, beside the dict of what it must hold."""
+
+    def __init__(
+        self, directory: Path, params: BackendParams, *, form: str, attached: bool
+    ) -> None:
+        self.directory = directory
+        self.params = params
+        self.attached = attached
+        self.config = CollectionConfig(
+            dim=DIM if form == "dense" else None, backend=ExactParams() if attached else params
+        )
+        self.catalog = opened_catalog(directory)
+        self.stored: StoredCollection = self.catalog.create("things", self.config)[0]
+        self.name: str | None = None
+        self.model: dict[str, tuple[Vector, int]] = {}
+
+    def attach(self) -> None:
+        if self.attached:
+            self.name = self.stored.attach(self.params, "mine").name
+
+    def restart(self) -> None:
+        self.catalog.close()
+        self.catalog = opened_catalog(self.directory)
+        self.stored = self.catalog.get("things")
+
+    def put(self, first: int, rows: Floats) -> None:
+        ids = [f"i{n}" for n in range(first, first + len(rows))]
+        space = self.stored.space
+        raw = space.from_dense(rows) if self.config.dim else from_csr(space, sparse_of(rows))
+        labels = [int(item_id[1:]) % 3 for item_id in ids]
+        self.stored.put(ItemBatch(ids, raw, [b'{"label":%d}' % label for label in labels]))
+        for item_id, row, label in zip(ids, rows, labels, strict=True):
+            self.model[item_id] = vector_of(row), label
+
+    def delete(self, ids: list[str]) -> None:
+        assert self.stored.delete(ids) == len(ids)
+        for item_id in ids:
+            del self.model[item_id]
+
+    def search(
+        self, queries: Floats, params: SearchParams, label: int | None = None
+    ) -> list[QueryResult]:
+        space = self.stored.space
+        raw = space.from_dense(queries) if self.config.dim else from_csr(space, sparse_of(queries))
+        document = {"must": [{"key": "label", "match": {"value": label}}]}
+        where = None if label is None else parse_filter(document)
+        return list(self.stored.search(raw, params, where=where, backend=self.name))
+
+
+def vector_of(row: Floats) -> Vector:
+    return {d: float(x) for d, x in enumerate(row) if x}
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 20)
+
+
+@pytest.fixture(params=["primary", "attached"])
+def attached(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "attached")
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=list(EVERY))
+def scene(
+    request: pytest.FixtureRequest, tmp_path: Path, form: str, attached: bool
+) -> Iterator[Scene]:
+    made = Scene(tmp_path, EVERY[request.param], form=form, attached=attached)
+    yield made
+    made.catalog.close()
+
+
+def test_a_method_follows_its_collection(scene: Scene, rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, ITEMS, QUERIES, dim=DIM)
+    rows[:, 3:5] *= rng.random((ITEMS, 2)) < 0.5  # zeros, for rows of several lengths
+    scene.put(0, rows[:150])
+    scene.attach()
+    scene.put(150, rows[150:])
+    scene.stored.settle()
+    check(scene, queries)
+
+    scene.put(10, rows[10:40] * np.float32(1.5))  # an update
+    scene.delete([f"i{n}" for n in range(50, 70)])
+    check(scene, queries)
+    scene.delete([f"i{n}" for n in range(80, 240)])  # the rows are numbered anew
+    assert scene.stored.describe().rows == len(scene.model) == 60
+    scene.put(300, rows[100:200])
+    check(scene, queries)
+
+    before = shown(scene, queries)
+    scene.restart()
+    assert [backend.name for backend in scene.stored.describe().backends][-1] == (
+        scene.name or scene.params.kind
+    )
+    for again, result in zip(shown(scene, queries), before, strict=True):
+        assert again == pytest.approx(result, abs=1e-5)
+    check(scene, queries)
+
+
+def shown(scene: Scene, queries: Floats) -> list[list[float]]:
+    """Return the scores of all answers."""
+    return [
+        result.scores
+        for rerank in RERANKS
+        for result in scene.search(queries, SearchParams(limit=LIMIT, rerank=rerank))
+    ]
+
+
+def check(scene: Scene, queries: Floats) -> None:
+    """Check what queries are answered, in every way of asking."""
+    for rerank in RERANKS:
+        check_ranking(scene, queries, rerank)
+    check_recall(scene, queries)
+    check_comparison(scene, queries)
+    if scene.params.kind not in ("gcws", "exact"):
+        with pytest.raises(InvalidParameter, match="guarantee"):
+            scene.search(queries, SearchParams(guarantee="proven"))
+
+
+def check_ranking(scene: Scene, queries: Floats, rerank: Rerank) -> None:
+    """Scores are what they are said to be, fall, and respect the filter and the least score."""
+    plain = SearchParams(limit=LIMIT, rerank=rerank)
+    for label in (None, 1):
+        for query, result in zip(queries, scene.search(queries, plain, label), strict=True):
+            assert len(set(result.ids)) == len(result.ids) <= LIMIT
+            ranked = [(-hit.score, hit.id) for hit in result.hits]
+            assert ranked == sorted(ranked)
+            for item_id, score in zip(result.ids, result.scores, strict=True):
+                vector, its_label = scene.model[item_id]
+                assert label in (None, its_label)
+                check_score(scene.params, vector_of(query), vector, score, rerank)
+    for query in queries[:3]:
+        [free] = scene.search(query[None], plain)
+        if not free.scores:
+            continue
+        least = float(np.clip(free.scores[len(free.scores) // 2], 0, 1))
+        params = SearchParams(limit=LIMIT, rerank=rerank, min_score=least)
+        [bound] = scene.search(query[None], params)
+        assert all(score >= least for score in bound.scores)
+
+
+def check_score(
+    params: BackendParams, query: Vector, vector: Vector, score: float, rerank: Rerank
+) -> None:
+    if rerank == "gmm" or isinstance(params, ExactParams):
+        assert score == pytest.approx(mathematics.gmm(query, vector), rel=1e-6)
+        return
+    own = own_kernel(params, query, vector)
+    if rerank == "own":
+        assert score == pytest.approx(own, rel=1e-4, abs=1e-6)
+        return
+    error = deviation(params, own)
+    if error is not None:
+        assert abs(score - own) < 6 * error  # the best of many, so beyond 4σ
+
+
+def check_recall(scene: Scene, queries: Floats) -> None:
+    """With all items as candidates, a scan of features, or of everything, misses nothing."""
+    everything = SearchParams(limit=LIMIT, recall=1.0, candidates=1000)
+    some = SearchParams(limit=LIMIT, recall=0.9, candidates=1000)
+    for params in (everything, some):
+        if params is some and scene.params.kind in HASHED:
+            continue
+        for query, result in zip(queries, scene.search(queries, params), strict=True):
+            ours = vector_of(query)
+            true = sorted((mathematics.gmm(ours, v) for v, _ in scene.model.values()), reverse=True)
+            assert result.scores == pytest.approx(true[:LIMIT], rel=1e-6)
+
+
+def check_comparison(scene: Scene, queries: Floats) -> None:
+    found = scene.stored.compare(None, SearchParams(limit=LIMIT), sample=20, seed=3)
+    assert len(found.backends) == (2 if scene.attached else 1)
+    assert len(found.similarities) == 20
+    assert np.all((found.similarities > 0) & (found.similarities < 1))
+    names = {each.name: each for each in found.backends}
+    ours = names[scene.name or scene.params.kind]
+    assert ours.kind == scene.params.kind
+    assert 0 < ours.recall <= 1
+    assert 0 < ours.recall_own <= 1
+    assert 0 < ours.latency_p50_seconds <= ours.latency_p95_seconds
+    assert 0 < ours.candidates <= len(scene.model)
+    if scene.attached:
+        assert names["exact"].recall == names["exact"].recall_own == 1.0
+    if scene.params.kind != "exact":
+        assert ours.bytes_per_item > 0

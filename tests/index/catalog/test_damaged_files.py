@@ -1,0 +1,344 @@
+"""Collections whose files are damaged, in the way, or of another version: told of, others kept."""
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_utils import Database, Migrations
+
+from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    FourierParams,
+    GcwsParams,
+    RandomBinningParams,
+    SearchParams,
+    Transform,
+)
+from gcws_search.index.persistence.changes import codes_to_blobs
+from gcws_search.index.storage.checksums import codes_checksum
+from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS
+from gcws_search.index.storage.store import Store
+from tests.support.index.items import DIM, fill, held, holding, opened_catalog, put, vector
+from tests.support.paths import OLD_FORMATS
+
+EXACT = CollectionConfig(dim=3, backend=ExactParams())
+
+
+DAMAGES = {
+    "vector": "UPDATE items SET vector = x'00' WHERE key = 7",
+    "zeros": "UPDATE items SET vector = zeroblob(length(vector)) WHERE key = 7",
+    "number": "UPDATE items SET vector = (SELECT vector FROM items WHERE key = 8) WHERE key = 7",
+    "codes": "UPDATE items SET codes = x'00' WHERE key = 7",
+    "code": "UPDATE items SET codes = zeroblob(length(codes)) WHERE key = 7",
+    "payload": "UPDATE items SET payload = '{\"n\":7}' WHERE key = 7",
+    "id": "UPDATE items SET id = 'j6' WHERE key = 7",
+    "config": "UPDATE meta SET value = '{\"dim\": 0}' WHERE name = 'config'",
+    "seed": "UPDATE meta SET value = replace(value, '\"seed\":0', '\"seed\":1') "
+    "WHERE name = 'config'",
+}
+
+
+def damage(path: Path, how: str) -> None:
+    match how:
+        case "empty":
+            path.write_bytes(b"")
+        case "text":
+            path.write_text("these are no items\n" * 1000)
+        case "cut":
+            os.truncate(path, path.stat().st_size // 2)
+        case "head":
+            with path.open("r+b") as file:
+                file.write(b"\xff" * 200)
+        case "row":
+            lose_a_row(path)
+        case _:
+            _execute(path, DAMAGES[how])
+
+
+def lose_a_row(path: Path, page: int = 8192) -> None:
+    """Let a leaf of a table say that it holds one row less than it does."""
+    content = path.read_bytes()
+    at = next(
+        start
+        for start in range(page, len(content), page)
+        if content[start] == 0x0D and int.from_bytes(content[start + 3 : start + 5], "big") > 20
+    )
+    rows = int.from_bytes(content[at + 3 : at + 5], "big")
+    with path.open("r+b") as file:
+        file.seek(at + 3)
+        file.write((rows - 1).to_bytes(2, "big"))
+
+
+def _execute(path: Path, sql: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(sql)
+    connection.close()
+
+
+@pytest.mark.parametrize("how", ["empty", "text", "cut", "head", "row", *DAMAGES])
+def test_a_damaged_file_is_named_and_the_others_load(tmp_path: Path, how: str) -> None:
+    catalog = opened_catalog(tmp_path)
+    for name in ("a", "b", "c"):
+        fill(catalog.create(name, CollectionConfig(dim=3, backend=GcwsParams(bands=2)))[0], 3000)
+    catalog.close()
+    damage(tmp_path / "b.sqlite", how)
+
+    again = opened_catalog(tmp_path)
+    assert [line.name for line in again.list()] == ["a", "c"]
+    assert list(again.failures) == ["b"]
+    for call in (lambda: again.get("b"), lambda: again.create("b", EXACT)):
+        with pytest.raises(DamagedFile) as caught:
+            call()
+        assert caught.value.name == "b"
+        assert "'b'" in str(caught.value)
+    again.drop("b")
+    assert again.failures == {}
+    assert again.create("b", EXACT)[1]
+    again.close()
+
+
+@pytest.mark.parametrize("how", ["vector", "number", "payload"])
+def test_a_row_damaged_while_its_collection_is_open_is_told_of_when_it_is_read(
+    how: str, catalog: Catalog, tmp_path: Path
+) -> None:
+    # Vectors as they were sent are in the file alone where a transform changes them.
+    config = CollectionConfig(dim=3, backend=ExactParams(), transform=Transform(power=2.0))
+    stored = catalog.create("things", config)[0]
+    fill(stored, 10)
+    item_id = stored.page(limit=10).items[6].id
+    damage(tmp_path / "things.sqlite", how)
+    for read in (
+        lambda: stored.get(item_id),
+        lambda: stored.page(limit=10, with_vector=True),
+    ):
+        with pytest.raises(DamagedFile, match="row 7"):
+            read()
+
+
+@pytest.mark.parametrize("column", ["params", "notes", "kind"])
+def test_a_damaged_backend_is_not_taken_for_what_was_attached(tmp_path: Path, column: str) -> None:
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.create("things", EXACT)[0]
+    fill(stored, 10)
+    stored.attach(FourierParams(kind="rff", features=8), "beside")
+    catalog.close()
+    change = f"UPDATE backends SET {column} = {{}} WHERE name = 'beside'"
+    new = {"params": "replace(params, '8', '9')", "notes": "'{}'", "kind": "'folded_rff'"}[column]
+    _execute(tmp_path / "things.sqlite", change.format(new))
+    again = opened_catalog(tmp_path)
+    assert list(again.failures) == ["things"]
+    assert "beside" in str(again.failures["things"])
+    again.close()
+
+
+def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = opened_catalog(tmp_path)
+    for name in ("a", "b", "c"):
+        fill(catalog.create(name, EXACT)[0], 5)
+    catalog.close()
+    load = StoredCollection.load
+
+    def fail(stored: StoredCollection, progress: Any) -> None:  # noqa: ANN401
+        if stored.name == "b":
+            raise MemoryError
+        load(stored, progress)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredCollection, "load", fail)
+        again = opened_catalog(tmp_path)
+    assert [line.name for line in again.list()] == ["a", "c"]
+    with pytest.raises(DamagedFile, match="MemoryError"):
+        again.get("b")
+    again.close()
+    later = opened_catalog(tmp_path)
+    assert len(later.get("b")) == 5
+    later.close()
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_of_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite").mkdir()
+    (tmp_path / "a.sqlite" / "notes.txt").touch()
+    for _ in range(2):
+        catalog = opened_catalog(tmp_path)
+        for call in (catalog.get, catalog.drop):
+            with pytest.raises(DamagedFile):
+                call("a")
+        assert list(catalog.failures) == ["a"]
+        assert (tmp_path / "a.sqlite" / "notes.txt").exists()
+        catalog.close()
+
+
+def test_a_file_that_cannot_be_removed_is_told_of(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.create("things", EXACT)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", refuse)
+        with pytest.raises(DamagedFile, match="Permission denied"):
+            catalog.drop("things")
+    assert (tmp_path / "things.sqlite").exists()
+    catalog.drop("things")
+    assert catalog.list() == []
+
+
+# Files of an earlier format
+
+
+@pytest.fixture
+def format_1(tmp_path: Path) -> Path:
+    """Return a file as it was written before there were links: gcws, 12 items put, 2 deleted."""
+    return of_format(1, tmp_path)
+
+
+def of_format(version: int, tmp_path: Path) -> Path:
+    """Copy the file of a format, with hashes of version 1.
+
+    2 is from before comparison backends, 3 has one attached.
+    """
+    file = tmp_path / "things.sqlite"
+    shutil.copy(OLD_FORMATS / f"format_{version}.sqlite", file)
+    return file
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+    of_format(version, tmp_path)
+    values: dict[str, float] = {f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}
+    values["i0"] = 20
+    for turn in range(3):
+        catalog = opened_catalog(tmp_path)
+        stored = catalog.get("things")
+        assert stored.config == CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
+        assert stored.describe().versions["format"] == str(FORMAT_VERSION)
+        assert held(stored) == holding(values)
+        query = stored.space.from_items([vector(20.0)])
+        [result] = stored.search(query, SearchParams(limit=1, recall=0.9))
+        assert [(hit.id, hit.score) for hit in result.hits] == [("i0", 1.0)]
+        put(stored, {f"new{turn}": 50.0})
+        values[f"new{turn}"] = 50.0
+        stored.attach(ExactParams())
+        catalog.close()
+    catalog = opened_catalog(tmp_path)
+    described = catalog.get("things").describe().backends
+    names = ["gcws", *(["nrff"] if version >= 3 else []), "exact", "exact_2", "exact_3"]
+    assert [backend.name for backend in described] == names
+    catalog.close()
+
+
+WIDE = CollectionConfig(dim=DIM, backend=GcwsParams(bands=32))
+HELD = {**{f"i{n}": n + 1.0 for n in range(12) if n not in (3, 4)}, "i0": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "findings"),
+    [
+        ("format_4_all_tables", None, 0),
+        ("format_4_all_tables", "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'", 1),
+        ("format_5", None, 0),
+    ],
+)
+def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
+    tmp_path: Path, name: str, damage: str | None, findings: int
+) -> None:
+    file = tmp_path / "things.sqlite"
+    shutil.copy(OLD_FORMATS / f"{name}.sqlite", file)
+    if damage is not None:
+        _execute(file, damage)
+    [report] = check_directory(tmp_path, threads=1)
+    assert (len(report.findings), report.items) == (findings, len(HELD))
+    [report] = check_directory(tmp_path, repair=True, threads=1)
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.get("things")
+    assert stored.config == WIDE
+    assert held(stored) == holding(HELD)
+    backend = stored._memory.backend
+    assert isinstance(backend, GcwsBackend)
+    [chunk] = stored._store.chunks()
+    vectors = stored.space.prepare(stored.space.from_blobs(chunk.vectors))
+    assert list(chunk.codes) == codes_to_blobs(backend.encode(vectors))
+    assert {len(codes) for codes in chunk.codes} == {64}
+    catalog.close()
+
+
+def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "things.sqlite"
+    shutil.copy(OLD_FORMATS / "format_4_all_tables.sqlite", file)
+    _execute(file, "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'")
+    opened_catalog(tmp_path).close()
+    with sqlite3.connect(file) as connection:
+        rows = connection.execute("SELECT id, codes, codes_checksum FROM items").fetchall()
+    connection.close()
+    assert [row for row, codes, kept in rows if codes_checksum(codes) != kept] == ["i5"]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [GcwsParams(bands=12, band_width=2), RandomBinningParams(bands=12)],
+    ids=["classical", "bins"],
+)
+def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
+    tmp_path: Path, backend: BackendParams
+) -> None:
+    catalog = opened_catalog(tmp_path)
+    config = CollectionConfig(dim=DIM, backend=backend)
+    put(catalog.create("things", config)[0], HELD)
+    catalog.close()
+    file = tmp_path / "things.sqlite"
+    with sqlite3.connect(file) as connection:
+        before = connection.execute("SELECT codes, codes_checksum FROM items").fetchall()
+        connection.execute("UPDATE meta SET value = '4' WHERE name = 'format_version'")
+        connection.execute(f"DELETE FROM _sqlite_migrations WHERE name = '{MIGRATIONS[4]}'")
+    connection.close()
+    catalog = opened_catalog(tmp_path)
+    assert held(catalog.get("things")) == holding(HELD)
+    assert catalog.get("things").describe().versions["format"] == str(FORMAT_VERSION)
+    catalog.close()
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("SELECT codes, codes_checksum FROM items").fetchall() == before
+        version = "SELECT value FROM meta WHERE name = 'format_version'"
+        assert connection.execute(version).fetchone() == (str(FORMAT_VERSION),)
+    connection.close()
+    assert {len(codes) for codes, _ in before} == {96}
+
+
+def test_a_migration_broken_off_is_made_at_the_next_start(
+    tmp_path: Path, format_1: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Migrations, "_record_applied", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Store(format_1, "things")
+    catalog = opened_catalog(tmp_path)
+    assert len(catalog.get("things")) == 10
+    catalog.close()
+
+
+def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path, format_1: Path) -> None:
+    _execute(format_1, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
+    catalog = opened_catalog(tmp_path)
+    with pytest.raises(IncompatibleFile, match="format 7"):
+        catalog.get("things")
+    catalog.close()
+    with Database(format_1) as database:
+        assert not database.table("links").exists()

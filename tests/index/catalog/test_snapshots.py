@@ -1,0 +1,308 @@
+"""Snapshots: made while others write, kept with their checksums, restored to the same answers."""
+
+import hashlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.contracts.errors import (
+    CollectionExists,
+    CollectionLoading,
+    CollectionNotFound,
+    DamagedFile,
+    DamagedSnapshot,
+    DiskFull,
+    InvalidParameter,
+    SnapshotExists,
+    SnapshotNotFound,
+)
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    ExactParams,
+    FourierParams,
+    SearchParams,
+)
+from gcws_search.index.storage.data_directory import DataDirectory
+from gcws_search.index.storage.snapshots import Snapshot, Snapshots, sha256_of
+from tests.support.index.fake_backend import backend_of, lists_of
+from tests.support.index.items import DIM, held, holding, made, opened_catalog, put, vector
+
+
+def answers(stored: StoredCollection) -> list[Any]:
+    """Return all that a client can ask of a small collection."""
+    queries = stored.space.from_items([vector(float(x)) for x in (1, 7, 30)])
+    return [
+        held(stored),
+        [item.id for item in stored.page(limit=1000).items],
+        [
+            [(hit.id, hit.score, hit.payload) for hit in result.hits]
+            for backend in (None, *(each.name for each in stored.describe().backends))
+            for result in stored.search(queries, SearchParams(limit=5), backend=backend)
+        ],
+    ]
+
+
+def names(catalog: Catalog, collection: str = "things") -> list[str]:
+    return [snapshot.name for snapshot in catalog.snapshots.list(collection)]
+
+
+def received(
+    catalog: Catalog, content: bytes, sha256: str | None = None, name: str = "things"
+) -> Snapshot:
+    incoming = catalog.snapshots.incoming(name, "sent")
+    try:
+        for start in range(0, len(content), 1000):
+            incoming.write(content[start : start + 1000])
+        return incoming.finish(sha256)
+    finally:
+        incoming.discard()
+
+
+def test_a_snapshot_restored_into_an_empty_directory_answers_the_same(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    stored = made(catalog)
+    stored.delete(["i3", "i8"])
+    put(stored, {"i5": 50, "new": 60})
+    stored.attach(FourierParams(kind="nrff", features=8))
+    snapshot = catalog.snapshot("things")
+    expected = answers(stored)
+
+    other = opened_catalog(tmp_path / "other")
+    copy = received(other, snapshot.path.read_bytes(), snapshot.sha256.upper())
+    assert copy.sha256 == snapshot.sha256
+    restored = other.restore("things", "sent")
+    assert answers(restored) == expected
+    assert put(restored, {"later": 70}).inserted == 1
+    other.close()
+    again = opened_catalog(tmp_path / "other")
+    assert set(held(again.get("things"))) == {*held(stored), "later"}
+    again.close()
+
+
+def test_a_snapshot_is_listed_with_its_checksum_until_it_is_removed(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    made(catalog)
+    first, second = catalog.snapshot("things", "first"), catalog.snapshot("things")
+    assert {first.name, second.name} == set(names(catalog))
+    content = first.path.read_bytes()
+    assert (first.sha256, first.bytes_) == (hashlib.sha256(content).hexdigest(), len(content))
+    told = (first.path.parent / f"{first.path.name}.sha256").read_text()
+    assert told == f"{first.sha256}  {first.path.name}\n"
+    with pytest.raises(SnapshotExists):
+        catalog.snapshot("things", "first")
+    catalog.drop("things")
+    assert "first" in names(catalog)  # it outlives its collection
+    catalog.snapshots.remove("things", "first")
+    assert names(catalog) == [second.name]
+    for call in (catalog.snapshots.get, catalog.snapshots.remove, catalog.restore):
+        with pytest.raises(SnapshotNotFound):
+            call("things", "first")
+    assert list(first.path.parent.glob("first*")) == []
+
+
+def test_a_snapshot_holds_one_moment_while_others_write(catalog: Catalog) -> None:
+    stored = made(catalog, count=0)
+    put(stored, {"a0": 1, "b0": 1})
+    stop = threading.Event()
+
+    def write() -> None:
+        turn = 1
+        while not stop.is_set():
+            put(stored, {f"a{turn}": turn, f"b{turn}": turn})
+            turn += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for turn in range(5):
+            catalog.snapshot("things", f"s{turn}")
+    finally:
+        stop.set()
+        writer.join()
+    for turn in range(5):
+        catalog.restore("things", f"s{turn}", replace=True)
+        found = set(held(catalog.get("things")))
+        count = len(found) // 2
+        assert found == {f"{letter}{n}" for letter in "ab" for n in range(count)}
+
+
+@pytest.mark.usefixtures("linking")
+def test_a_snapshot_has_the_lists_of_rows_that_were_just_put(catalog: Catalog) -> None:
+    stored = catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))[0]
+    put(stored, {f"i{n}": n + 1 for n in range(50)})
+    before = lists_of(stored)
+    catalog.snapshot("things", "s")
+    restored = catalog.restore("things", "s", replace=True)
+    assert backend_of(restored).linked == 0
+    assert lists_of(restored) == before
+
+
+def test_what_exists_is_replaced_only_when_told_so(catalog: Catalog, tmp_path: Path) -> None:
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    put(stored, {"later": 9})
+    with pytest.raises(CollectionExists):
+        catalog.restore("things", "s")
+    assert "later" in held(stored)
+    restored = catalog.restore("things", "s", replace=True)
+    assert held(restored) == holding({"i0": 1, "i1": 2})
+    assert catalog.get("things") is restored
+    with pytest.raises(CollectionNotFound):
+        put(stored, {"x": 1})
+    catalog.close()
+    again = opened_catalog(tmp_path)
+    assert held(again.get("things")) == holding({"i0": 1, "i1": 2})
+    again.close()
+
+
+def test_a_damaged_collection_is_replaced(catalog: Catalog, tmp_path: Path) -> None:
+    made(catalog, count=3)
+    catalog.snapshot("things", "s")
+    catalog.close()
+    (tmp_path / "things.sqlite").write_bytes(b"x" * 10_000)
+    again = opened_catalog(tmp_path)
+    with pytest.raises(DamagedFile):
+        again.get("things")
+    with pytest.raises(CollectionExists):
+        again.restore("things", "s")
+    assert len(again.restore("things", "s", replace=True)) == 3
+    assert again.failures == {}
+    again.close()
+
+
+def test_a_snapshot_that_is_not_what_was_written_changes_nothing(catalog: Catalog) -> None:
+    stored = made(catalog)
+    snapshot = catalog.snapshot("things", "s")
+    content = bytearray(snapshot.path.read_bytes())
+    content[-100] ^= 1
+    snapshot.path.write_bytes(content)
+    with pytest.raises(DamagedSnapshot, match="SHA-256"):
+        catalog.restore("things", "s", replace=True)
+    assert put(stored, {"later": 9}).inserted == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"no file of a collection" * 1000])
+def test_what_is_no_collection_is_not_received(catalog: Catalog, content: bytes) -> None:
+    with pytest.raises(DamagedSnapshot):
+        received(catalog, content)
+    assert names(catalog) == []
+
+
+def test_what_was_damaged_before_it_was_sent_is_not_restored(catalog: Catalog) -> None:
+    stored = made(catalog)
+    content = bytearray(catalog.snapshot("things", "s").path.read_bytes())
+    at = content.index(b'{"x":7')
+    content[at + 5] ^= 1
+    received(catalog, bytes(content))
+    with pytest.raises(DamagedSnapshot, match="not what was written"):
+        catalog.restore("things", "sent", replace=True)
+    assert catalog.get("things") is stored
+
+
+def test_what_was_damaged_on_its_way_is_not_received(catalog: Catalog, tmp_path: Path) -> None:
+    made(catalog)
+    snapshot = catalog.snapshot("things", "s")
+    with pytest.raises(DamagedSnapshot, match="SHA-256"):
+        received(catalog, snapshot.path.read_bytes()[:-1], snapshot.sha256)
+    assert names(catalog) == ["s"]
+    assert list((tmp_path / "snapshots" / "things").glob(".*")) == []
+
+
+@pytest.mark.parametrize("name", ["..", "../things", "a/b", "", ".creating-x", "a\x00b"])
+def test_names_reach_no_other_file(catalog: Catalog, name: str) -> None:
+    made(catalog)
+    for call in (
+        lambda: catalog.snapshot("things", name),
+        lambda: catalog.snapshots.get("things", name),
+        lambda: catalog.snapshots.get(name, "s"),
+        lambda: catalog.snapshots.list(name),
+        lambda: catalog.snapshots.incoming("things", name),
+        lambda: catalog.snapshots.incoming(name, "s"),
+        lambda: catalog.snapshots.remove("things", name),
+        lambda: catalog.restore("things", name),
+    ):
+        with pytest.raises(InvalidParameter):
+            call()
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    folder = tmp_path / "snapshots" / "things"
+    folder.mkdir(parents=True)
+    (folder / ".creating-0123.sqlite").touch()
+    (folder / "a.sqlite.sha256").touch()  # its file was never renamed
+    catalog = Catalog.open(tmp_path)
+    assert names(catalog) == []
+    assert not (folder / ".creating-0123.sqlite").exists()
+    catalog.close()
+
+
+def test_a_disk_without_space_leaves_the_collection_as_it_was(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    put(stored, {"later": 9})
+    expected = held(stored)
+
+    def refuse(*_: object) -> None:
+        raise DiskFull("things")
+
+    for owner, method in ((Snapshots, "copy"), (DataDirectory, "publish")):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, method, refuse)
+            with pytest.raises(DiskFull):
+                catalog.restore("things", "s", replace=True)
+            with pytest.raises(DiskFull):
+                catalog.restore("things", "s", replace=True)
+        assert held(catalog.get("things")) == expected
+        assert {path.name for path in tmp_path.glob("*.sqlite")} == {"things.sqlite"}
+
+
+@pytest.mark.parametrize("step", ["copy", "publish", "rename", "_sync"])
+def test_a_kill_while_a_collection_is_replaced_leaves_one_or_the_other(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step is run up to its end, and then nothing more, not even the cleaning up."""
+    catalog = opened_catalog(tmp_path)
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    new = held(stored)
+    put(stored, {"later": 9})
+    old = held(stored)
+    owner: Any = {"copy": Snapshots, "rename": Path}.get(step, DataDirectory)
+    original = getattr(owner, step)
+
+    def killed(*arguments: object) -> None:
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, killed)
+        patched.setattr(DataDirectory, "discard", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.restore("things", "s", replace=True)
+    catalog.close()
+    again = opened_catalog(tmp_path)
+    assert held(again.get("things")) == (old if step == "copy" else new)
+    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+    again.close()
+
+
+def test_while_it_is_loading_a_collection_is_not_restored(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+    catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))
+    snapshot = catalog.snapshot("things", "s")
+    assert snapshot.sha256 == sha256_of(snapshot.path)
+    catalog.close()
+    again = Catalog.open(tmp_path)
+    with pytest.raises(CollectionLoading):
+        again.restore("things", "s", replace=True)
+    again.load()
+    assert len(again.restore("things", "s", replace=True)) == 0
+    again.close()

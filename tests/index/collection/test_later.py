@@ -1,0 +1,162 @@
+"""New items that wait to be taken into memory: whoever reads next finds them."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.contracts.errors import ItemExists
+from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.persistence.changes import WriteResult
+from tests.support.index.items import Make, held, holding, ids_of, put, vector
+
+ALL = SearchParams(limit=100, recall=1)
+
+
+@pytest.fixture
+def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
+    """Return a collection of two items in memory, whose index nobody improves any more."""
+    stored = make(backend=GcwsParams(bands=2))
+    put(stored, {"a": 1, "b": 2})
+    stored.settle()
+    monkeypatch.setattr(stored._memory.backend, "may_wait", lambda *_: True)
+    monkeypatch.setattr(stored._improver, "start_if_due", lambda: None)
+    return stored
+
+
+@pytest.fixture
+def waiting(settled: StoredCollection) -> StoredCollection:
+    """Return a collection of two items in memory and three that wait."""
+    stored = settled
+    put(stored, {"c": 3, "d": 4})
+    put(stored, {"e": 5})
+    assert len(stored._memory._later) == 3
+    return stored
+
+
+def found(stored: StoredCollection, x: float) -> list[str]:
+    return ids_of(stored.search(stored.space.from_items([vector(x)]), ALL)[0])
+
+
+def test_a_search_finds_items_that_waited(waiting: StoredCollection) -> None:
+    assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
+
+
+def test_items_that_wait_are_counted_without_being_taken_in(waiting: StoredCollection) -> None:
+    assert waiting._memory.count == 5
+    assert len(waiting._memory._later) == 3
+    assert len(waiting) == 5
+
+
+def test_how_much_may_wait_is_judged_by_all_that_waits(
+    settled: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+
+    def may_wait(_state: object, _vectors: object, count: int, numbers: int) -> bool:
+        judged.append((count, numbers))
+        return True
+
+    monkeypatch.setattr(settled._memory.backend, "may_wait", may_wait)
+    put(settled, {"c": 3})
+    put(settled, {"d": 4, "e": 5})
+    (_, each), _ = judged
+    assert each > 0
+    assert judged == [(1, each), (3, 3 * each)]
+
+
+def test_each_way_to_read_takes_items_in(waiting: StoredCollection) -> None:
+    memory = waiting._memory
+    assert memory.locate("e")[1] == 4
+    put(waiting, {"f": 6})
+    assert memory.rows_of(["f", "absent"]) == [5]
+    put(waiting, {"g": 7})
+    assert waiting.get("g").vector == vector(7)
+    put(waiting, {"h": 8})
+    assert waiting.describe().items == 8
+    assert held(waiting) == holding(dict(zip("abcdefgh", range(1, 9), strict=True)))
+
+
+def test_writes_know_of_items_that_wait(waiting: StoredCollection) -> None:
+    with pytest.raises(ItemExists):
+        put(waiting, {"d": 7}, "insert")
+    put(waiting, {"f": 6})
+    assert put(waiting, {"f": 7, "g": 8}) == WriteResult(inserted=1, updated=1)
+    put(waiting, {"h": 9})
+    assert waiting.delete(["h", "a"]) == 2
+    assert found(waiting, 8) == ["g", "f", "e", "d", "c", "b"]
+
+
+def test_only_few_items_wait_and_keys_stay_in_order(settled: StoredCollection) -> None:
+    stored, most = settled, 0
+    for n in range(100):
+        put(stored, {f"i{n}": n + 1})
+        most = max(most, len(stored._memory._later))
+    assert 1 < most <= 32
+    keys = stored._memory.view.keys
+    assert keys.tolist() == sorted(keys.tolist())
+    assert held(stored) == holding({"a": 1, "b": 2} | {f"i{n}": n + 1 for n in range(100)})
+
+
+def test_who_fails_to_take_items_in_leaves_them_to_the_next(
+    waiting: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(waiting._memory.backend, "extend", fail)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            found(waiting, 5)
+    monkeypatch.undo()
+    assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
+    assert waiting.describe().rows == 5
+
+
+def test_readers_that_come_together_take_items_in_once(waiting: StoredCollection) -> None:
+    memory: Any = waiting._memory
+    version = memory._shown.version
+    begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
+    calls: list[int] = []
+
+    def counted(*arguments: Any) -> object:  # noqa: ANN401
+        calls.append(1)
+        if len(calls) == 1:  # the others come while items are taken in
+            for _ in range(5):
+                assert entering.acquire(timeout=60)
+        return extend(*arguments)
+
+    memory.backend.extend = counted
+    seen: list[int] = []
+
+    def read() -> None:
+        begun.wait(60)
+        entering.release()
+        seen.append(len(memory.view))
+
+    threads = [threading.Thread(target=read) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (seen, calls) == ([5] * 5, [1])
+    assert memory.view.version == version + 1
+
+
+def test_vectors_that_waited_are_scored_as_those_that_did_not(
+    settled: StoredCollection, rng: np.random.Generator
+) -> None:
+    stored, values = settled, {"a": 1.0, "b": 2.0}
+    for n, x in enumerate(rng.uniform(0.1, 9, 50)):
+        put(stored, {f"i{n}": float(x)})
+        values[f"i{n}"] = float(x)
+    hits = stored.search(stored.space.from_items([vector(2.5)]), ALL)[0]
+    assert dict(zip(hits.ids, hits.scores, strict=True)) == {
+        item_id: pytest.approx(_gmm(x, 2.5)) for item_id, x in values.items()
+    }
+
+
+def _gmm(x: float, y: float) -> float:
+    return (min(x, y) + 3) / (max(x, y) + 3)

@@ -1,0 +1,53 @@
+"""Items in memory by row: what is added and given up leaves no trace."""
+
+import numpy as np
+import pytest
+
+from gcws_search.index.collection.row_store import Contents
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from tests.support.data.adapters import expanded_row, prepared, space_of
+
+DIMS = [5, None]
+
+
+def filled(dim: int | None, numbers: list[int]) -> Contents:
+    held = Contents(GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64))
+    add(held, dim, numbers)
+    return held
+
+
+def add(held: Contents, dim: int | None, numbers: list[int]) -> None:
+    rows = [{n % 5: 1.0 + n, (n + 1) % 5: -2.0 - n} for n in numbers]
+    ids = [f"item {n}" for n in numbers]
+    payloads = [b'{"n": 1}' if n % 2 else None for n in numbers]
+    held.append(ids, payloads, prepared(space_of(dim), rows), keys=[10 * n for n in numbers])
+
+
+def content(held: Contents) -> list[object]:
+    n, rows = len(held), held.rows.view()
+    return [
+        held.ids, held.payloads, held.keys[:n].tolist(), held.alive[:n].tolist(),
+        [(expanded_row(rows, row), float(rows.norms[row])) for row in range(n)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("given_up", [[7], [7, 8, 9], list(range(7, 300))])
+def test_what_is_cut_off_leaves_no_trace(dim: int | None, given_up: list[int]) -> None:
+    held, other = filled(dim, [1, 2, 3]), filled(dim, [1, 2, 3])
+    add(held, dim, given_up)
+    held.cut(3)
+    assert content(held) == content(other)
+    assert held._text_bytes == other._text_bytes
+    for numbers in ([4], [5, 6]):
+        add(held, dim, numbers)
+        add(other, dim, numbers)
+        assert content(held) == content(other)
+
+
+def test_rows_that_are_killed_stay_alive_for_those_who_read_them() -> None:
+    held = filled(5, [1, 2, 3])
+    before = held.alive[: len(held)]
+    held.kill([0, 2])
+    assert before.tolist() == [1, 1, 1]
+    assert held.alive[: len(held)].tolist() == [0, 1, 0]

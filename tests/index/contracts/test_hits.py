@@ -1,0 +1,138 @@
+"""Hits of a batch as arrays: indexed, cut and put together, they are the hits of each query."""
+
+import numpy as np
+import pytest
+
+from gcws_search.index.contracts import hits as hits_module
+from gcws_search.index.contracts.hits import PROBE, SCAN, BatchHits, Explanation, RowHits
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+)
+from gcws_search.index.kernels.graph import batch_search
+from tests.support.index.small_index import SmallIndex, answer, answers
+
+Wide = tuple[list[int], list[float]]
+
+
+def batch(method: int, sizes: list[int], *, width: int, first: int = 0) -> BatchHits:
+    """Return hits whose rows and counters tell queries apart, numbered from ``first``."""
+    m = len(sizes)
+    numbers = np.arange(first, first + m)
+    rows = 100 * numbers[:, None] + np.arange(width)
+    scores = np.tile(1.0 / np.arange(1, width + 1), (m, 1))
+    return BatchHits.found(
+        method, rows, scores, np.array(sizes), expected_recall=1.0 / (1 + numbers),
+        bands=32, depth=numbers, candidates=10 * numbers, scored=numbers + 1, beam=numbers + 2,
+    )  # fmt: skip
+
+
+def expected(method: str, number: int, size: int) -> tuple[Wide, Explanation]:
+    rows = [100 * number + i for i in range(size)]
+    explanation = Explanation(
+        method, bands=32, depth=number, candidates=10 * number, scored=number + 1, beam=number + 2,
+        expected_recall=1.0 / (1 + number),
+    )  # fmt: skip
+    return (rows, [1.0 / (1 + i) for i in range(size)]), explanation
+
+
+def shown(hits: RowHits) -> tuple[Wide, Explanation]:
+    return answer(hits), hits.explanation
+
+
+def test_each_query_has_its_own_line_from_either_end() -> None:
+    hits = batch(PROBE, [2, 0, 3], width=3)
+    truth = [expected("probe", number, size) for number, size in enumerate([2, 0, 3])]
+    assert len(hits) == 3
+    assert [shown(one) for one in hits] == truth
+    assert [shown(hits[number - 3]) for number in range(3)] == truth
+    assert [shown(one) for one in hits[1:]] == truth[1:]
+    assert [shown(one) for one in hits[::-1]] == truth[::-1]
+
+
+@pytest.mark.parametrize("number", [-4, 3])
+def test_a_query_there_is_not_is_an_index_error(number: int) -> None:
+    with pytest.raises(IndexError):
+        batch(PROBE, [1, 1, 1], width=1)[number]
+
+
+def test_batches_are_put_together_in_the_order_of_their_places() -> None:
+    probed = batch(PROBE, [2, 1], width=2)
+    scanned = batch(SCAN, [4, 0, 3], width=4, first=2)
+    whole = BatchHits.merged([(np.array([4, 1]), probed), (np.array([0, 2, 3]), scanned)])
+    assert [shown(hits) for hits in whole] == [
+        expected("scan", 2, 4),
+        expected("probe", 1, 1),
+        expected("scan", 3, 0),
+        expected("scan", 4, 3),
+        expected("probe", 0, 2),
+    ]
+
+
+def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_put() -> None:
+    both = np.arange(7), np.full(7, 0.5)
+    narrow = batch(SCAN, [2, 2, 2], width=2)
+    hits = BatchHits(
+        narrow.rows, narrow.scores, narrow.sizes, narrow.work, narrow.expected_recall, {1: both}
+    )
+    wide = both[0].tolist(), both[1].tolist()
+    assert answer(hits[1]) == wide
+    assert answers(hits[1:]) == [wide, answer(narrow[2])]
+    assert answers(hits.some(np.array([2, 1]))) == [answer(narrow[2]), wide]
+    other = batch(PROBE, [1], width=1)
+    whole = BatchHits.merged([(np.array([3, 0, 2]), hits), (np.array([1]), other)])
+    assert answers(whole) == [wide, answer(other[0]), answer(narrow[2]), answer(narrow[0])]
+
+
+def test_no_queries_have_no_hits() -> None:
+    assert len(BatchHits.none()) == 0
+    assert list(BatchHits.none()) == []
+
+
+def test_a_number_stands_for_as_many_as_there_are_queries() -> None:
+    hits = BatchHits.found(
+        SCAN, np.zeros((2, 1), np.int64), np.zeros((2, 1)), np.ones(2, np.int64),
+        expected_recall=1.0, candidates=np.array([5, 6]), scored=7,
+    )  # fmt: skip
+    assert [one.explanation for one in hits] == [
+        Explanation("scan", 0, 0, candidates, 7, 0, 1.0) for candidates in (5, 6)
+    ]
+
+
+@pytest.mark.usefixtures("dear_scans")
+def test_both_methods_of_one_batch_answer_as_they_do_alone(rng: np.random.Generator) -> None:
+    """Queries near stored rows are probed; others are scanned, some with ties past the limit."""
+    width = 24
+    rows = np.repeat(rng.gamma(1.0, size=(3000, width)), 4, axis=0).astype(np.float32)
+    rows[:40] = rows[0]
+    far = np.eye(width, dtype=np.float32)[:5]
+    tied = rows[:1] + 30 * np.eye(width, dtype=np.float32)[3:5]
+    queries = np.concatenate([rows[100:110], tied, far, rows[200:210]])
+    index = SmallIndex(CollectionConfig(dim=width, backend=GcwsParams(bands=16))).add(rows)
+    params = SearchParams(limit=3, recall=0.9)
+    together = index.search(queries, params)
+    alone = [index.search(queries[m : m + 1], params)[0] for m in range(len(queries))]
+    assert {hits.explanation.method for hits in together} == {"probe", "scan"}
+    assert max(len(hits.rows) for hits in together) == 40
+    assert [shown(hits) for hits in together] == [shown(hits) for hits in alone]
+
+
+def test_a_scan_shared_out_over_threads_is_that_of_one(rng: np.random.Generator) -> None:
+    width = 512
+    rows = rng.integers(-1, 2, size=(4200, width)).astype(np.float32)
+    rows[::70] = rows[0]
+    config = CollectionConfig(dim=width, backend=ExactParams())
+    one, several = (SmallIndex(config, threads=threads).add(rows) for threads in (1, 4))
+    for limit, row in ((1, 0), (5, 0), (5, 1), (100, 3)):
+        params = SearchParams(limit=limit, recall=1.0)
+        found = answers(several.search(rows[row : row + 1], params))
+        assert found == answers(one.search(rows[row : row + 1], params))
+        if row == 0:
+            assert found == [(list(range(0, 4200, 70)), [1.0] * 60)]
+
+
+def test_walks_write_what_they_cost_in_the_columns_of_hits() -> None:
+    columns = hits_module.CANDIDATES, hits_module.SCORED
+    assert columns == (batch_search.CANDIDATES, batch_search.SCORED_EXACTLY)

@@ -1,0 +1,121 @@
+"""Scans that leave out what can make no hit: equal to the slow truth, whatever is left out."""
+
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.exact import inverted_index as inverted_module
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import Scanner, scan, scan_work
+from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE
+from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.space import VectorSpace
+from tests.support.data.strategies import sparse_vectors
+from tests.support.reference import mathematics
+
+DIM = 12
+ONE = Workers(1)
+SPACE = VectorSpace.of(CollectionConfig(dim=None))
+Vector = dict[int, float]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_segments() -> Iterator[None]:
+    """Few rows are enough for several segments and a tail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inverted_module, "LEAST_ROWS", 8)
+        patch.setattr(inverted_module, "MOST_ROWS", 24)
+        yield
+
+
+def _batch(vectors: list[Vector]) -> VectorBatch:
+    indptr = np.cumsum([0] + [len(each) for each in vectors])
+    indices = np.array([i for each in vectors for i in each], np.int64)
+    values = np.array([v for each in vectors for v in each.values()])
+    return SPACE.prepare(SPACE.from_sparse(indptr, indices, values))
+
+
+def _index(rows: VectorBatch) -> InvertedIndex:
+    return InvertedIndex().cover(rows, ONE)
+
+
+counts = sparse_vectors(DIM, values=st.sampled_from([-1.0, 1.0, 2.0, 3.0]), max_size=6)
+any_size = sparse_vectors(DIM)
+lopsided = st.dictionaries(
+    st.sampled_from([0, 0, 0, 1, 1, 2, 5, 9]), st.sampled_from([2.0**-7, 0.5, 40.0]), min_size=1
+)
+
+
+@pytest.mark.parametrize("kind", [counts, any_size, lopsided], ids=["ties", "any size", "lopsided"])
+@given(data=st.data(), random=st.randoms(use_true_random=False))
+def test_hits_are_those_of_brute_force_ties_included(
+    kind: st.SearchStrategy[Vector], data: st.DataObject, random: Random
+) -> None:
+    vectors = data.draw(st.lists(kind, min_size=8, max_size=70))
+    queries = data.draw(st.lists(kind, min_size=1, max_size=3))
+    limit = data.draw(st.sampled_from([1, 2, 5, 80]))
+    least = data.draw(st.sampled_from([0.0, 0.0, 1 / 3, 0.9]))
+    mask = [random.random() < data.draw(st.sampled_from([0.2, 1.0])) for _ in vectors]
+    rows, asked = _batch(vectors), _batch(queries)
+    view = RowView(rows, np.array(mask, np.uint8), sum(mask))
+    skip = np.array([random.randrange(-1, len(vectors)) for _ in queries])
+    found = scan(
+        view, asked, SearchParams(limit=limit, recall=1.0, min_score=least), skip=skip,
+        inverted=_index(rows), workers=ONE,
+    )  # fmt: skip
+    for number, query in enumerate(queries):
+        allowed = [ok and row != skip[number] for row, ok in enumerate(mask)]
+        whole = mathematics.brute_force(
+            query, vectors, limit=len(vectors), min_score=least, permitted=allowed
+        )
+        last = whole[limit - 1][1] if len(whole) > limit else 0.0
+        surely = {row for row, score in whole if score > last * (1 + 1e-9)}
+        perhaps = {row for row, score in whole if score >= last * (1 - 1e-9)}
+        hits = found[number]
+        assert surely <= set(hits.rows.tolist()) <= perhaps
+        scores = dict(whole)
+        assert hits.scores.tolist() == pytest.approx(
+            [scores[row] for row in hits.rows.tolist()], rel=1e-9
+        )
+
+
+@given(
+    vectors=st.lists(counts, min_size=8, max_size=70),
+    query=counts,
+    bound=st.sampled_from([-0.001, 0.05, 0.3, 0.6, 0.99]),
+    after=st.integers(-1, 69),
+)
+def test_all_rows_that_reach_a_score_are_collected(
+    vectors: list[Vector], query: Vector, bound: float, after: int
+) -> None:
+    rows = _batch(vectors)
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    scanner = Scanner(view, _index(rows), 0.0)
+    found = scanner.collect(_batch([query]), -1, bound, after=after).tolist()
+    every = {row: mathematics.gmm(query, vector) for row, vector in enumerate(vectors)}
+    assert {row for row in every if every[row] > bound + 1e-4 and row > after} <= set(found)
+    assert all(row > after and every[row] >= bound - 1e-4 for row in found)
+    assert found == sorted(set(found))
+
+
+def test_terms_are_left_out_where_few_rows_come_near(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inverted_module, "MOST_ROWS", 4096)
+    frequent = [{i: 2.0**-9 for i in range(60)} for _ in range(4000)]
+    vectors = [
+        {**each, 100 + int(rare): 1.0}
+        for each, rare in zip(frequent, rng.integers(0, 300, 4000), strict=True)
+    ]
+    rows = _batch(vectors)
+    index = _index(rows)
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    work = scan_work(view, rows[:20], 1, skip=np.full(20, -1), inverted=index)
+    assert np.median(work) < 0.5 * len(rows) * 60 / COLUMN_SHARE  # of adding what all rows share

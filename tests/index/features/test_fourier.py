@@ -1,0 +1,248 @@
+"""Feature maps estimate their kernels as theory says, however a vector is sent."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import FourierKind, FourierParams
+from gcws_search.index.features.fourier import FourierMap
+from gcws_search.index.kernels.features.fourier import fill_phases, fill_projection
+from gcws_search.index.threads import Workers
+from tests.support.data.adapters import (
+    LARGE_DIM,
+    dense_of,
+    full_sketch,
+    prepared,
+    signed_rows,
+    space_of,
+)
+from tests.support.reference import fourier as theory
+from tests.support.reference import mathematics
+from tests.support.statistics import SIGMAS
+
+KINDS: tuple[FourierKind, ...] = ("rff", "nrff", "folded_rff")
+Doubles = npt.NDArray[np.float64]
+
+
+def made_map(kind: FourierKind, dim: int | None, *, threads: int = 1, **more: float) -> FourierMap:
+    dense = dim is not None and dim <= 4096
+    width = -(-dim // 16) * 16 if dim is not None and dense else None
+    params = FourierParams(kind=kind, **{"features": 64, **more})  # type: ignore[arg-type]
+    return FourierMap(params, width, Workers(threads))
+
+
+def rows_of(rng: np.random.Generator, n: int, dim: int) -> list[dict[int, float]]:
+    return [
+        {int(i): float(x) for i, x in enumerate(row) if rng.random() < 0.7 or i == 0}
+        for row in rng.standard_normal((n, dim)).astype(np.float32)
+    ]
+
+
+def plain_features(
+    batch: VectorBatch, kind: FourierKind, *, features: int, gamma: float, seed: int = 0
+) -> Doubles:
+    """Return features by the formulas in float64, from the drawn projection and phases."""
+    width, padded = batch.dense.shape[1], -(-features // 16) * 16
+    panels = np.empty(width * padded, np.float32)
+    fill_projection(np.uint64(seed), width, 0, width, panels)
+    matrix = panels.reshape(-1, width, 16).transpose(1, 0, 2).reshape(width, padded)
+    phases = np.empty(padded, np.float32)
+    fill_phases(np.uint64(seed), phases)
+    rows = batch.dense.astype(np.float64)
+    rows /= np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    angles = math.sqrt(gamma) * rows @ matrix[:, :features].astype(np.float64)
+    if kind == "folded_rff":
+        made: Doubles = np.cos(angles) / math.sqrt(features)
+        return made
+    made = np.cos(angles + 2 * np.pi * phases[:features]) * math.sqrt(2 / features)
+    if kind == "nrff":
+        made /= np.sqrt((made**2).sum(axis=1, keepdims=True))
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("features", [1, 16, 100, 272])
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 300.0])
+def test_features_are_those_of_the_formulas(
+    rng: np.random.Generator, kind: FourierKind, features: int, gamma: float
+) -> None:
+    dim = 37
+    space = space_of(dim)
+    batch = space.prepare(space.from_dense(rng.standard_normal((61, dim)).astype(np.float32)))
+    made = made_map(kind, dim, features=features, gamma=gamma, seed=5).transform(batch)
+    assert made.shape == (61, features)
+    assert made.dtype == np.float32
+    expected = plain_features(batch, kind, features=features, gamma=gamma, seed=5)
+    # Angles of up to 6√γ, and their sums, are rounded to float32.
+    error = 4e-6 * max(1.0, math.sqrt(gamma))
+    if kind == "nrff" and features == 1:  # ±1, whose sign is sure where the cosine is not near 0
+        np.testing.assert_allclose(np.abs(made), 1.0, rtol=1e-6)
+    else:
+        np.testing.assert_allclose(made, expected, atol=error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("features", [40, 64])
+def test_a_vector_has_the_same_features_dense_and_sparse_alone_and_in_a_batch(
+    rng: np.random.Generator, kind: FourierKind, features: int
+) -> None:
+    dim = 50
+    vectors = rows_of(rng, 103, dim)
+    space = space_of(dim)
+    batch = space.prepare(space.from_dense(dense_of(vectors, dim)))
+    expected = made_map(kind, dim, features=features).transform(batch)
+    for threads in (1, 2, 3):
+        for other in (dim, LARGE_DIM, None):
+            maker = made_map(kind, other, threads=threads, features=features)
+            same = prepared(space_of(other), vectors)
+            np.testing.assert_array_equal(maker.transform(same), expected)
+            np.testing.assert_array_equal(maker.transform(same[7:8]), expected[7:8])
+            np.testing.assert_array_equal(maker.transform(same[60:]), expected[60:])
+
+
+@pytest.mark.parametrize("dim", [24, None])
+def test_features_do_not_depend_on_the_length_of_a_vector(
+    rng: np.random.Generator, dim: int | None
+) -> None:
+    vectors = rows_of(rng, 9, 24)
+    maker = made_map("nrff", dim)
+    expected = maker.transform(prepared(space_of(dim), vectors))
+    for factor in (2.0**-100, 2.0**90):
+        scaled = [{i: x * factor for i, x in row.items()} for row in vectors]
+        made = maker.transform(prepared(space_of(dim), scaled))
+        np.testing.assert_array_equal(made, expected)
+
+
+def test_features_differ_between_seeds(rng: np.random.Generator) -> None:
+    batch = prepared(space_of(24), rows_of(rng, 5, 24))
+    one, other = (made_map("rff", 24, seed=seed).transform(batch) for seed in (0, 1))
+    assert np.mean(one == other) < 0.01
+
+
+@pytest.mark.parametrize("dim", [24, None])
+def test_no_vectors_have_no_features(dim: int | None) -> None:
+    assert made_map("nrff", dim).transform(prepared(space_of(dim), [])).shape == (0, 64)
+
+
+# --- the numbers drawn -------------------------------------------------------------------------
+
+
+def drawn(seed: int, coordinates: int, features: int) -> Doubles:
+    panels = np.empty(coordinates * features, np.float32)
+    fill_projection(np.uint64(seed), coordinates, 0, coordinates, panels)
+    shaped = panels.reshape(-1, coordinates, 16).transpose(1, 0, 2)
+    return shaped.reshape(coordinates, features).astype(np.float64)
+
+
+def test_projections_are_normal_and_independent() -> None:
+    n, k = 256, 1024
+    r = drawn(3, n, k)
+    count = n * k
+    # E of x, x², x³, x⁴ is 0, 1, 0, 3; Var is 1, 2, 15, 96.
+    for power, (mean, variance) in enumerate([(0, 1), (1, 2), (0, 15), (3, 96)], 1):
+        assert abs(np.mean(r**power) - mean) <= SIGMAS * math.sqrt(variance / count)
+    for a, b in (
+        (r[:-1], r[1:]),
+        (r[:, :-1], r[:, 1:]),
+        (r[:, :-16], r[:, 16:]),  # the two of a pair, among others
+        (r[:, :16], drawn(4, n, 16)),
+    ):
+        assert abs(np.mean(a * b)) <= SIGMAS / math.sqrt(a.size)
+        squares = (a**2 - 1) * (b**2 - 1) / 2
+        assert abs(np.mean(squares)) <= SIGMAS / math.sqrt(a.size)
+
+
+def test_phases_are_uniform_turns() -> None:
+    phases = np.empty(1 << 14, np.float32)
+    fill_phases(np.uint64(1), phases)
+    assert 0 < phases.min() < phases.max() < 1
+    assert abs(phases.mean() - 0.5) <= SIGMAS * math.sqrt(1 / 12 / len(phases))
+    assert abs((phases**2).mean() - 1 / 3) <= SIGMAS * math.sqrt(4 / 45 / len(phases))
+
+
+# --- laws --------------------------------------------------------------------------------------
+
+FEATURES = 256
+SEEDS = 3000
+
+
+def estimates(kind: FourierKind, rho: float, gamma: float) -> Doubles:
+    """Return the estimate of the kernel of two vectors of cosine ``rho`` for many seeds."""
+    space = space_of(2)
+    pair = np.array([[1.0, 0.0], [rho, math.sqrt(1 - rho**2)]])
+    batch = space.prepare(space.from_dense(pair))
+    made = [
+        made_map(kind, 2, features=FEATURES, gamma=gamma, seed=seed).transform(batch)
+        for seed in range(SEEDS)
+    ]
+    return np.array([float(a.astype(np.float64) @ b) for a, b in made])
+
+
+def assert_law(found: Doubles, mean: float, variance: float, *, bias: float, excess: float) -> None:
+    """Fail unless the estimates have this mean and variance, up to known terms of higher order."""
+    n = len(found)
+    assert abs(found.mean() - mean) <= SIGMAS * math.sqrt(variance / n) + bias
+    # Means of many features are near normal, but not quite: the fourth moment is their own.
+    fourth = np.mean((found - found.mean()) ** 4)
+    error = SIGMAS * math.sqrt(max(fourth - variance**2, variance**2) / n)
+    assert abs(found.var(ddof=1) - variance) <= error + excess * variance
+
+
+PAIRS = [(0.5, 1.0), (0.9, 2.0), (0.0, 5.0), (-0.4, 0.5)]
+
+
+@pytest.mark.parametrize(("rho", "gamma"), PAIRS)
+def test_rff_is_unbiased_with_the_variance_of_theory(rho: float, gamma: float) -> None:
+    found = estimates("rff", rho, gamma)
+    variance = theory.rff_variance(rho, gamma) / FEATURES
+    assert_law(found, theory.rbf(rho, gamma), variance, bias=0.0, excess=0.0)
+
+
+@pytest.mark.parametrize(("rho", "gamma"), PAIRS)
+def test_nrff_has_the_smaller_variance_of_theory(rho: float, gamma: float) -> None:
+    found = estimates("nrff", rho, gamma)
+    assert theory.nrff_variance(rho, gamma) < theory.rff_variance(rho, gamma)
+    variance = theory.nrff_variance(rho, gamma) / FEATURES
+    # A ratio of means: bias and the excess of its variance are of the order of 1/k.
+    kernel = theory.rbf(rho, gamma)
+    assert_law(found, kernel, variance, bias=1 / FEATURES, excess=8 / FEATURES)
+
+
+@pytest.mark.parametrize(("rho", "gamma"), PAIRS)
+def test_folded_features_estimate_the_folded_kernel(rho: float, gamma: float) -> None:
+    found = estimates("folded_rff", rho, gamma)
+    variance = theory.folded_variance(rho, gamma) / FEATURES
+    assert_law(found, theory.folded_rbf(rho, gamma), variance, bias=0.0, excess=0.0)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
+def test_collisions_of_gcws_estimate_rbf_with_the_variance_of_theory(
+    rng: np.random.Generator, gamma: float
+) -> None:
+    samples, seeds = 1024, 1200
+    rows = rng.standard_normal((2, 8)).astype(np.float32)
+    rows[1] += 2 * rows[0]
+    space = space_of(8)
+    batch = space.prepare(space.from_dense(rows))
+    rho = theory.cosine_of_gmm(mathematics.gmm(*signed_rows(batch)))
+    share = np.empty(seeds)
+    for seed in range(seeds):
+        sketch = full_sketch(batch, seed=seed, samples=samples)
+        same = (sketch.slots[0] == sketch.slots[1]) & (sketch.levels[0] == sketch.levels[1])
+        share[seed] = same.mean()
+    found = np.exp(-2 * gamma * ((1 - share) / (1 + share)) ** 2)
+    variance = theory.gcws_variance(rho, gamma) / samples
+    # The delta method: bias and the excess of the variance are of the order of 1/k.
+    assert_law(found, theory.rbf(rho, gamma), variance, bias=1 / samples, excess=20 / samples)
+
+
+def test_the_variances_are_those_that_theory_states() -> None:
+    table = {(0.5, 1.0): (0.6998, 0.4363), (0.9, 2.0): (0.5543, 0.1269), (0.0, 5.0): (1, 0.9999)}
+    for (rho, gamma), (plain, normalised) in table.items():
+        assert theory.rff_variance(rho, gamma) == pytest.approx(plain, abs=1e-4)
+        assert theory.nrff_variance(rho, gamma) == pytest.approx(normalised, abs=1e-4)
+    for (rho, gamma), collisions in {(0.5, 1.0): 0.4139, (0.9, 2.0): 0.2788}.items():
+        assert theory.gcws_variance(rho, gamma) == pytest.approx(collisions, abs=1e-4)

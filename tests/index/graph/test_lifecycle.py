@@ -1,0 +1,365 @@
+"""When neighbour lists are made, kept up, made anew and taken back from a file."""
+
+import json
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search.index.backends import GcwsBackend, delta
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, Saved
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.graph.drift import to_check
+from gcws_search.index.kernels.graph.beam_search import NONE
+from tests.support.data.generated import clustered, sparse_of
+from tests.support.index.recall import link, linked, recall
+from tests.support.index.small_index import SmallIndex
+
+LEAST = 400
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LEAST_ROWS", LEAST)
+
+
+def lists_of(index: SmallIndex) -> list[list[int]]:
+    """Return each row's list, checking its form."""
+    links = index.state.hop.lists.links
+    assert len(links) == len(index.rows)
+    found = []
+    for row, own in enumerate(links.tolist()):
+        count = sum(entry != NONE for entry in own)
+        assert all(0 <= entry < len(links) and entry != row for entry in own[:count])
+        assert len(set(own[:count])) == count
+        found.append(own[:count])
+    return found
+
+
+def overdue(index: SmallIndex, dead: int = 0) -> bool:
+    """Return whether lists are to be made, or made anew."""
+    assert isinstance(index.backend, GcwsBackend)
+    rows = len(index.rows)
+    return index.backend._lists_are_overdue(index.state, rows, rows - dead)
+
+
+def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator) -> None:
+    rows, more = clustered(rng, LEAST - 1, 1)
+    index = SmallIndex(CollectionConfig(dim=24)).add(rows)
+    assert not overdue(index)
+    index.add(more)
+    assert overdue(index)
+    assert not overdue(index, dead=1)
+    link(index)
+    assert not overdue(index)
+    assert all(lists_of(index))
+
+
+def test_whole_keys_have_no_lists(rng: np.random.Generator) -> None:
+    config = CollectionConfig(dim=24, backend=GcwsParams(bands=4, band_width=2))
+    assert not overdue(SmallIndex(config).add(clustered(rng, 2 * LEAST, 0)[0]))
+
+
+def test_lists_are_made_anew_when_the_rows_have_grown_by_half(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 2 * LEAST, 0)
+    index = linked(rows[:LEAST])
+    index.add(rows[LEAST : LEAST * 3 // 2])
+    assert not overdue(index)
+    index.add(rows[LEAST * 3 // 2 : LEAST * 3 // 2 + 1])
+    assert overdue(index)
+
+
+def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 4 * LEAST, 0)
+    index = linked(rows)
+    assert not overdue(index, dead=LEAST * 9 // 10)
+    assert overdue(index, dead=LEAST * 11 // 10)
+    alive = np.ones(4 * LEAST, np.uint8)
+    alive[: LEAST * 11 // 10] = 0
+    link(index, alive)
+    assert not overdue(index, dead=LEAST * 11 // 10)
+    assert overdue(index, dead=LEAST * 9 // 4)
+
+
+def test_dead_rows_are_in_no_new_list(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 2 * LEAST, 0)
+    alive = (rng.random(2 * LEAST) < 0.7).astype(np.uint8)
+    lists = lists_of(link(SmallIndex(CollectionConfig(dim=24)).add(rows), alive))
+    assert {bool(own) for own, lives in zip(lists, alive, strict=True) if lives} == {True}
+    assert all(alive[own].all() for own in lists)
+
+
+def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 600, 0)
+    index = linked(rows[:500])
+    index.add(rows[500:], sizes=[1, 50], settled=True)
+    lists = lists_of(index)
+    assert all(lists[500:])
+    assert {entry for own in lists for entry in own} >= set(range(500, 600))
+
+
+def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "MOST_ROWS", LEAST)
+    rows, _ = clustered(rng, 2 * LEAST + 1, 0)
+    index = linked(rows[:LEAST])
+    index.add(rows[LEAST:])
+    assert index.state.hop is None
+    assert overdue(index)
+
+
+def test_any_number_of_threads_makes_the_same_lists(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 2000, 0)
+    made = []
+    for threads in (1, 2, 3):
+        index = link(SmallIndex(CollectionConfig(dim=24), threads=threads).add(rows[:1500]))
+        made.append(lists_of(index.add(rows[1500:], settled=True)))
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_compaction_keeps_lists_under_new_row_numbers(
+    sparse: bool, rng: np.random.Generator
+) -> None:
+    made = clustered(rng, 3000, 500)
+    rows, queries = (sparse_of(np.maximum(some, 0)) for some in made) if sparse else made
+    index = linked(rows)
+    before = lists_of(index)
+    stays = rng.random(3000) < 0.8
+    new = np.where(stays, np.cumsum(stays) - 1, -1)
+    index.compact(stays)
+    expected = [
+        [int(new[entry]) for entry in before[row] if stays[entry]] for row in np.flatnonzero(stays)
+    ]
+    assert lists_of(index) == expected
+    assert recall(index, queries, 10).reaches(0.9)
+
+
+def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = sparse_of(np.maximum(clustered(rng, 1700, 0)[0], 0))
+    index = SmallIndex(CollectionConfig(dim=None)).add(rows[:1000])
+    assert overdue(index)
+
+    def improve() -> None:
+        view = index.rows.view()
+        alive = np.ones(len(view), np.uint8)
+        improved = index.backend.improved(index.state, view, alive, threading.Event())
+        index.state = index.backend.adopted(index.state, view, improved)
+
+    improve()
+    assert index.state.hop is None
+    assert not overdue(index)
+    assert index.add(rows[1000:1300]).state.newest.count == 300
+    index.compact(np.arange(1300) % 10 > 0)
+    assert index.state.newest.count == 270
+    assert not overdue(index)
+    index.add(rows[1300:], settled=True)
+    assert overdue(index)  # 1,570 rows, and 1,000 were judged
+    monkeypatch.setattr(lifecycle, "_WORTH", 0.0)
+    improve()
+    assert index.state.hop is not None
+
+
+def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 3 * LEAST, 0)
+    for share, kept in ((0.6, False), (0.9, True), (0.2, False)):
+        index = linked(rows)
+        index.compact(rng.permutation(3 * LEAST) < share * 3 * LEAST)
+        assert (index.state.hop is not None) == kept
+
+
+def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 4000, 500)
+    index = SmallIndex(CollectionConfig(dim=24)).add(rows[:3000])
+    made = index.backend.improved(
+        index.state, index.rows.view(), np.ones(3000, np.uint8), threading.Event()
+    )
+    assert made is not None
+    index.add(rows[3000:], sizes=[400])
+    index.state = index.backend.adopted(index.state, index.rows.view(), made)
+    assert len(index.state.tables) == 4000
+    assert index.state.tables.bands == made.tables.bands
+    assert all(lists_of(index)[3000:])
+    assert recall(index, queries, 10).reaches(0.9)
+
+
+def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 2 * LEAST, 0)
+    index = SmallIndex(CollectionConfig(dim=24)).add(rows[:LEAST])
+    alive = np.ones(LEAST, np.uint8)
+    made = index.backend.improved(index.state, index.rows.view(), alive, threading.Event())
+    index.add(rows[LEAST:])
+    assert index.backend.adopted(index.state, index.rows.view(), made) is None
+
+
+class StopAfter(threading.Event):
+    """Is set once it has been asked a number of times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left = times
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 800, 0)
+    index = SmallIndex(CollectionConfig(dim=24)).add(rows)
+    outcomes = []
+    for times in range(0, 120, 3):
+        made = index.backend.improved(
+            index.state, index.rows.view(), np.ones(800, np.uint8), StopAfter(times)
+        )
+        outcomes.append(made is not None)
+        if made is not None:
+            index.state = made
+            assert all(lists_of(index))
+    assert outcomes[0] is False
+    assert outcomes[-1] is True
+
+
+# Kept and taken back
+
+
+def kept(index: SmallIndex, **changed: Any) -> Saved:  # noqa: ANN401
+    """Return what a file would give back."""
+    saved = index.backend.saved(index.state)
+    assert saved is not None
+    notes = {**json.loads(json.dumps(saved.notes)), **changed}
+    return Saved(saved.links.copy(), notes)
+
+
+def restored(index: SmallIndex, saved: Saved) -> SmallIndex:
+    """Return the index that is made at a restart."""
+    assert isinstance(index.backend, GcwsBackend)
+    again = SmallIndex(index.config)
+    again.rows = index.rows
+    rows = index.rows.view()
+    again.state = again.backend.restored(rows, again.backend.encode(rows), saved)
+    return again
+
+
+def test_failed_checks_are_taken_back_too(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 6000, 0, dim=32)
+    index = linked(rows)
+    crowd = rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))
+    index.add(crowd.astype(np.float32), settled=True)
+    again = restored(index, kept(index))
+    assert again.state.hop.neighbours.checks == index.state.hop.neighbours.checks
+    assert again.state.hop.neighbours.checks.fail
+
+
+def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 100)
+    index = linked(rows)
+    again = restored(index, kept(index))
+    assert lists_of(again) == lists_of(index)
+    assert again.state.hop.calibration == index.state.hop.calibration
+    assert again.state.hop.neighbours.rounding == index.state.hop.neighbours.rounding
+    assert not overdue(again)
+    for limit in (1, 10):
+        assert recall(again, queries, limit) == recall(index, queries, limit)
+
+
+@pytest.mark.parametrize(("dimensions", "narrow"), [(2, True), (24, False)])
+def test_how_rows_are_linked_is_taken_back(
+    dimensions: int, narrow: bool, rng: np.random.Generator
+) -> None:
+    rows = rng.normal(size=(600, dimensions)) @ rng.normal(size=(dimensions, 24))
+    index = linked(rows.astype(np.float32))
+    assert index.state.hop.neighbours.narrow == narrow
+    assert restored(index, kept(index)).state.hop.neighbours.narrow == narrow
+    gone = np.where(np.arange(600) < 20, -1, np.arange(600) - 20)
+    left = index.state.hop.neighbours.renumber(gone, index.rows.view()[20:])
+    assert left.narrow == narrow
+
+
+def test_rows_whose_lists_are_unknown_are_linked(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 500)
+    index = linked(rows)
+    saved = kept(index)
+    lost = rng.random(3000) < 0.3
+    saved.links[lost] = NO_ROW
+    saved.links[lost, 0] = UNKNOWN
+    again = restored(index, saved)
+    assert all(lists_of(again))
+    assert recall(again, queries, 10).reaches(0.9)
+
+
+def test_after_a_restart_lists_are_made_anew_when_the_live_rows_have_grown_by_half(
+    rng: np.random.Generator,
+) -> None:
+    rows, more = clustered(rng, 1600, 500)
+    index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
+    saved = kept(link(index, (np.arange(1600) >= 800).astype(np.uint8)))
+    links = saved.links[800:]
+    live = SmallIndex(index.config).add(rows[800:])
+    again = restored(live, replace(saved, links=np.where(links >= 0, links - 800, links)))
+    assert not overdue(again)
+    assert overdue(again.add(more))
+
+
+def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
+    index = linked(clustered(rng, 600, 0)[0])
+    saved = kept(index)
+    again = restored(index, Saved(saved.links[:, :3], saved.notes))
+    assert lists_of(again) == [own[:3] for own in lists_of(index)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 0}, {"version": None}, {"rounding": None}, {"rounding": [0, "a", 1]},
+        {"calibration": {}}, {"tables": "many"}, {"built": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_notes_of_another_version_or_damaged_ones_are_made_anew(
+    change: dict[str, Any], rng: np.random.Generator
+) -> None:
+    index = linked(clustered(rng, 600, 0)[0])
+    assert restored(index, kept(index)).state.hop is not None
+    again = restored(index, kept(index, **change))
+    assert again.state.hop is None
+    assert overdue(again)
+
+
+def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
+    rng: np.random.Generator,
+) -> None:
+    index = linked(clustered(rng, 600, 0)[0])
+    saved = kept(index)
+    nothing = np.full((600, 1), UNKNOWN, np.int32)
+    assert restored(index, replace(saved, links=nothing)).state.hop is None
+    assert restored(index, Saved(nothing, {})).state.hop is None
+    few = SmallIndex(index.config).add(clustered(rng, LEAST - 1, 0)[0])
+    assert restored(few, replace(saved, links=saved.links[: LEAST - 1])).state.hop is None
+
+
+def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:
+    one_by_one = [r for row in range(64_000) for r in to_check(row, row + 1, 1000).tolist()]
+    assert len(one_by_one) == pytest.approx(64_000 / 32, rel=0.05)
+    assert len(to_check(0, 2000, 10**8)) == pytest.approx(2000 / 128, abs=4)
+    assert len(to_check(990_000, 1_000_000, 10**8)) == pytest.approx(10, abs=4)
+    assert to_check(500, 900, 1000).tolist() == [r for r in one_by_one if 500 <= r < 900]
+
+
+def test_the_rows_checked_are_of_all_parts_of_those_put() -> None:
+    chosen = to_check(0, 100_000, 1000)
+    assert len(chosen) == 32
+    for parts in (2, 3, 4):
+        assert np.bincount(chosen % parts, minlength=parts).min() >= 16 // parts
+        assert np.bincount(chosen * parts // 100_000, minlength=parts).min() >= 16 // parts
+    assert chosen.tolist() == sorted(chosen.tolist())

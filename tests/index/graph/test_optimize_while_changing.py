@@ -1,0 +1,142 @@
+"""An index that is improved while its collection changes."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search.index.backends.gcws_state import GcwsState
+from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.optimize import improve
+from gcws_search.index.contracts.arrays import UInt8s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.graph.neighbour_graph import keys_by_row
+from gcws_search.index.graph.search import HopSearch
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.threads import Workers
+from tests.support.data.generated import clustered
+
+LEAST = 400
+DIM = 24
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LEAST_ROWS", LEAST)
+
+
+def put(collection: Collection, vectors: np.ndarray[Any, Any]) -> None:
+    before = len(collection.view)
+    ids = [str(before + i) for i in range(len(vectors))]
+    encoded = collection.encode(collection.space.from_dense(vectors))
+    keys = range(before, before + len(ids))
+    collection.put(ids, [None] * len(ids), encoded, keys=keys)
+
+
+def linked_rows(collection: Collection) -> int:
+    links = collection.view.state.hop.lists.links
+    return int(np.count_nonzero(links[:, 0] >= 0))
+
+
+class Meanwhile:
+    """Makes a change after lists have been made and before they are published."""
+
+    def __init__(self, collection: Collection, change: Callable[[], None]) -> None:
+        self._improved = collection.backend.improved
+        self._adopted = collection.backend.adopted
+        self._change = change
+        self._publishing = False
+        self.left: list[int] = []
+        collection.backend.improved = self.improved  # type: ignore[method-assign]
+        collection.backend.adopted = self.adopted  # type: ignore[method-assign]
+
+    def improved(
+        self,
+        state: object,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: Report = unheard,
+    ) -> GcwsState:
+        made = self._improved(state, rows, alive, stop, report)
+        assert isinstance(made, GcwsState)
+        self._change()
+        return made
+
+    def adopted(self, state: object, rows: VectorBatch, improved: GcwsState) -> object | None:
+        if self._publishing:
+            assert improved.hop is not None
+            self.left.append(len(rows) - len(improved.hop.lists))
+        return self._adopted(state, rows, improved)
+
+    def publish(self, work: Callable[[], bool]) -> bool:
+        self._publishing = True
+        return work()
+
+
+@pytest.fixture
+def collection(rng: np.random.Generator) -> Collection:
+    made = Collection(CollectionConfig(dim=DIM), threads=2)
+    put(made, clustered(rng, 2 * LEAST, 1)[0])
+    return made
+
+
+def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
+    collection: Collection, rng: np.random.Generator
+) -> None:
+    new = clustered(rng, LEAST // 2, 1)[0]
+    meanwhile = Meanwhile(collection, lambda: put(collection, new))
+    assert improve(collection, meanwhile.publish, threading.Event())
+    assert meanwhile.left == [0]
+    assert linked_rows(collection) == len(collection.view)
+    queries = collection.encode(collection.space.from_dense(new))
+    found = collection.search(collection.view, queries.vectors, SearchParams(limit=1))
+    assert np.mean([result.scores[0] > 1 - 1e-6 for result in found]) > 0.9
+
+
+def test_lists_are_made_again_when_rows_were_renumbered_meanwhile(collection: Collection) -> None:
+    meanwhile = Meanwhile(collection, collection.compact)
+    assert improve(collection, meanwhile.publish, threading.Event()) is False
+    assert collection.view.state.hop is None
+
+
+def test_lists_are_made_again_when_too_many_rows_were_put_meanwhile(
+    collection: Collection, rng: np.random.Generator
+) -> None:
+    new = clustered(rng, 2 * LEAST, 1)[0]
+    meanwhile = Meanwhile(collection, lambda: put(collection, new))
+    assert improve(collection, meanwhile.publish, threading.Event()) is False
+    assert collection.overdue(collection.view) == "gcws"
+
+
+@pytest.mark.parametrize("first", [0, 1, 600, 1100, 1199, 1200])
+def test_keys_of_later_rows_are_those_at_the_end_of_all(first: int) -> None:
+    codes = np.random.default_rng(first).integers(0, 2**63, (1200, 4)).astype(np.uint64)
+    tables, workers = Tables.of(4, ()), Workers(1)
+    for start, end in ((0, 1100), (1100, 1190), (1190, 1200)):
+        tables = tables.extend(codes[start:end], start, workers)
+    assert len(tables.segments) > 1
+    assert np.array_equal(keys_by_row(tables, 3, first), codes[first:, :3])
+
+
+def test_what_is_to_stop_while_it_is_measured_measures_no_further(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, searches = threading.Event(), 0
+    search = HopSearch.search
+
+    def once(*given: Any, **named: Any) -> Any:  # noqa: ANN401 (passed on)
+        nonlocal searches
+        searches += 1
+        stop.set()
+        return search(*given, **named)
+
+    monkeypatch.setattr(HopSearch, "search", once)
+    assert improve(collection, lambda work: work(), stop) is None
+    assert searches == 1
+    assert collection.view.state.hop is None

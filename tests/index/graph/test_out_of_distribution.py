@@ -1,0 +1,67 @@
+"""Queries unlike the items: what was measured with items says nothing of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gcws_search.index.graph.search import Hop
+from tests.support.data.generated import Floats
+from tests.support.index.recall import linked, recall
+from tests.support.index.small_index import SmallIndex
+
+SPREAD = 0.3
+Made = tuple[SmallIndex, dict[str, Floats]]
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    """Return an index of 200 tight clusters, and queries unlike its rows.
+
+    The hundredth hit is beyond the cluster, so that its score tells no stranger.
+    """
+    rng = np.random.default_rng(5)
+    centres, others = rng.standard_normal((2, 200, 32))
+    rows = centres[rng.integers(0, 200, 20_000)] + SPREAD * rng.standard_normal((20_000, 32))
+    strangers = {
+        "other centres": others,
+        "between": (centres + centres[::-1]) / 2,
+        "shifted": centres + 1.0,
+    }
+    sent = {
+        kind: (middles + SPREAD * rng.standard_normal(middles.shape)).astype(np.float32)
+        for kind, middles in strangers.items()
+    }
+    return linked(rows.astype(np.float32)), sent
+
+
+@pytest.mark.parametrize("kind", ["other centres", "between", "shifted"])
+@pytest.mark.parametrize("limit", [1, 10, 100])
+@pytest.mark.parametrize("asked", [0.8, 0.9])
+def test_queries_farther_from_all_items_than_any_item_find_as_much(
+    kind: str, limit: int, asked: float, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    index, strangers = made
+    assert recall(index, strangers[kind], limit, asked).reaches(asked)
+
+
+def test_queries_about_as_far_from_many_rows_find_more_than_others_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two rows of a cluster each, a query is not farther than some items are."""
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    rng = np.random.default_rng(6)
+    centres = rng.gamma(0.6, size=(150, 24))
+    spreads = rng.uniform(0.1, 0.7, 150)
+    which = rng.choice(150, 20_000, p=rng.dirichlet(np.full(150, 0.5)))
+    noise = np.exp(spreads[which, None] * rng.standard_normal((20_000, 24)))
+    rows = (centres[which] * noise).astype(np.float32)
+    first, second = rng.integers(0, 20_000, (2, 500))
+    index, between = linked(rows), (rows[first] + rows[second]) / 2
+    hop = index.state.hop
+    assert hop is not None
+    found = recall(index, between, 10, 0.8).mean
+    ended = replace(hop, calibration=replace(hop.calibration, flat=1.0), walks=type(hop.walks)())
+    index.state = replace(index.state, hop=ended)
+    assert recall(index, between, 10, 0.8).mean < found - 0.03

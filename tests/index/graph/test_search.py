@@ -1,0 +1,362 @@
+"""Search by neighbour lists: the recall asked for is the mean recall, whatever has happened."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gcws_search.index.contracts.hits import HOP, METHODS, RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.graph.recall_curve import Effort
+from gcws_search.index.graph.search import Hop, HopSearch
+from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
+from gcws_search.index.threads import Workers
+from tests.support.data.generated import Csr, Floats, clustered, counts
+from tests.support.index.recall import far_apart, link, linked, recall
+from tests.support.index.small_index import SmallIndex, all_scores, answers
+
+LIMITS = (1, 10, 50)
+WALKED = METHODS[HOP]
+Made = tuple[SmallIndex, Floats, Floats]
+
+
+@pytest.fixture(scope="module")
+def dense() -> Made:
+    """Return an index of 20,000 rows, these, and queries like them."""
+    rows, queries = clustered(np.random.default_rng(1), 20_000, 1000, dim=32)
+    return linked(rows), rows, queries
+
+
+@pytest.fixture(scope="module")
+def sparse() -> tuple[SmallIndex, Csr, Csr]:
+    rows, queries = counts(np.random.default_rng(2), 10_000, 1000, words=2000)
+    with pytest.MonkeyPatch.context() as patch:  # else only what is quicker than their scan
+        patch.setattr(HopSearch, "candidates_within", lambda *_: np.inf)
+        return linked(rows), rows, queries
+
+
+@pytest.mark.parametrize("asked", [0.5, 0.9, 0.98])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_recall_asked_for_is_the_mean_recall(limit: int, asked: float, dense: Made) -> None:
+    index, _, queries = dense
+    assert recall(index, queries, limit, asked).reaches(asked)
+
+
+@pytest.mark.parametrize("asked", [0.5, 0.9])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_so_it_is_for_sparse_rows(
+    limit: int,
+    asked: float,
+    sparse: tuple[SmallIndex, Csr, Csr],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, _, queries = sparse
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    measured = recall(index, queries, limit, asked)
+    assert measured.reaches(asked)
+    assert measured.methods[WALKED] > 0.9 * len(queries)
+
+
+def test_walks_that_take_longer_than_scans_are_not_measured(
+    sparse: tuple[SmallIndex, Csr, Csr],
+) -> None:
+    index, rows, _ = sparse
+    whole, short = (each.state.hop.calibration.curves[-1] for each in (index, linked(rows)))
+    assert short.limit == whole.limit == 100
+    assert short.efforts[-1] < whole.efforts[-1]
+
+
+def test_lists_are_what_answers_most_queries(dense: Made) -> None:
+    index, _, queries = dense
+    assert recall(index, queries, 10).methods[WALKED] > 0.9 * len(queries)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.1, 0.05, 0.005])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_filter_does_not_lower_the_recall(
+    limit: int, share: float, dense: Made, rng: np.random.Generator
+) -> None:
+    index, rows, queries = dense
+    passes = (rng.random(len(rows)) < share).astype(np.uint8)
+    assert recall(index, queries, limit, permitted=passes).reaches(0.9)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.06])
+def test_a_filter_reaches_the_many_near_rows_it_does_not_let_pass(
+    share: float, rng: np.random.Generator
+) -> None:
+    # The best hits are far more rows away than the limit says.
+    made = far_apart(rng, 20_500, clusters=100, spread=0.05)
+    index = linked(made[:20_000])
+    passes = (rng.random(20_000) < share).astype(np.uint8)
+    for limit in LIMITS:
+        assert recall(index, made[20_000:], limit, permitted=passes).reaches(0.9)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("which", ["one side", "a tenth", "small", "large"])
+def test_a_filter_may_have_to_do_with_where_rows_are(
+    which: str, limit: int, dense: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, rows, queries = dense
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    first, norms = rows[:, 0], np.abs(rows).sum(1)
+    passes = {
+        "one side": first > 0,
+        "a tenth": first > np.quantile(first, 0.9),
+        "small": norms < np.quantile(norms, 0.2),
+        "large": norms > np.quantile(norms, 0.9),
+    }[which]
+    assert recall(index, queries, limit, permitted=passes.astype(np.uint8)).reaches(0.9)
+
+
+@pytest.mark.parametrize("min_score", [0.2, 0.5, 0.8])
+def test_a_least_score_does_not_lower_the_recall(min_score: float, dense: Made) -> None:
+    index, _, queries = dense
+    assert recall(index, queries, 10, min_score=min_score).reaches(0.9)
+
+
+def test_many_queries_of_few_rows_are_scanned_for_where_one_is_walked_for() -> None:
+    rows, queries = clustered(np.random.default_rng(4), 3000, 1000, dim=16)
+    index = linked(rows)
+    asked = SearchParams(limit=10, recall=0.9)
+    [alone] = index.search(queries[:1], asked)
+    together = index.search(queries, asked)
+    assert alone.explanation.method == WALKED
+    assert {hits.explanation.method for hits in together} == {"scan"}
+    assert alone.scores == pytest.approx(together[0].scores[:10], abs=1e-12)
+
+
+def test_recall_1_is_exact(dense: Made) -> None:
+    index, rows, queries = dense
+    found = index.search(queries[:20], SearchParams(limit=10, recall=1.0))
+    true = -np.sort(-all_scores(queries[:20], rows, 32), axis=1)[:, :10]
+    assert np.array([hits.scores[:10] for hits in found]) == pytest.approx(true, abs=1e-6)
+    assert {hits.explanation.method for hits in found} == {"scan"}
+
+
+def test_a_proof_is_given_without_lists(dense: Made) -> None:
+    index, _, queries = dense
+    found = index.search(queries[:20], SearchParams(limit=10, recall=0.9, guarantee="proven"))
+    assert all(hits.explanation.method != WALKED for hits in found)
+
+
+def test_a_row_that_is_left_out_is_not_returned(dense: Made) -> None:
+    index, rows, _ = dense
+    chosen = range(0, 20_000, 40)
+    found = index.search(rows[::40], SearchParams(limit=10), skip=chosen)
+    assert all(row not in hits.rows for row, hits in zip(chosen, found, strict=True))
+    measured = recall(index, rows[::40], 10, skip=chosen)
+    assert measured.reaches(0.9)
+    assert measured.methods[WALKED] > 400
+
+
+def test_scores_are_exact_though_rows_are_rounded(dense: Made) -> None:
+    index, rows, queries = dense
+    true = all_scores(queries[:50], rows, 32)
+    for place, hits in enumerate(index.search(queries[:50], SearchParams(limit=10))):
+        assert hits.scores == pytest.approx(true[place, hits.rows], abs=1e-6)
+
+
+def test_a_batch_is_answered_as_its_queries_are_alone(dense: Made) -> None:
+    index, rows, queries = dense
+    for permitted in (None, (np.arange(len(rows)) % 3 == 0).astype(np.uint8)):
+        params = SearchParams(limit=5)
+        together = index.search(queries[:40], params, permitted=permitted)
+        alone = [
+            index.search(queries[i : i + 1], params, permitted=permitted)[0] for i in range(40)
+        ]
+        assert answers(alone) == answers(together)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_deleting_half_of_the_rows_does_not_lower_the_recall(
+    anew: bool, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 12_000, 1000, dim=32)
+    index = linked(rows)
+    alive = (rng.random(12_000) < 0.5).astype(np.uint8)
+    if anew:
+        link(index, alive)
+    for limit in LIMITS:
+        assert recall(index, queries, limit, permitted=alive).reaches(0.9)
+
+
+@pytest.mark.parametrize(("size", "settled"), [(1, False), (1, True), (100, True)])
+def test_rows_that_come_cluster_by_cluster_are_found(
+    size: int, settled: bool, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 14_000, 1000, dim=32)
+    centres = rows[rng.choice(14_000, 50)]
+    labels = np.argmin([np.abs(rows - centre).sum(1) for centre in centres], axis=0)
+    rows = rows[np.argsort(labels, kind="stable")]
+    first = 14_000 - 10 * size * (40 if size == 1 else 4)
+    index = linked(rows[:first])
+    index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1), settled=settled)
+    assert index.state.hop is not None
+    for limit in LIMITS:
+        assert recall(index, queries, limit).reaches(0.9)
+
+
+def test_clusters_that_are_new_are_found(dense: Made, rng: np.random.Generator) -> None:
+    _, rows, _ = dense
+    index = linked(rows[:10_000])
+    new, queries = clustered(rng, 1000, 1000, dim=32)
+    index.add(new, sizes=[10] * 99, settled=True)
+    for limit in LIMITS:
+        assert recall(index, queries, limit).reaches(0.9)
+
+
+@pytest.mark.parametrize("sizes", [[100] * 13, []], ids=["bit by bit", "at once"])
+@pytest.mark.parametrize("spread", [0.002, 0.3])
+def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
+    spread: float, sizes: list[int], rng: np.random.Generator
+) -> None:
+    centres = 5 * rng.standard_normal((101, 16))
+    which = np.repeat([0, 1], [12_000, 1600]) * 100 + rng.integers(100, size=13_600)
+    which[12_000:] = 100
+    noise = np.where(which == 100, spread, 1.0)[:, None]
+    rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
+    index = linked(rows[:12_000])
+    index.add(rows[12_000:13_400], sizes=sizes, settled=True)
+    assert index.state.hop.neighbours.checks.fail
+    assert lifecycle.is_overdue(index.state.hop, 13_400, 13_400)
+    assert recall(index, rows[13_400:], 10).reaches(0.9)
+    assert recall(index, rows[:12_000:100], 10).reaches(0.9)
+    link(index)
+    assert not index.state.hop.neighbours.checks.fail
+    some = rng.choice(13_400, 1000, replace=False)
+    assert recall(index, rows[some], 10, skip=some.tolist()).reaches(0.9)
+
+
+def test_rows_that_one_state_has_checked_are_checked_for_all_that_share_its_lists(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 12_000, 0, dim=32)
+    index = linked(rows)
+    before = index.state
+    crowd = (rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))).astype(np.float32)
+    index.add(crowd, settled=True)
+    dropped, index.state = index.state, before
+    codes = index.backend.encode(index.prepare(crowd))
+    index.state = index.backend.extend(before, index.rows.view(), codes)
+    index.settle()
+    assert index.state.hop is not dropped.hop
+    assert index.state.hop.neighbours.checks.fail
+    assert recall(index, crowd[:100], 10).reaches(0.9)
+
+
+def test_rows_that_were_dead_when_lists_were_made_are_no_hits_of_checks(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 13_000, 0, dim=32)
+    alive = np.ones(12_000, np.uint8)
+    alive[rng.permutation(12_000)[:5800]] = 0
+    index = link(SmallIndex(CollectionConfig(dim=32), threads=2).add(rows[:12_000]), alive)
+    index.add(rows[12_000:], settled=True)
+    assert len(index.state.hop.neighbours.checks.shortfalls) >= 16
+    assert not index.state.hop.neighbours.checks.fail
+
+
+def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 16_000, 0, dim=32)
+    index = linked(rows[:12_000])
+    for first in range(12_000, 16_000, 500):
+        index.add(rows[first : first + 500], settled=True)
+        assert not index.state.hop.neighbours.checks.fail
+    assert len(index.state.hop.neighbours.checks.shortfalls) == 32
+
+
+def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:
+    _, rows, _ = dense
+    index = linked(rows[:5000])
+    far = far_apart(rng, 60, clusters=30, spread=0.5)
+    for row in range(60):
+        index.add(far[row : row + 1])
+        (hits,) = index.search(far[row : row + 1], SearchParams(limit=1))
+        assert hits.rows.tolist() == [5000 + row]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_copies_of_a_row_are_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    originals = rng.standard_normal((100, 32)).astype(np.float32)
+    index = linked(originals[rng.permutation(np.arange(20_000) % 100)])
+    for limit in (1, 10, 50, 150):
+        assert recall(index, originals, limit).reaches(0.9)
+
+
+def test_rows_may_all_be_equal(rng: np.random.Generator) -> None:
+    row = rng.standard_normal((1, 32)).astype(np.float32)
+    index = linked(np.repeat(row, 3000, axis=0))
+    (hits,) = index.search(row, SearchParams(limit=10), skip=[2999])
+    assert hits.scores.tolist() == [1.0] * 10
+    assert 2999 not in hits.rows
+
+
+def test_queries_and_rows_that_rounding_spoils_are_scanned(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    rows, _ = clustered(rng, 4000, 0, dim=32)
+    rows /= np.abs(rows).sum(axis=1, keepdims=True)
+    rows[:30] *= 1e-5  # in units these are nothing, and too few to have finer ones
+    index = linked(rows)
+    params = SearchParams(limit=10)
+    for queries in (rows[:20] * np.float32(1.1), rows[200:220] * np.float32(50)):
+        found = index.search(queries, params)
+        assert {hits.explanation.method for hits in found} == {"scan"}
+        assert recall(index, queries, 10).mean == 1.0
+    assert recall(index, rows[100:200] * np.float32(1.1), 10).methods[WALKED]
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1e-3])
+def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
+    spread: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    crowd = (3.0 + spread * rng.standard_normal((160, 16))).astype(np.float32)
+    rows = rng.standard_normal((6060, 16)).astype(np.float32)
+    rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
+    index = linked(rows)
+    assert index.state.hop.neighbours.rounding.kind == BYTES
+    for limit in (1, 10):
+        assert recall(index, crowd[60:], limit, 0.8).reaches(0.8)
+        assert recall(index, crowd[60:], limit, 0.95).reaches(0.95)
+        others = rng.standard_normal((200, 16)).astype(np.float32)
+        assert recall(index, others, limit, 0.8).methods[WALKED] > 190
+
+
+@pytest.mark.parametrize(("kind", "more"), [(BYTES, 50), (SHORTS, 10), (FLOATS, 4)])
+def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
+    kind: int, more: int, dense: Made
+) -> None:
+    index, _, _ = dense
+    hop, rows = index.state.hop, index.rows.view()
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    rounding = replace(hop.lists.coarse.rounding, kind=kind)
+    lists = replace(hop.lists, coarse=replace(hop.lists.coarse, rounding=rounding))
+    walks = HopSearch(
+        hop.neighbours,
+        lists,
+        index.state.tables,
+        lambda *_: np.empty((0, 8), np.uint64),
+        Workers(1),
+    )
+    walk = walks.walk(view, 100, Effort.of(1.0, 100))
+    assert (walk.at_first, walk.rescored) == (104, 100 + more)
+
+
+@pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])
+def test_queries_unlike_all_rows_get_the_recall_asked_for(
+    kind: str, dense: Made, rng: np.random.Generator
+) -> None:
+    index, _, _ = dense
+    queries = {
+        "noise": rng.uniform(-3, 3, (200, 32)),
+        "tight clusters": rng.standard_t(3, (20, 32)).repeat(10, axis=0)
+        + rng.normal(0, 0.02, (200, 32)),
+        "single coordinates": np.eye(32)[rng.integers(32, size=200)],
+    }[kind]
+    assert recall(index, queries.astype(np.float32), 10).reaches(0.9)

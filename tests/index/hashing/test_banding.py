@@ -1,0 +1,194 @@
+"""Bands: keys match as often as the S-curve says, and share prefixes when samples agree."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gcws_search.index.contracts.parameters import Encoding, GcwsParams
+from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.hashing.gcws import Signatures
+from tests.support.data.adapters import full_sketch, prepared, space_of
+from tests.support.reference import mathematics
+from tests.support.statistics import assert_proportion
+
+ENCODINGS: list[Encoding] = ["full", "zero_bit", "b_bit"]
+DIM = 40
+
+
+def signatures_of(rng: np.random.Generator, n: int, samples: int, *, slots: int = 3) -> Signatures:
+    """Return random samples over few slots and levels, so that many agree."""
+    return Signatures(
+        rng.integers(0, slots, (n, samples)).astype(np.uint32),
+        rng.integers(-1, 1, (n, samples)).astype(np.int32),
+    )
+
+
+def kept(signatures: Signatures, row: int, encoding: Encoding, bits: int) -> list[object]:
+    """Return what the encoding keeps of each sample of a row."""
+    slots: list[object] = signatures.slots[row].tolist()
+    if encoding == "full":
+        return list(zip(slots, signatures.levels[row].tolist(), strict=True))
+    if encoding == "b_bit":
+        return list(signatures.codes(bits, len(slots))[row])
+    return slots
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("width", [1, 2, 7, 64])
+def test_whole_keys_are_equal_exactly_when_all_samples_of_the_band_agree(
+    rng: np.random.Generator, encoding: Encoding, width: int
+) -> None:
+    plan = BandPlan.of(GcwsParams(bands=5, band_width=width, encoding=encoding, bits=1))
+    assert plan.samples == 5 * width
+    signatures = signatures_of(rng, 60, plan.samples, slots=2 if width < 7 else 1)
+    signatures.slots[30:] = signatures.slots[:30]
+    signatures.slots[30:, ::3] += 2 * rng.integers(
+        0, 2, (30, len(range(0, plan.samples, 3))), dtype=np.uint32
+    )
+    signatures.levels[30:] = signatures.levels[:30]
+    keys = plan.keys(signatures)
+    assert keys.shape == (60, 5)
+    assert keys.dtype == np.uint64
+    banding = mathematics.Banding(5, width)
+    rows = [kept(signatures, i, encoding, 1) for i in range(60)]
+    for i in range(60):
+        for j in range(60):
+            for band in range(5):
+                agree = banding.share_prefix(rows[i], rows[j], band=band, depth=width)
+                assert (keys[i, band] == keys[j, band]) == agree
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("bits", [1, 4, 8, 16])
+def test_rows_that_share_samples_share_as_much_of_the_key(
+    rng: np.random.Generator, encoding: Encoding, bits: int
+) -> None:
+    plan = BandPlan.of(GcwsParams(bands=3, encoding=encoding, bits=bits))
+    assert plan.prefix
+    assert plan.depths * plan.bits <= 64
+    signatures = signatures_of(rng, 200, plan.samples)
+    # The first half of the rows agree with row 0 for a while in every band.
+    for row in range(1, 100):
+        for band in range(3):
+            start = band * plan.band_width
+            same = slice(start, start + int(rng.integers(0, plan.band_width + 1)))
+            signatures.slots[row, same] = signatures.slots[0, same]
+            signatures.levels[row, same] = signatures.levels[0, same]
+    keys = plan.keys(signatures)
+    banding = mathematics.Banding(3, plan.band_width)
+    rows = [kept(signatures, i, encoding, bits) for i in range(200)]
+    for j in range(1, 200):
+        for band in range(3):
+            shared = 64 - int(keys[0, band] ^ keys[j, band]).bit_length()
+            for depth in range(1, plan.depths + 1):
+                samples = depth * plan.step
+                if banding.share_prefix(rows[0], rows[j], band=band, depth=samples):
+                    assert shared >= depth * plan.bits
+
+
+def test_a_key_depends_on_its_own_band_alone(rng: np.random.Generator) -> None:
+    for params in (GcwsParams(bands=4), GcwsParams(bands=4, band_width=3)):
+        plan = BandPlan.of(params)
+        before = signatures_of(rng, 10, plan.samples)
+        keys = plan.keys(before)
+        changed = Signatures(before.slots.copy(), before.levels.copy())
+        changed.slots[:, plan.band_width : 2 * plan.band_width] += 17
+        after = plan.keys(changed)
+        assert np.all(keys[:, 1] != after[:, 1])
+        np.testing.assert_array_equal(keys[:, [0, 2, 3]], after[:, [0, 2, 3]])
+
+
+def pair_of(rng: np.random.Generator) -> tuple[list[dict[int, float]], float]:
+    u = rng.standard_normal(DIM)
+    v = 1.3 * (u + 0.25 * rng.standard_normal(DIM))
+    rows = [{i: float(x) for i, x in enumerate(row.astype(np.float32))} for row in np.stack([u, v])]
+    return rows, mathematics.gmm(*rows)
+
+
+def pair_keys(plan: BandPlan, rows: list[dict[int, float]], seeds: range) -> npt.NDArray[np.uint64]:
+    """Return the (2, bands · seeds) keys of a pair under independent seeds."""
+    batch = prepared(space_of(DIM), rows)
+    found = []
+    for seed in seeds:
+        signatures = full_sketch(batch, seed=seed, samples=plan.samples)
+        wanted = plan.samples
+        cut = Signatures(
+            np.ascontiguousarray(signatures.slots[:, :wanted]),
+            np.ascontiguousarray(signatures.levels[:, :wanted]),
+        )
+        found.append(plan.keys(cut))
+    return np.concatenate(found, axis=1)
+
+
+@pytest.mark.parametrize("width", [1, 3, 6])
+def test_a_band_matches_with_the_similarity_to_the_power_of_its_width(
+    rng: np.random.Generator, width: int
+) -> None:
+    rows, similarity = pair_of(rng)
+    keys = pair_keys(BandPlan.of(GcwsParams(bands=256, band_width=width)), rows, range(40))
+    match = keys[0] == keys[1]
+    assert_proportion(int(match.sum()), match.size, similarity**width)
+
+
+@pytest.mark.parametrize(("width", "bands"), [(3, 4), (6, 10), (2, 1)])
+def test_a_pair_becomes_a_candidate_with_the_probability_of_the_s_curve(
+    rng: np.random.Generator, width: int, bands: int
+) -> None:
+    rows, similarity = pair_of(rng)
+    plan = BandPlan.of(GcwsParams(bands=bands, band_width=width))
+    keys = pair_keys(plan, rows, range(2000)).reshape(2, 2000, bands)
+    candidate = (keys[0] == keys[1]).any(axis=1)
+    assert_proportion(int(candidate.sum()), 2000, mathematics.s_curve(similarity, width, bands))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_prefixes_match_at_least_as_often_as_the_plan_promises(
+    rng: np.random.Generator, encoding: Encoding
+) -> None:
+    rows, similarity = pair_of(rng)
+    plan = BandPlan.of(GcwsParams(bands=256, encoding=encoding, bits=4))
+    keys = pair_keys(plan, rows, range(40))
+    least = similarity + (1 - similarity) * plan.floor
+    for depth in (1, 2, 4, 8):
+        drop = np.uint64(64 - depth * plan.bits)
+        match = (keys[0] >> drop) == (keys[1] >> drop)
+        expected = least ** (depth * plan.step)
+        if encoding == "full":
+            assert_proportion(int(match.sum()), match.size, expected)
+        deviation = np.sqrt(expected * (1 - expected) / match.size)
+        assert match.mean() >= expected - 4 * deviation
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_chance_matches_of_unrelated_vectors_are_independent_from_sample_to_sample(
+    encoding: Encoding,
+) -> None:
+    """Vectors of one slot draw the same i* each time; their keys must part all the same."""
+    rows = 500
+    batch = prepared(space_of(None), [{i: 1.0} for i in range(rows)])
+    plan = BandPlan.of(GcwsParams(bands=16, encoding=encoding))
+    keys = plan.keys(full_sketch(batch, seed=3, samples=plan.samples))
+    pairs = rows * (rows - 1) // 2 * 16
+    for depth in (1, 2, 3):
+        prefixes = keys >> np.uint64(64 - depth * plan.bits)
+        matches = 0
+        for band in range(16):
+            _, sizes = np.unique(prefixes[:, band], return_counts=True)
+            matches += int(np.sum(sizes * (sizes - 1) // 2))
+        # Pairs that share a row are pairwise independent too: the bound is that of a binomial.
+        assert_proportion(matches, pairs, plan.floor**depth)
+
+
+def test_slots_with_no_lowest_bit_in_common_match_as_promised(
+    rng: np.random.Generator,
+) -> None:
+    # Shared mass on slots 0 mod 4, the rest of one vector on 2 mod 4, of the other on 1 mod 4.
+    shared = {2 * i: float(rng.gamma(2.0)) for i in range(8)}
+    u = {**shared, **{2 * i + 1: float(rng.gamma(2.0)) for i in range(8)}}
+    v = {**shared, **{2 * i + 20: -float(rng.gamma(2.0)) for i in range(8)}}
+    similarity = mathematics.gmm(u, v)
+    plan = BandPlan.of(GcwsParams(bands=256, encoding="b_bit", bits=2))
+    keys = pair_keys(plan, [u, v], range(10))
+    match = (keys[0] >> np.uint64(62)) == (keys[1] >> np.uint64(62))
+    promised = similarity + (1 - similarity) * plan.floor
+    assert match.mean() >= promised - 4 * np.sqrt(promised * (1 - promised) / match.size)

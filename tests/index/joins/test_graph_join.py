@@ -1,0 +1,287 @@
+"""Near-duplicate pairs by neighbour lists: whole clusters, at the recall that was measured."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search.index.backends import make_backend
+from gcws_search.index.backends.gcws import GcwsBackend
+from gcws_search.index.contracts.arrays import Int32s
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.joins import planner
+from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
+from gcws_search.index.joins.planner import PairJoin, Walks
+from gcws_search.index.kernels.graph.pair_walk import meet, shared_buckets
+from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.space import VectorSpace
+from tests.support.data import generated
+from tests.support.data.adapters import from_csr
+from tests.support.data.generated import Csr
+from tests.support.index.small_index import Rows, SmallIndex, all_scores
+from tests.support.index.tables import backend_of
+
+ROWS = 3000
+DIM = 24
+LEAST = 0.5
+
+
+def clusters(rng: np.random.Generator, each: int) -> np.ndarray:
+    """Return clusters of ``each`` rows, far from each other."""
+    centres = rng.standard_normal((ROWS // each, DIM))
+    rows = np.repeat(centres, each, axis=0) + 0.1 * rng.standard_normal((ROWS, DIM))
+    return rng.permutation(rows).astype(np.float32)
+
+
+def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
+    """Return an index with neighbour lists."""
+    config = CollectionConfig(dim=dim, backend=GcwsParams(bands=8))
+    space = VectorSpace.of(config)
+    raw = from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows)
+    held = GrowingRows(config.form, config.dim)
+    held.append(space.prepare(raw))
+    backend = make_backend(config, threads=2)
+    assert isinstance(backend, GcwsBackend)
+    vectors, alive = held.view(), np.ones(len(rows), np.uint8)
+    unlinked = backend.extend(backend.empty(), vectors, backend.encode(vectors))
+    state = backend.linked(unlinked, vectors, alive, threading.Event())
+    assert state is not None
+    assert state.hop is not None
+    return backend, state, RowView(vectors, alive, len(rows))
+
+
+def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
+    links = state.hop.lists.links
+    workers = backend._workers
+    return PairJoin(
+        view, state.tables, backend.plan, lambda _: state.tables, links, state.inverted, workers
+    )
+
+
+def measured(join: PairJoin, links: Int32s, least: float, recall: float) -> Walks | None:
+    sample = join.sampled(least)
+    assert sample is not None
+    return join.measured(links, sample, recall)
+
+
+def true_pairs(scores: np.ndarray, least: float) -> set[tuple[int, int]]:
+    a, b = np.nonzero(np.triu(scores >= least, 1))
+    return set(zip(a.tolist(), b.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("each", [3, 150])
+def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, each: int) -> None:
+    rows = clusters(rng, each)
+    backend, state, view = linked(rows, DIM)
+    sink = PairSink(view, LEAST, None)
+    join = join_of(backend, state, view)
+    join._walk(state.hop.lists.links, sink, 0)
+    a, b, scores = sink.result()
+    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
+    found = set(zip(a.tolist(), b.tolist(), strict=True))
+    assert len(found) == len(a)
+    assert found <= truth
+    assert len(found) >= 0.98 * len(truth)
+    assert (scores >= LEAST).all()
+
+
+@pytest.mark.parametrize("kind", ["dense", "counts"])
+def test_a_join_with_lists_finds_the_share_asked_for(
+    kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "_WORTH", 0.0)
+    monkeypatch.setattr(planner, "walk_nanoseconds", lambda *_: 0.0)
+    rows: Rows
+    if kind == "dense":
+        rows, dim = clusters(rng, 20), DIM
+    else:
+        rows, dim = generated.counts(rng, ROWS, 1)[0], 400
+    backend, state, view = linked(rows, DIM if kind == "dense" else None)
+    truth = true_pairs(all_scores(rows, rows, dim), LEAST)
+    assert len(truth) > 300
+    walked = []
+    walk = PairJoin._walk
+
+    def note(self: PairJoin, links: Int32s, sink: PairSink, patience: int) -> None:
+        walked.append(patience)
+        walk(self, links, sink, patience)
+
+    monkeypatch.setattr(PairJoin, "_walk", note)
+    for recall in (0.5, 0.8, 0.95):
+        a, b, _ = backend.pairs(state, view, min_score=LEAST, recall=recall)
+        found = set(zip(a.tolist(), b.tolist(), strict=True))
+        assert found <= truth
+        assert walked
+        # Pairs of one row depend on each other; 4 sigma of as many coins as rows with pairs.
+        coins = len({row for pair in truth for row in pair})
+        assert len(found) >= len(truth) * (recall - 4 * np.sqrt(recall * (1 - recall) / coins))
+
+
+def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    backend, state, view = linked(rows, DIM)
+    join = join_of(backend, state, view)
+    links = state.hop.lists.links
+    good = measured(join, links, LEAST, 0.9)
+    assert good is not None
+    assert good.recall >= 0.9
+    forgotten = np.where(rng.random(links.shape) < 0.97, -1, links).astype(np.int32)
+    forgotten = -np.sort(-forgotten, axis=1)
+    assert measured(join, forgotten, LEAST, 0.9) is None
+
+
+def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    backend, state, view = linked(rows, DIM)
+    join = join_of(backend, state, view)
+    links = state.hop.lists.links.copy()
+    links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
+    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    walks = measured(join, links, LEAST, 0.3)
+    assert walks is not None
+    sink = PairSink(view, LEAST, None)
+    join._walk(links, sink, walks.patience)
+    share = len(sink.result()[0]) / len(truth)
+    assert walks.recall < share  # one standard error is taken off
+    # 256 rows in 150 clusters of 20: as many coins as clusters, 4 sigma, and the one taken off.
+    assert share - walks.recall <= 5 * 0.5 / np.sqrt(150)
+
+
+def test_too_few_pairs_to_tell_are_no_evidence(rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
+    rows[1] = rows[0]
+    backend, state, view = linked(rows, DIM)
+    assert measured(join_of(backend, state, view), state.hop.lists.links, 0.95, 0.5) is None
+
+
+def price_tables(monkeypatch: pytest.MonkeyPatch, nanoseconds: float) -> None:
+    """Let a further table cost so much, and no other way than a join be taken."""
+    monkeypatch.setattr(planner, "table_nanoseconds", lambda _, __, more: more * nanoseconds)
+    monkeypatch.setattr(planner, "all_pairs_nanoseconds", lambda *_: np.inf)
+
+
+def unlinked(rows: Rows, bands: int) -> SmallIndex:
+    assert not isinstance(rows, Csr)
+    return SmallIndex(CollectionConfig(dim=DIM, backend=GcwsParams(bands=bands))).add(rows)
+
+
+def view_of(index: SmallIndex) -> RowView:
+    vectors = index.rows.view()
+    return RowView(vectors, np.ones(len(vectors), np.uint8), len(vectors))
+
+
+@pytest.mark.parametrize(
+    ("recall", "price", "taken"),
+    [(0.5, 0.0, 32), (0.5, 1e9, 8), (0.9, 0.0, 32), (0.9, 0.7e6, 16), (0.9, 1e9, 8)],
+)
+def test_so_many_tables_are_made_for_a_join_as_pay(
+    recall: float, price: float, taken: int, rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
+    rows[ROWS // 2 :] = rows[: ROWS // 2] + 0.15 * rng.standard_normal((ROWS // 2, DIM))
+    index = unlinked(rows, 32)
+    backend, view = backend_of(index), view_of(index)
+    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    assert len(truth) > 1000
+    made = []
+    join = joined_pairs
+
+    def note(view: RowView, tables: Tables, *rest: Any, **named: Any) -> bool:  # noqa: ANN401
+        made.append(tables.bands)
+        return join(view, tables, *rest, **named)
+
+    monkeypatch.setattr(planner, "joined_pairs", note)
+    price_tables(monkeypatch, price)
+    a, b, _ = backend.pairs(index.state, view, min_score=LEAST, recall=recall)
+    found = set(zip(a.tolist(), b.tolist(), strict=True))
+    assert found <= truth
+    assert len(found) >= len(truth) * (recall - 4 * np.sqrt(recall * (1 - recall) / len(truth)))
+    assert made == [taken]
+    # Tables that are not made are asked for only where there was use for more.
+    assert backend.is_overdue(replace(index.state, scanned=ROWS), ROWS, ROWS) == (taken > 8)
+
+
+@pytest.mark.parametrize("rows", [0, 40])
+@pytest.mark.parametrize("dim", [DIM, None])
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+def test_no_rows_have_no_pairs(
+    rows: int, dim: int | None, recall: float, rng: np.random.Generator
+) -> None:
+    index = SmallIndex(CollectionConfig(dim=dim, backend=GcwsParams()))
+    if rows:
+        index.add(generated.counts(rng, rows, 1)[0] if dim is None else clusters(rng, 3)[:rows])
+    view = RowView(index.rows.view(), np.zeros(rows, np.uint8), 0)
+    a, b, scores = backend_of(index).pairs(index.state, view, min_score=0.1, recall=recall)
+    assert len(a) == len(b) == len(scores) == 0
+
+
+def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 10)
+    index = unlinked(rows, 32)
+    backend, view = backend_of(index), view_of(index)
+    workers = backend._workers
+    state = backend.with_all_tables(index.state, view.vectors)
+    join = PairJoin(
+        view, state.tables, backend.plan, lambda _: state.tables, None, state.inverted, workers
+    )
+    sample = join.sampled(LEAST)
+    assert sample is not None
+    keys = backend._keying.keys(view.vectors, 32)
+    a, b = np.array(sorted(true_pairs(all_scores(rows, rows, DIM), LEAST))).T
+    for depth in (1, 3, 6):
+        shift = np.uint64(64 - depth * backend.plan.bits)
+        often = np.count_nonzero(keys[a] >> shift == keys[b] >> shift)
+        # Of 300 clusters the rows sampled see 170 or so, each a coin of deviation 0.5 at most.
+        foreseen = join._repeats(sample, backend.plan, depth)
+        assert foreseen == pytest.approx(often, rel=4 * 0.5 / np.sqrt(170))
+
+
+def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    backend, state, view = linked(rows, DIM)
+    alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
+    some = RowView(view.vectors, alive, int(alive.sum()))
+    sink = PairSink(some, LEAST, None)
+    join_of(backend, state, some)._walk(state.hop.lists.links, sink, 0)
+    a, b, _ = sink.result()
+    assert alive[a].all()
+    assert alive[b].all()
+    truth = {
+        (x, y)
+        for x, y in true_pairs(all_scores(rows, rows, DIM), LEAST)
+        if alive[x] and alive[y]
+    }  # fmt: skip
+    assert len(a) >= 0.95 * len(truth)
+
+
+def test_partners_of_chosen_rows_are_all_found(rng: np.random.Generator) -> None:
+    rows = clusters(rng, 20)
+    _, _, view = linked(rows, DIM)
+    chosen = np.array([5, 17, 2999])
+    numbers, found = np.empty(3000, np.int32), np.empty(3000, np.int32)
+    vectors = view.vectors
+    count, last = meet(
+        vectors.dense, vectors.norms, view.permitted, chosen, np.float32(LEAST), 0, ROWS,
+        numbers, found,
+    )  # fmt: skip
+    assert last == ROWS
+    scores = all_scores(rows[chosen], rows, DIM)
+    scores[np.arange(3), chosen] = 0
+    expected = {(i, row) for i, row in zip(*np.nonzero(scores >= LEAST), strict=True)}
+    assert set(zip(numbers[:count].tolist(), found[:count].tolist(), strict=True)) == expected
+
+
+def test_shared_buckets_are_counted(rng: np.random.Generator) -> None:
+    keys = np.sort(rng.integers(0, 1 << 10, 500).astype(np.uint64) << np.uint64(54))
+    shifts = np.array([54, 58, 62], np.uint64)
+    out = np.zeros(3, np.int64)
+    shared_buckets(keys, shifts, out)
+    for shift, count in zip(shifts, out, strict=True):
+        _, sizes = np.unique(keys >> shift, return_counts=True)
+        assert count == (sizes * (sizes - 1) // 2).sum()

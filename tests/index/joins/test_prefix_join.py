@@ -1,0 +1,165 @@
+"""The exact join by common slots against every pair compared."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.joins import prefix_join
+from gcws_search.index.joins.all_pairs import ExactJoin, compared_pairs
+from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins.prefix_join import PrefixJoin
+from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
+from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.space import SparseVector, VectorSpace
+
+ROWS = 300
+SLOTS = 200
+
+
+def made(
+    rng: np.random.Generator, *, spread: float, step: int = 1, count: int = ROWS
+) -> np.ndarray:
+    """Return (rows, slots) signed rows, half of them copies that are hardly changed."""
+    likely = 1.0 / np.arange(1, SLOTS + 1)
+    rows, half = np.zeros((count, SLOTS * step)), count // 2
+    for row in rows[:half]:
+        chosen = rng.choice(SLOTS, rng.integers(1, 30), replace=False, p=likely / likely.sum())
+        signs = rng.choice([-1.0, 1.0], len(chosen))
+        row[chosen * step] = signs * np.exp(spread * rng.standard_normal(len(chosen)))
+    rows[half:] = rows[:half] * rng.choice([0.5, 0.9, 1.0, 1.1], (half, 1))
+    rows[half:] *= np.where(rng.random(rows[half:].shape) < 0.02, 0.7, 1.0)
+    return rows.astype(np.float32)
+
+
+def view_of(rows: np.ndarray, permitted: np.ndarray | None = None) -> RowView:
+    space = VectorSpace.of(CollectionConfig(dim=None))
+    raw = space.from_items([SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows])
+    alive = np.ones(len(rows), np.uint8) if permitted is None else permitted.astype(np.uint8)
+    return RowView(space.prepare(raw), alive, int(alive.sum()))
+
+
+def true_pairs(rows: np.ndarray, least: float) -> dict[tuple[int, int], float]:
+    """Return the score of every pair that reaches the least, in float64."""
+    parts = np.hstack([np.maximum(rows, 0), np.maximum(-rows, 0)]).astype(np.float64)
+    pairs = {}
+    for a in range(len(parts)):
+        for b in range(a + 1, len(parts)):
+            score = np.minimum(parts[a], parts[b]).sum() / np.maximum(parts[a], parts[b]).sum()
+            if score >= least:
+                pairs[a, b] = float(score)
+    return pairs
+
+
+def as_dict(pairs: Pairs) -> dict[tuple[int, int], float]:
+    a, b, scores = pairs
+    found = dict(zip(zip(a.tolist(), b.tolist(), strict=True), scores.tolist(), strict=True))
+    assert len(found) == len(a)
+    return found
+
+
+def joined(view: RowView, least: float, *, limit: int | None = None, threads: int = 2) -> Pairs:
+    join = PrefixJoin.of(view, least)
+    assert join is not None
+    sink = PairSink(view, least, limit)
+    join.offer(sink, Workers(threads))
+    return sink.result()
+
+
+@pytest.mark.parametrize("least", [0.05, 0.3, 0.6, 0.9, 1.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])
+def test_every_pair_is_found_once(rng: np.random.Generator, least: float, spread: float) -> None:
+    rows = made(rng, spread=spread)
+    truth = true_pairs(rows, least)
+    assert len(truth) > 20
+    found = as_dict(joined(view_of(rows), least))
+    # Pairs as near to the least score as float64 sums differ may be on either side.
+    for pair in found.keys() ^ truth.keys():
+        assert (found | truth)[pair] == pytest.approx(least, abs=1e-12)
+    assert found == pytest.approx({pair: truth.get(pair, least) for pair in found}, rel=1e-12)
+
+
+@pytest.mark.parametrize("least", [0.3, 0.8])
+def test_slots_that_share_a_place_hide_no_pair(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, least: float
+) -> None:
+    monkeypatch.setattr(prefix_join, "MOST_PLACE_BITS", 3)
+    monkeypatch.setattr(prefix_join, "LEAST_PLACE_BITS", 3)
+    rows = made(rng, spread=1.0, step=977)
+    assert as_dict(joined(view_of(rows), least)).keys() == true_pairs(rows, least).keys()
+
+
+def test_rows_that_are_not_permitted_are_in_no_pair(rng: np.random.Generator) -> None:
+    rows, permitted = made(rng, spread=1.0), rng.random(ROWS) < 0.6
+    truth = {
+        pair: score
+        for pair, score in true_pairs(rows, 0.5).items()
+        if permitted[pair[0]] and permitted[pair[1]]
+    }
+    assert len(truth) > 20
+    assert as_dict(joined(view_of(rows, permitted), 0.5)).keys() == truth.keys()
+
+
+@pytest.mark.parametrize("limit", [1, 10, 100])
+def test_a_limit_keeps_the_most_similar_pairs(rng: np.random.Generator, limit: int) -> None:
+    rows = made(rng, spread=1.0)
+    ranked = sorted(true_pairs(rows, 0.2).values(), reverse=True)
+    found = sorted(as_dict(joined(view_of(rows), 0.2, limit=limit)).values(), reverse=True)
+    assert found[:limit] == pytest.approx(ranked[:limit], rel=1e-12)
+
+
+def test_pairs_beyond_what_one_list_holds_are_found_too(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.repeat(made(rng, spread=1.0)[:6], 50, axis=0)
+    monkeypatch.setattr(prefix_join, "CAPACITY", 1)
+    assert len(joined(view_of(rows), 0.99, threads=1)[0]) >= 6 * 50 * 49 // 2
+
+
+def test_a_join_of_much_work_comes_back_before_its_end() -> None:
+    join = PrefixJoin.of(view_of(np.ones((1000, 300), np.float32)), 0.5)
+    assert join is not None
+    vectors, number, calls, total = join.view.vectors, 0, 0, 0
+    a, b = np.empty((2, 1_000_000), np.int32)
+    while number < len(join.rows):
+        count, number = join_prefixes(
+            vectors.indptr, vectors.slots, vectors.values, vectors.norms, join.rows, join.shift,
+            join.counts, join.starts, join.listed, join.over, 0.5, number, 1, a, b,
+        )  # fmt: skip
+        total, calls = total + count, calls + 1
+    assert total == 1000 * 999 // 2
+    assert calls > 1
+
+
+def test_joins_by_slots_are_taken_where_they_are_quicker(rng: np.random.Generator) -> None:
+    sparse = view_of(made(rng, spread=1.0, count=4000))
+    alike = view_of(np.ones((4000, 20), np.float32))
+    none = InvertedIndex()
+    assert ExactJoin.of(sparse, none, 0.9).prefixes is not None
+    assert ExactJoin.of(sparse, none, 0.0).prefixes is None
+    assert ExactJoin.of(sparse, none, 0.9, quickest=1.0).prefixes is None
+    assert ExactJoin.of(alike, none, 0.9).prefixes is None
+    space = VectorSpace.of(CollectionConfig(dim=4))
+    dense = space.prepare(space.from_dense(rng.standard_normal((4000, 4))))
+    assert ExactJoin.of(RowView(dense, sparse.permitted, 4000), none, 0.9).prefixes is None
+
+
+def test_both_ways_find_the_same_pairs(rng: np.random.Generator) -> None:
+    view = view_of(made(rng, spread=1.0))
+    sink = PairSink(view, 0.4, None)
+    inverted = InvertedIndex().cover(view.vectors, Workers(1))
+    compared_pairs(view, inverted, sink, workers=Workers(2))
+    assert as_dict(sink.result()) == as_dict(joined(view, 0.4))
+
+
+def test_a_join_that_nobody_waits_for_ends(rng: np.random.Generator) -> None:
+    view, stop = view_of(made(rng, spread=1.0)), threading.Event()
+    join = PrefixJoin.of(view, 0.5)
+    assert join is not None
+    stop.set()
+    sink = PairSink(view, 0.5, None, stop)
+    join.offer(sink, Workers(2))
+    assert len(sink.result()[0]) == 0

@@ -1,0 +1,227 @@
+"""Walks over neighbour lists, and pruning, against plain Python."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Int32s
+from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.graph import recall_curve, search
+from gcws_search.index.graph.neighbour_graph import WIDTH, Neighbours
+from gcws_search.index.graph.recall_curve import Effort
+from gcws_search.index.graph.scratch import Sizes, Spaces
+from gcws_search.index.kernels.graph.beam_search import NONE, Marks, mark, space_at, unmark
+from gcws_search.index.kernels.graph.build import prune
+from gcws_search.index.kernels.lanes.pointers import put
+from gcws_search.index.kernels.lanes.vector import pointer
+from gcws_search.index.kernels.quantized.rows import FLOATS, rows_at
+from gcws_search.index.vectors.quantization import CoarseRows, Rounding
+from tests.support.index.graphs import ROWS, TABLES, UNITS, Graph
+from tests.support.index.small_index import SmallIndex
+from tests.support.reference import mathematics
+
+
+@njit(nogil=True)
+def _prune(addresses, spaces, row, entries, choice, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    space = space_at(spaces[0])
+    for i in range(entries.shape[0]):
+        put(space.pool, i, entries[i])
+    most, diversity = choice
+    return prune(
+        rows_at(addresses), row, space, entries.shape[0], most, diversity, pointer(out),
+        out.shape[0],
+    )  # fmt: skip
+
+
+@njit(nogil=True)
+def _mark(words, seen, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    marks, count = Marks(pointer(words), pointer(seen)), 0
+    for row in rows:
+        count = mark(marks, row, count)
+    return count
+
+
+@njit(nogil=True)
+def _unmark(words, seen, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    unmark(Marks(pointer(words), pointer(seen)), count)
+
+
+EFFORTS = [Effort(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
+EFFORTS += [Effort(100, 1000, 0.9, 0.0, reach=reach) for reach in (1.0, 1.004, 1.02, 1.1)]
+
+
+@pytest.mark.parametrize("linked", [0.01, 0.05])
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_a_walk_finds_and_sees_what_a_plain_one_does(
+    effort: Effort, linked: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=linked)
+    found = graph.search(effort, limit=min(10, effort.beam - 2))
+    for query in range(len(graph.queries)):
+        assert found[query] == graph.expected(query, effort, min(10, effort.beam - 2))
+
+
+@pytest.mark.parametrize("share", [0.8, 0.3, 0.1])
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
+    effort: Effort, share: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng)
+    permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
+    found = graph.search(effort, limit=min(10, effort.beam - 2), permitted=permitted)
+    for query in range(len(graph.queries)):
+        expected = graph.expected(query, effort, min(10, effort.beam - 2), permitted)
+        assert found[query] == expected
+        assert set(found[query][0]) <= permitted
+
+
+@pytest.mark.parametrize(("effort", "limit"), [(Effort.of(0.3, 10), 10), (Effort.of(0.05, 60), 60)])
+def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
+    effort: Effort, limit: int, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.02)
+    once = graph.search(effort, limit)
+    lasts = [
+        graph.score(query, rows[-1]) if len(rows) == limit else 0.0
+        for query, (rows, _) in enumerate(once)
+    ]
+    rare = float(np.quantile(lasts, 0.5)) + 1e-6
+    found = graph.search(effort, limit, rare=rare)
+    again = 0
+    for query, last in enumerate(lasts):
+        if last >= rare:
+            assert found[query] == once[query]
+            continue
+        first = graph.walked(query, effort, limit)
+        second = graph.walked_again(query, first, effort, limit)
+        best = sorted(second.beam, key=lambda row: (-graph.score(query, row), row))
+        assert found[query] == (best[:limit], len(first.seen) + len(second.seen))
+        again += 1
+    assert 0 < again < len(lasts) or max(lasts) == 0.0
+
+
+@pytest.mark.parametrize(("effort", "limit"), [(Effort.of(0.3, 10), 10), (Effort.of(0.05, 60), 60)])
+def test_who_is_about_as_far_from_its_tenth_hit_as_from_its_first_walks_on(
+    effort: Effort, limit: int, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.02)
+    once = graph.search(effort, limit)
+    factors = np.array([
+        (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
+        for query, (rows, _) in enumerate(once)
+    ])  # fmt: skip
+    flat = float(np.median(factors))  # between two of them
+    found = graph.search(effort, limit, flat=flat)
+    for query, factor in enumerate(factors):
+        if factor <= flat:
+            assert found[query] == once[query]
+            continue
+        onward = graph.walked_on(query, graph.walked(query, effort, limit), effort, limit)
+        best = sorted(onward.beam, key=lambda row: (-graph.score(query, row), row))
+        assert found[query] == (best[:limit], len(onward.seen))
+    assert found != once
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6, 0.98])
+def test_in_the_place_of_hidden_rows_a_walk_enters_by_those_behind_them(
+    share: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.0)
+    hidden = (rng.random(ROWS) < share).astype(np.uint8)
+    effort = EFFORTS[1]
+    found = graph.search(effort, 10, hidden=hidden)
+    for query in range(len(graph.queries)):
+        entered = graph.entries(query, effort.tables(graph.lists.tables), hidden)
+        best = sorted(entered, key=lambda row: (-graph.score(query, row), row))
+        assert found[query] == (best[:10], len(entered))
+
+
+def test_one_query_alone_is_walked_for_like_many(rng: np.random.Generator) -> None:
+    graph = Graph(rng)
+    for permitted in (None, set(range(0, ROWS, 3))):
+        together = graph.search(EFFORTS[0], 3, permitted=permitted)
+        for query in range(len(graph.queries)):
+            alone = graph.search(
+                EFFORTS[0], 3, permitted=permitted, queries=slice(query, query + 1)
+            )
+            assert alone == [together[query]]
+
+
+def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph(rng)
+    everywhere = Effort(1, 1000, 0.9, 0.0)
+    few = {7, 150}
+    untouched = graph.search(EFFORTS[1], 10)
+    monkeypatch.setattr(search, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(search, "SEEN_A_PLACE", 1)
+    monkeypatch.setattr(recall_curve, "_PLACES", 1)
+    monkeypatch.setattr(search, "_MOST_FILTERED", 1)
+    graph.neighbours = Neighbours(UNITS, graph.rows, TABLES)  # with small spaces
+    graph.neighbours.cover(graph.rows)
+    filled = graph.search(everywhere, 2, permitted=few)
+    seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(len(filled))]
+    assert all(had < wanted for (_, had), wanted in zip(filled, seen, strict=True))
+    assert graph.search(everywhere, 2, permitted=few) == filled
+    monkeypatch.undo()
+    assert graph.search(EFFORTS[1], 10) == untouched
+    assert graph.search(EFFORTS[1], 10) == untouched
+
+
+def test_each_marked_row_counts_once_and_all_are_forgotten(rng: np.random.Generator) -> None:
+    words, seen = np.zeros(500, np.uint64), np.empty(2001, np.int32)
+    for size in (1, 2, 40, 2000):  # few of 32,000 rows share a word
+        rows = rng.integers(0, 32_000, size)
+        count = _mark(words, seen, rows)
+        _, first = np.unique(rows, return_index=True)
+        assert seen[:count].tolist() == rows[np.sort(first)].tolist()
+        _unmark(words, seen, count)
+        assert not words.any()
+
+
+def test_rows_newer_than_a_search_are_passed_over(rng: np.random.Generator) -> None:
+    graph = Graph(rng)
+    before = graph.search(EFFORTS[1], 5)
+    links: Int32s = graph.lists.links
+    for row in range(ROWS):
+        links[row, len(graph.links[row]) % WIDTH :] = ROWS + row
+    assert graph.search(EFFORTS[1], 5) == before
+
+
+def _distance(data: Sequence[dict[int, float]], a: int, b: int) -> float:
+    return 1.0 - mathematics.gmm(data[a], data[b])
+
+
+@pytest.mark.parametrize("most", [1, 5, WIDTH])
+@pytest.mark.parametrize("diversity", [1.0, 1.2, 2.0])
+def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
+    diversity: float, most: int, rng: np.random.Generator
+) -> None:
+    centres = 2 * rng.standard_normal((12, 20))
+    data = centres[rng.integers(0, 12, ROWS)] + rng.standard_normal((ROWS, 20))
+    batch = SmallIndex(CollectionConfig(dim=20)).prepare(data.astype(np.float32))
+    view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
+    vectors = [mathematics.from_dense(row) for row in data.astype(np.float32)]
+    counts = set()
+    spaces = Spaces()
+    for row in range(0, ROWS, 10):
+        scores = np.array([mathematics.gmm(vectors[row], other) for other in vectors], np.float32)
+        order = np.lexsort((-np.arange(ROWS), -scores))[:100]
+        pool = (scores[order].view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
+            order.astype(np.uint64) << np.uint64(1)
+        )
+        out = np.full(WIDTH, 5, np.int32)
+        with spaces.taken(Sizes(ROWS, ROWS, ROWS, 0, 1)) as space:
+            count = _prune(view.addresses, space, row, pool, (most, np.float32(diversity)), out)
+        kept = mathematics.pruned(
+            row, order.tolist(), lambda a, b: _distance(vectors, a, b),
+            most=most, diversity=diversity,
+        )  # fmt: skip
+        assert out[:count].tolist() == kept
+        assert (out[count:] == NONE).all()
+        counts.add(count)
+    assert max(counts) <= most
+    assert most < WIDTH or diversity > 1.5 or len(counts) > 1  # it is not for nothing

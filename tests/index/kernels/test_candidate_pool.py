@@ -1,0 +1,123 @@
+"""The pool of a walk against a sorted list of plain Python."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt64s
+from gcws_search.index.kernels.graph.candidate_pool import (
+    ABOVE_ALL,
+    GUARD,
+    READ,
+    entry,
+    first_unread,
+    insert,
+    place_of,
+    places_for,
+    row_of,
+    salt_of,
+    salted,
+    score_of,
+    set_read,
+)
+from gcws_search.index.kernels.lanes.vector import offset, pointer
+
+
+@njit(nogil=True)
+def _insert_all(pool: UInt64s, capacity: int, entries: UInt64s) -> int:
+    size = 0
+    for new in entries:
+        size = insert(offset(pointer(pool), GUARD), size, capacity, new)
+    return size
+
+
+@njit(nogil=True)
+def _entries(scores: Float32s, rows: Int64s) -> UInt64s:
+    return np.array([entry(scores[i], rows[i]) for i in range(rows.shape[0])], np.uint64)
+
+
+@njit(nogil=True)
+def _parts(entries):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return [(np.float64(score_of(e)), np.int64(row_of(e))) for e in entries]
+
+
+@njit(nogil=True)
+def _place_of(pool, value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return place_of(offset(pointer(pool), GUARD), value)
+
+
+@njit(nogil=True)
+def _read(pool, size, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Say that some lists have been read; return the first place, from 1 on, whose has not."""
+    for place in places:
+        set_read(offset(pointer(pool), GUARD), place)
+    return first_unread(offset(pointer(pool), GUARD), size, 1)
+
+
+@njit(nogil=True)
+def _salted(entries, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return np.array([salted(e, salt_of(row)) for e in entries], np.uint64)
+
+
+def _pool(capacity: int) -> UInt64s:
+    return np.full(places_for(capacity), ABOVE_ALL, np.uint64)
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 15, 16, 17, 31, 32, 33, 100])
+@pytest.mark.parametrize("order", ["random", "rising", "falling"])
+def test_a_pool_holds_the_best_entries_best_first(
+    capacity: int, order: str, rng: np.random.Generator
+) -> None:
+    count = 150
+    # Many scores are equal, and 0 and 1 are among them: rows then decide.
+    scores = (rng.integers(0, 9, count) / 8).astype(np.float32)
+    rows = rng.permutation(2**31 - 1 - np.arange(count)).astype(np.int64)
+    rows[0], scores[0] = 0, 0.0
+    entries = _entries(scores, rows)
+    if order != "random":
+        entries.sort()
+        entries = entries[:: -1 if order == "falling" else 1].copy()
+    pool = _pool(capacity)
+    for given in (1, capacity // 2, capacity, count):
+        size = _insert_all(pool, capacity, entries[:given])
+        best = sorted(entries[:given].tolist(), reverse=True)[:capacity]
+        assert size == len(best)
+        assert pool[GUARD : GUARD + size].tolist() == best
+        assert pool[0] == ABOVE_ALL
+
+
+def test_an_entry_gives_back_its_score_and_row() -> None:
+    scores = np.array([0.0, 1e-30, 0.25, 1.0], np.float32)
+    rows = np.array([0, 5, 2**20, 2**31 - 1])
+    assert _parts(_entries(scores, rows)) == list(zip(scores.tolist(), rows.tolist(), strict=True))
+
+
+def test_places_and_lists_read(rng: np.random.Generator) -> None:
+    entries = _entries(rng.random(40, np.float32), np.arange(40))
+    pool = _pool(40)
+    size = _insert_all(pool, 40, entries)
+    held = pool[GUARD : GUARD + size].copy()
+    for place in range(size):
+        assert _place_of(pool, held[place]) == place
+    assert _read(pool, size, np.array([0, 1, 2, 4])) == 3
+    assert _read(pool, size, np.arange(size)) == size
+    # The order of entries does not change by that.
+    assert (np.diff(pool[GUARD : GUARD + size].astype(float)) < 0).all()
+
+
+@pytest.mark.parametrize("row", [0, 1, 77, 2**31 - 1])
+def test_a_salt_changes_the_row_alone_and_is_taken_back_by_itself(
+    row: int, rng: np.random.Generator
+) -> None:
+    rows = np.concatenate([[0, 2**31 - 1], rng.integers(0, 2**31, 500)])
+    entries = _entries(rng.random(len(rows), np.float32), rows)
+    entries[::3] |= READ
+    changed = _salted(entries, row)
+    assert _salted(changed, row).tolist() == entries.tolist()
+    assert ((changed ^ entries) & ~np.uint64((2**31 - 1) << 1)).max() == 0
+
+
+def test_rows_that_score_the_same_are_not_in_the_same_order_for_all_rows() -> None:
+    entries = _entries(np.ones(200, np.float32), np.arange(200))
+    first = {int(np.argmax(_salted(entries, row))) for row in range(200)}
+    assert len(first) > 20

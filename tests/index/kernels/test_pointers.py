@@ -1,0 +1,127 @@
+"""Arrays made in compiled code outlive their addresses: numba frees them after their last use."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gcws_search import index
+
+KERNELS = sorted((Path(index.__file__).parent / "kernels").rglob("*.py"))
+_LOOPS = (ast.For, ast.While)
+
+
+def used_too_long(source: str) -> list[str]:
+    """Return the arrays of each function that are used by address after they are freed."""
+    functions = [f for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef)]
+    return [f"{f.name}: {name}" for f in functions for name in _used_too_long(f)]
+
+
+def _used_too_long(function: ast.FunctionDef) -> Iterator[str]:
+    statements = list(_statements(function.body, ()))
+    made = {
+        target.id: loops
+        for statement, loops in statements
+        if isinstance(statement, ast.Assign) and _calls_numpy(statement.value)
+        for target in _targets(statement)
+    }
+    for node in ast.walk(function):
+        if _is_call(node, "pointer") and _calls_numpy(node.args[0]):  # type: ignore[attr-defined]
+            yield "an array without a name"
+    for name, around in made.items():
+        holders = {name}  # names of its address, and of what holds its address
+        by_name = by_address = 0.0
+        for statement, loops in statements:
+            inner = [loop for loop in loops if loop not in around]
+            end = float((inner[0] if inner else statement).end_lineno or 0)
+            used = {node.id for node in _own(statement) if isinstance(node, ast.Name)}
+            takes = any(
+                _is_call(node, "pointer") and ast.unparse(node.args[0]) == name  # type: ignore[attr-defined]
+                for node in _own(statement)
+            )
+            held = takes or bool(used & (holders - {name}))
+            if held and isinstance(statement, ast.Assign) and _holds(statement.value):
+                holders |= {target.id for target in _targets(statement)}
+            elif held:
+                by_address = max(by_address, end)
+            if name in used:
+                by_name = max(by_name, end if inner or not takes else statement.lineno - 0.5)
+        if by_address > by_name:
+            yield name
+
+
+def _statements(
+    body: list[ast.stmt], loops: tuple[ast.stmt, ...]
+) -> Iterator[tuple[ast.stmt, tuple[ast.stmt, ...]]]:
+    """Yield statements, and the loops that each is in."""
+    for statement in body:
+        around = (*loops, statement) if isinstance(statement, _LOOPS) else loops
+        yield statement, around
+        for part in ("body", "orelse"):
+            yield from _statements(getattr(statement, part, []), around)
+
+
+def _own(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the expressions of a statement, without those of statements in it."""
+    for part in ast.iter_child_nodes(statement):
+        if not isinstance(part, ast.stmt):
+            yield from ast.walk(part)
+
+
+def _targets(statement: ast.Assign) -> list[ast.Name]:
+    return [
+        node for target in statement.targets for node in ast.walk(target)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]  # fmt: skip
+
+
+def _is_call(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _calls_numpy(value: ast.AST) -> bool:
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    return any(isinstance(p, ast.Call) and ast.unparse(p.func).startswith("np.") for p in parts)
+
+
+def _holds(value: ast.AST) -> bool:
+    """Return whether a value may be, or hold, an address that is in it."""
+    if isinstance(value, ast.Tuple):
+        return any(_holds(part) for part in value.elts)
+    if isinstance(value, ast.Call):
+        called = ast.unparse(value.func).lstrip("_")
+        return called in ("pointer", "offset") or called[:1].isupper()
+    return isinstance(value, ast.Name)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda path: path.stem)
+def test_arrays_outlive_their_addresses(kernel: Path) -> None:
+    assert used_too_long(kernel.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "last", ["a[0] = 1", "keep(a)", "for i in range(2):\n        f(p)\n        g(a)"]
+)
+def test_an_array_that_is_used_last_by_name_is_none(last: str) -> None:
+    assert (
+        used_too_long(f"def k():\n    a = np.empty(1)\n    p = pointer(a)\n    f(p)\n    {last}")
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "f(pointer(a))", "p = pointer(a)\n    f(p)", "p = offset(pointer(a), 1)\n    f(p)",
+        "p = Rows(pointer(a))\n    a[0] = 1\n    f(p)", "p, q = pointer(a), b\n    f(p)",
+        "p = pointer(a)\n    q = p\n    for i in range(2):\n        a[0] = 1\n    f(q)",
+        "return pointer(a)",
+    ],
+)  # fmt: skip
+def test_an_array_that_is_used_last_by_address_is_told(body: str) -> None:
+    assert used_too_long(f"def k():\n    a = np.empty(1)\n    {body}") == ["k: a"]
+
+
+def test_an_address_of_an_array_without_a_name_is_told() -> None:
+    assert used_too_long("def k():\n    p = pointer(np.empty(1))\n    f(p)") != []

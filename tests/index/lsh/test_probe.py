@@ -1,0 +1,370 @@
+"""Search by tables: the recall promised, and the naive search to the table."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    Encoding,
+    GcwsParams,
+    Guarantee,
+    SearchParams,
+)
+from gcws_search.index.cost_model import scan_nanoseconds
+from gcws_search.index.lsh import probe
+from gcws_search.index.vectors.space import VectorSpace
+from tests.support.index.known_rows import (
+    FLOAT32_TIES,
+    KINDS,
+    QUERIES,
+    RELATIVE,
+    ROWS,
+    config_of,
+    encoded,
+    known,
+    made,
+    make_scans_dear,
+)
+from tests.support.index.small_index import Mask, SmallIndex, all_scores, answer
+from tests.support.reference import mathematics
+from tests.support.statistics import SIGMAS, assert_proportion, standard_error
+
+
+@pytest.fixture(autouse=True)
+def _dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_scans_dear(monkeypatch)
+
+
+def recall_of(
+    hits: list[float], truth: npt.NDArray[np.float64], params: SearchParams, permitted: Mask
+) -> float:
+    """Return the share of the true hits reached, by score."""
+    wanted = np.sort(truth[(permitted == 1) & (truth >= params.min_score)])[::-1]
+    best = wanted[: params.limit].tolist()
+    return mathematics.recall_by_score(hits, best, tolerance=FLOAT32_TIES)
+
+
+# --- the recall promise ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recall", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize(
+    ("limit", "share", "min_score", "encoding"),
+    [
+        (1, 1.0, 0.0, "full"),
+        (10, 1.0, 0.0, "full"),
+        (10, 0.3, 0.0, "full"),
+        (50, 1.0, 0.6, "full"),
+        (10, 1.0, 0.0, "zero_bit"),
+        (10, 1.0, 0.0, "b_bit"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_mean_recall_reaches_the_target(  # noqa: PLR0917
+    rng: np.random.Generator,
+    kind: str,
+    limit: int,
+    share: float,
+    min_score: float,
+    encoding: Encoding,
+    recall: float,
+) -> None:
+    _, queries, truth = known(kind)
+    permitted = (rng.random(ROWS) < share).astype(np.uint8)
+    params = SearchParams(limit=limit, recall=recall, min_score=min_score)
+    reached, promised = [], []
+    for seed in range(4):
+        results = encoded(kind, encoding, seed).search(queries, params, permitted=permitted)
+        assert all(hits.explanation.expected_recall >= recall - 1e-9 for hits in results)
+        for m, hits in enumerate(results):
+            reached.append(recall_of(answer(hits)[1], truth[m], params, permitted))
+            promised.append(hits.explanation.expected_recall)
+    assert np.mean(reached) >= recall - SIGMAS * standard_error(reached)
+
+
+def lone_neighbours(
+    rng: np.random.Generator, similarity: float, n: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return n queries, and rows of which each query has one at the similarity and none near it.
+
+    Every pair takes coordinates of its own; all other rows have GMM 0 with its query.
+    """
+    queries = np.zeros((n, 4 * n), np.float32)
+    strangers = np.zeros((3000, 4 * n), np.float32)
+    strangers[np.arange(3000), rng.integers(0, n, 3000) * 4 + 3] = -1.0
+    for i in range(n):
+        queries[i, 4 * i : 4 * i + 2] = rng.gamma(2.0, size=2)
+    rows = queries.copy()
+    own = 4 * np.arange(n) + 2
+    rows[np.arange(n), own] = queries.sum(axis=1) * (1 / similarity - 1)
+    return np.concatenate([rows, strangers]), queries
+
+
+@pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9, 0.96])
+@pytest.mark.parametrize("recall", [0.5, 0.8, 0.95])
+def test_probing_finds_exactly_the_share_it_promises_where_nothing_is_left_to_chance(
+    rng: np.random.Generator, similarity: float, recall: float
+) -> None:
+    """With min_score at the similarity of the only neighbour, hit or no hit is charged alike.
+
+    So the search stops at the same table whatever it finds, and the promise is an equality.
+    """
+    rows, queries = lone_neighbours(rng, similarity, 100)
+    params = SearchParams(limit=1, recall=recall, min_score=similarity * (1 - 1e-6))
+    found, promised = [], []
+    for seed in range(6):
+        config = CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=24, seed=seed))
+        for i, hits in enumerate(SmallIndex(config).add(rows).search(queries, params)):
+            if hits.explanation.method == "probe":
+                found.append(i in hits.rows)
+                promised.append(hits.explanation.expected_recall)
+    assert len(found) > 300
+    assert min(promised) >= recall
+    # Chance hits of hashed prefixes are part of the promise; the float32 similarity is not.
+    assert_proportion(sum(found), len(found), float(np.mean(promised)), slack=1e-4)
+
+
+@pytest.mark.parametrize("width", [2, 5])
+def test_classical_banding_finds_rows_as_often_as_the_s_curve_says(
+    rng: np.random.Generator, width: int
+) -> None:
+    rows, queries, dim = made("dense", rng, 800)
+    truth = all_scores(queries, rows, dim)
+    bands = 6
+    expected = 1 - (1 - truth**width) ** bands
+    surplus = []
+    for seed in range(40):
+        params = GcwsParams(bands=bands, band_width=width, seed=seed)
+        index = SmallIndex(config_of("dense", params)).add(rows)
+        results = index.search(queries, SearchParams(limit=799, recall=0.999))
+        found = np.zeros_like(expected)
+        for m, hits in enumerate(results):
+            assert hits.explanation.method == "probe"
+            assert hits.explanation.candidates == len(hits.rows)
+            found[m, hits.rows] = 1
+        # Weighted towards the similar: nearly all of the 800 are strangers.
+        surplus.append(float(np.sum((found - expected) * truth) / np.sum(truth)))
+    assert abs(np.mean(surplus)) < SIGMAS * standard_error(surplus)
+
+
+@pytest.mark.parametrize("guarantee", ["measured", "proven"])
+def test_only_a_proof_makes_classical_banding_scan(
+    rng: np.random.Generator, guarantee: Guarantee
+) -> None:
+    rows, queries, dim = made("dense", rng, 2000)
+    config = config_of("dense", GcwsParams(bands=2, band_width=12))
+    index = SmallIndex(config).add(rows)
+    params = SearchParams(limit=10, recall=0.9, guarantee=guarantee)
+    results = index.search(queries, params)
+    methods = {hits.explanation.method for hits in results}
+    everything = np.ones(len(rows), np.uint8)
+    truth = all_scores(queries, rows, dim)
+    if guarantee == "measured":
+        assert methods == {"probe"}
+        return
+    assert "scan" in methods
+    reached = [
+        recall_of(answer(hits)[1], truth[m], params, everything) for m, hits in enumerate(results)
+    ]
+    assert np.mean(reached) >= 0.9 - SIGMAS * standard_error(reached)
+
+
+# --- the probe is the reference's --------------------------------------------------------------
+
+
+def nibbles(codes: npt.NDArray[np.uint64], bits: int) -> list[list[int]]:
+    """Return each row's keys cut into pieces of ``bits`` bits, most significant first."""
+    width = 64 // bits
+    pieces = [
+        (codes >> np.uint64(64 - bits * (i + 1))) & np.uint64(2**bits - 1) for i in range(width)
+    ]
+    return [row.ravel().tolist() for row in np.stack(pieces, axis=2)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recall", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize(
+    ("limit", "min_score", "filtered"), [(1, 0.0, False), (5, 0.0, True), (8, 0.45, False)]
+)
+def test_probing_is_the_naive_search_to_the_table(
+    rng: np.random.Generator,
+    kind: str,
+    recall: float,
+    limit: int,
+    min_score: float,
+    filtered: bool,
+) -> None:
+    n, bands = 1500, 4
+    rows, queries, dim = made(kind, rng, n)
+    queries = queries[:6]
+    index = SmallIndex(config_of(kind, GcwsParams(bands=bands))).add(rows, [700, 3, 500])
+    backend = index.backend
+    assert isinstance(backend, GcwsBackend)
+    bits = backend.plan.bits
+    signatures = nibbles(backend.encode(index.rows.view()), bits)
+    sought = nibbles(backend.encode(index.prepare(queries)), bits)
+    permitted = (rng.random(n) < (0.6 if filtered else 1.0)).astype(np.uint8)
+    truth = all_scores(queries, rows, dim)
+    rule = mathematics.StopRule(limit, recall, min_score, floor=2.0**-bits)
+    banding = mathematics.Banding(bands, 64 // bits)
+    params = SearchParams(limit=limit, recall=recall, min_score=min_score)
+    numbers = np.flatnonzero(permitted)
+    for m, hits in enumerate(index.search(queries, params, permitted=permitted)):
+        if hits.explanation.method == "scan":
+            continue
+        naive = mathematics.prefix_search(
+            banding,
+            sought[m],
+            [(signatures[i], float(truth[m, i])) for i in numbers],
+            rule,
+        )
+        assert hits.explanation.depth == naive.depth
+        assert hits.explanation.scored == len(naive.scored)
+        expected = [(int(numbers[i]), score) for i, score in naive.hits]
+        assert hits.scores == pytest.approx([s for _, s in expected], rel=RELATIVE)
+        assert dict(zip(*answer(hits), strict=True)) == pytest.approx(dict(expected), rel=RELATIVE)
+
+
+@pytest.mark.parametrize("kind", ["dense", "near-duplicates"])
+def test_tables_answer_most_queries_of_these_tests(kind: str) -> None:
+    _, queries, _ = known(kind)
+    results = encoded(kind, "full", 0).search(queries, SearchParams(limit=1, recall=0.8))
+    assert np.mean([hits.explanation.method == "probe" for hits in results]) > 0.5
+
+
+# --- a proof promises no less, and not much more ------------------------------------------------
+
+
+@pytest.mark.parametrize("recall", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("kind", ["dense", "near-duplicates"])
+def test_a_proof_exceeds_its_target_by_two_thirds_of_the_miss_at_most(
+    kind: str, recall: float
+) -> None:
+    _, queries, truth = known(kind)
+    params = SearchParams(limit=10, recall=recall, guarantee="proven")
+    everything = np.ones(ROWS, np.uint8)
+    reached = []
+    for seed in range(4):
+        for m, hits in enumerate(encoded(kind, "full", seed).search(queries, params)):
+            if hits.explanation.method == "probe":
+                reached.append(recall_of(answer(hits)[1], truth[m], params, everything))
+    assert len(reached) >= QUERIES // 2
+    error = SIGMAS * standard_error(reached)
+    assert recall - error <= np.mean(reached) <= recall + 2 / 3 * (1 - recall) + error
+
+
+@pytest.mark.parametrize("encoding", ["zero_bit", "b_bit"])
+@pytest.mark.parametrize("similarity", [0.5, 0.9])
+def test_a_proof_by_parts_of_samples_holds_where_nothing_is_left_to_chance(
+    rng: np.random.Generator, similarity: float, encoding: Encoding
+) -> None:
+    """Parts of samples match at least as often as samples do, so at least the promise is found."""
+    rows, queries = lone_neighbours(rng, similarity, 100)
+    params = SearchParams(
+        limit=1, recall=0.7, min_score=similarity * (1 - 1e-6), guarantee="proven"
+    )
+    found, promised = [], []
+    for seed in range(4):
+        backend = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
+        index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=backend)).add(rows)
+        for i, hits in enumerate(index.search(queries, params)):
+            if hits.explanation.method == "probe":
+                found.append(i in hits.rows)
+                promised.append(hits.explanation.expected_recall)
+    assert len(found) > 200
+    law = float(np.mean(promised))
+    assert np.mean(found) >= law - SIGMAS * np.sqrt(law * (1 - law) / len(found))
+
+
+# --- the planner --------------------------------------------------------------------------------
+
+
+def test_few_rows_are_scanned_and_no_query_is_hashed_for_them(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    for kind in KINDS:
+        rows, queries, _ = made(kind, rng, 1000)
+        index = SmallIndex(config_of(kind, GcwsParams())).add(rows)
+        monkeypatch.setattr(index.backend, "encode", None)
+        for hits in index.search(queries, SearchParams(recall=0.8, guarantee="proven")):
+            assert hits.explanation.method == "scan"
+
+
+@pytest.mark.parametrize(("scan_milliseconds", "hashed"), [(1.0, False), (10.0, True)])
+def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    scan_milliseconds: float,
+    hashed: bool,
+) -> None:
+    monkeypatch.undo()
+    rows, queries, _ = made("counts", rng, 1000)
+    index = SmallIndex(config_of("counts", GcwsParams())).add(rows)
+    nanoseconds = 1e6 * scan_milliseconds
+    monkeypatch.setattr(probe, "most_scan_nanoseconds", lambda *_: nanoseconds)
+    monkeypatch.setattr(probe, "scan_nanoseconds", lambda *_: np.array([nanoseconds]))
+    hashed_rows = counted(index, monkeypatch)
+    index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))
+    assert bool(hashed_rows) == hashed
+
+
+def counted(index: SmallIndex, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that takes, from now on, how many vectors each call hashes."""
+    assert isinstance(index.backend, GcwsBackend)
+    keys, hashed = index.backend._keying.keys, []
+
+    def count(batch: VectorBatch, last: int) -> npt.NDArray[np.uint64]:
+        hashed.append(len(batch))
+        return keys(batch, last)
+
+    monkeypatch.setattr(index.backend._keying, "keys", count)
+    return hashed
+
+
+def test_a_call_of_many_queries_scans_rows_outside_of_caches_for_less() -> None:
+    rows = np.ones((20_000, 512), np.float32)
+    space = VectorSpace.of(CollectionConfig(dim=512))
+    batch = space.prepare(space.from_dense(rows))
+    view = RowView(batch, np.ones(len(rows), np.uint8), len(rows))
+    alone = scan_nanoseconds(view, batch[:1])[0]
+    together = scan_nanoseconds(view, batch[:20])
+    assert (together < alone).all()
+    few = RowView(batch[:500], np.ones(500, np.uint8), 500)
+    assert scan_nanoseconds(few, batch[:1])[0] == scan_nanoseconds(few, batch[:20])[0]
+
+
+def test_each_query_is_scanned_for_in_less_time_the_more_come_together_in_a_thread() -> None:
+    rows = np.ones((20_000, 32), np.float32)
+    space = VectorSpace.of(CollectionConfig(dim=32))
+    batch = space.prepare(space.from_dense(rows))
+    view = RowView(batch, np.ones(len(rows), np.uint8), len(rows))
+    costs = [scan_nanoseconds(view, batch[:count])[0] for count in (1, 32, 64, 1024)]
+    assert costs == sorted(costs, reverse=True)
+    assert len(set(costs)) == len(costs)
+    assert scan_nanoseconds(view, batch[:64], 2)[0] == costs[1]
+
+
+@pytest.mark.parametrize("paying", [True, False])
+def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_of_them(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, paying: bool
+) -> None:
+    rows, _, dim = made("dense", rng)
+    queries = rows[:200]
+    if not paying:
+        monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
+    index = SmallIndex(config_of("dense", GcwsParams())).add(rows)
+    assert isinstance(index.backend, GcwsBackend)
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    hashed = counted(index, monkeypatch)
+    params = SearchParams(limit=1, recall=0.9, guarantee="proven")
+    results = index.search(queries, params)
+    assert sum(hashed) == (200 if paying else 12)
+    truth = all_scores(queries, rows, dim)
+    best = [float(hits.scores[0]) for hits in results]
+    reached = np.isclose(best, truth.max(axis=1), rtol=RELATIVE)
+    assert np.mean(reached) >= 0.9 - SIGMAS * np.sqrt(0.9 * 0.1 / 200)

@@ -1,0 +1,241 @@
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcws_search.index.contracts.errors import InvalidFilter
+from gcws_search.index.payload.columns import MAX_COLUMNS, MAX_MASKS, Columns
+from gcws_search.index.payload.filters import MAX_CONDITIONS, MAX_DEPTH, parse_filter
+
+PAYLOADS: list[dict[str, Any] | None] = [
+    {"label": 3, "price": 1.5, "tags": ["red", "blue"]},
+    {"label": 3.0, "price": 9, "seller": {"city": "Bonn", "stars": [4, 5]}},
+    {"label": True, "price": "cheap", "tags": "red"},
+    {"label": "3", "seller": {"city": ["Köln", "Bonn"]}},
+    None,
+    {},
+    {"label": None, "price": None, "tags": []},
+    {"label": 1, "price": -2, "parts": [{"size": 1}, {"size": 7}, 3]},
+    {"label": False, "price": 2**60 + 1},
+    {"label": 0, "seller": "nobody", "tags": [["red"]]},
+]
+
+
+def columns_of(payloads: list[dict[str, Any] | None]) -> Columns:
+    return Columns([None if each is None else orjson.dumps(each) for each in payloads])
+
+
+def rows_matching(document: dict[str, Any]) -> list[int]:
+    mask = parse_filter(document).mask(columns_of(PAYLOADS), len(PAYLOADS))
+    assert mask.dtype == np.uint8
+    assert mask.shape == (len(PAYLOADS),)
+    assert set(mask.tolist()) <= {0, 1}
+    return np.flatnonzero(mask).tolist()
+
+
+def match(key: str, value: object) -> dict[str, Any]:
+    return {"key": key, "match": {"value": value}}
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        (match("label", 3), [0, 1]),
+        (match("label", 3.0), [0, 1]),
+        (match("label", "3"), [3]),
+        (match("label", True), [2]),
+        (match("label", 1), [7]),
+        (match("label", False), [8]),
+        (match("label", 0), [9]),
+        (match("label", 99), []),
+        (match("absent", 1), []),
+        (match("tags", "red"), [0, 2]),
+        (match("seller.city", "Bonn"), [1, 3]),
+        (match("seller.stars", 5), [1]),
+        (match("seller", "nobody"), [9]),
+        (match("seller.city.more", "Bonn"), []),
+        (match("parts.size", 7), [7]),
+        ({"key": "label", "match": {"any": [1, "3", False]}}, [3, 7, 8]),
+        ({"key": "label", "match": {"any": []}}, []),
+        ({"key": "price", "range": {"gte": 1.5}}, [0, 1, 8]),
+        ({"key": "price", "range": {"gt": 1.5}}, [1, 8]),
+        ({"key": "price", "range": {"lt": 1.5}}, [7]),
+        ({"key": "price", "range": {"lte": 9, "gt": -2}}, [0, 1]),
+        ({"key": "price", "range": {"gt": 5, "lt": 1}}, []),
+        ({"key": "price", "range": {"gt": 2**60}}, [8]),
+        ({"key": "price", "range": {"gt": 2**60 + 1}}, []),
+        ({"key": "price", "range": {"gte": 2**60 + 1, "lte": 2**60 + 1}}, [8]),
+        ({"key": "label", "range": {"gte": 0}}, [0, 1, 7, 9]),
+        ({"key": "parts.size", "range": {"gte": 7}}, [7]),
+    ],
+)
+def test_a_condition_holds_for_the_rows_it_should(
+    condition: dict[str, Any], rows: list[int]
+) -> None:
+    assert rows_matching({"must": [condition]}) == rows
+    assert rows_matching({"should": [condition]}) == rows
+    assert rows_matching({"must": condition}) == rows
+    others = [row for row in range(len(PAYLOADS)) if row not in rows]
+    assert rows_matching({"must_not": [condition]}) == others
+
+
+@pytest.mark.parametrize("document", [{}, {"must": []}, {"should": [], "must_not": None}])
+def test_an_empty_filter_lets_every_row_pass(document: dict[str, Any]) -> None:
+    assert rows_matching(document) == list(range(len(PAYLOADS)))
+
+
+@pytest.mark.parametrize("big", [2**64, -(2**63) - 1, 10**29 + 1, 10**400, -(10**400)])
+def test_integers_of_any_size_are_told_apart(big: int) -> None:
+    numbers = [big, big + 1, 3, float(10**29)]
+    columns = Columns([json.dumps({"n": number}).encode() for number in numbers])
+
+    def rows(condition: dict[str, Any]) -> list[int]:
+        mask = parse_filter({"must": [condition]}).mask(columns, len(numbers))
+        return np.flatnonzero(mask).tolist()
+
+    assert rows(match("n", big)) == [0]
+    assert rows(match("n", 3)) == [2]
+    assert rows({"key": "n", "range": {"lt": 4}}) == ([2] if big > 0 else [0, 1, 2])
+    if abs(big) < 10**300:
+        assert rows({"key": "n", "range": {"gt": big}})[0] == 1
+
+
+def test_clauses_are_joined_by_and() -> None:
+    document = {
+        "must": [{"key": "price", "range": {"gte": -5}}],
+        "should": [match("label", 3), match("label", 1), match("label", "3")],
+        "must_not": [match("tags", "blue")],
+    }
+    assert rows_matching(document) == [1, 7]
+
+
+def test_filters_nest() -> None:
+    inner = {"must": [match("label", 3)], "must_not": [match("tags", "red")]}
+    assert rows_matching({"must": [inner]}) == [1]
+    assert rows_matching({"must_not": [{"should": [inner, match("label", 1)]}]}) == [
+        row for row in range(len(PAYLOADS)) if row not in (1, 7)
+    ]
+
+
+def nested(depth: int) -> dict[str, Any]:
+    document: dict[str, Any] = {"must": [match("label", 3)]}
+    for _ in range(depth - 1):
+        document = {"must": [document]}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("document", "loc"),
+    [
+        ([], ()),
+        ("label", ()),
+        ({"most": []}, ()),
+        ({"must": 3}, ("must",)),
+        ({"must": [3]}, ("must", 0)),
+        ({"must": [{"match": {"value": 1}}]}, ("must", 0)),
+        ({"must": [{"key": "a"}]}, ("must", 0)),
+        ({"must": [{"key": "a", "match": {"value": 1}, "range": {"gt": 1}}]}, ("must", 0)),
+        ({"must": [{"key": "a", "march": {"value": 1}}]}, ("must", 0)),
+        ({"must": [match("", 1)]}, ("must", 0, "key")),
+        ({"must": [{"key": 3, "match": {"value": 1}}]}, ("must", 0, "key")),
+        ({"must": [match("a" * 2000, 1)]}, ("must", 0, "key")),
+        ({"must": [match(".".join("a" * 40), 1)]}, ("must", 0, "key")),
+        ({"should": [match("a", 1), match("a", None)]}, ("should", 1, "match", "value")),
+        ({"must": [match("a", [1])]}, ("must", 0, "match", "value")),
+        ({"must": [match("a", float("nan"))]}, ("must", 0, "match", "value")),
+        ({"must": [{"key": "a", "match": {}}]}, ("must", 0, "match")),
+        ({"must": [{"key": "a", "match": 3}]}, ("must", 0, "match")),
+        ({"must": [{"key": "a", "match": {"value": 1, "any": [1]}}]}, ("must", 0, "match")),
+        ({"must": [{"key": "a", "match": {"any": 1}}]}, ("must", 0, "match", "any")),
+        ({"must": [{"key": "a", "match": {"any": [1, {}]}}]}, ("must", 0, "match", "any", 1)),
+        ({"must_not": [{"key": "a", "range": {}}]}, ("must_not", 0, "range")),
+        ({"must": [{"key": "a", "range": {"ge": 1}}]}, ("must", 0, "range")),
+        ({"must": [{"key": "a", "range": {"gt": "1"}}]}, ("must", 0, "range", "gt")),
+        ({"must": [{"key": "a", "range": {"gt": True}}]}, ("must", 0, "range", "gt")),
+        ({"must": [{"key": "a", "range": {"lt": float("inf")}}]}, ("must", 0, "range", "lt")),
+        ({"must": [{"key": "a", "range": {"lt": 10**400}}]}, ("must", 0, "range", "lt")),
+        (nested(MAX_DEPTH + 1), ("must", 0) * MAX_DEPTH),
+    ],
+)
+def test_a_malformed_filter_is_refused_where_it_is_wrong(
+    document: object, loc: tuple[str | int, ...]
+) -> None:
+    with pytest.raises(InvalidFilter) as caught:
+        parse_filter(document)
+    assert caught.value.loc == loc
+
+
+def test_depth_and_number_of_conditions_have_limits() -> None:
+    parse_filter(nested(MAX_DEPTH))
+    parse_filter({"must": [match("a", 1)] * MAX_CONDITIONS})
+    with pytest.raises(InvalidFilter, match="at most 256 conditions"):
+        parse_filter({"must": [match("a", 1)] * (MAX_CONDITIONS + 1)})
+
+
+def test_columns_follow_payloads_that_are_added_and_earlier_views_do_not() -> None:
+    payloads: list[bytes | None] = [b'{"a":1}', None]
+    columns = Columns(payloads)
+    where = parse_filter({"must": [{"key": "a", "range": {"gte": 1}}]})
+    assert where.mask(columns, 2).tolist() == [1, 0]
+    payloads += [b'{"a":[0,2]}', b'{"a":"x"}']
+    assert where.mask(columns, 4).tolist() == [1, 0, 1, 0]
+    assert where.mask(columns, 2).tolist() == [1, 0]
+    assert where.mask(columns, 3).tolist() == [1, 0, 1]
+
+
+def test_payloads_are_parsed_once_a_key() -> None:
+    class Counted(list[bytes | None]):
+        reads = 0
+
+        def __getitem__(self, key: Any) -> Any:  # noqa: ANN401
+            self.reads += 1
+            return super().__getitem__(key)
+
+    payloads = Counted([b'{"a":%d}' % (i % 7) for i in range(5000)])
+    columns = Columns(payloads)
+    for value in range(7):
+        parse_filter({"must": [match("a", value)]}).mask(columns, 5000)
+    assert payloads.reads == 2  # two chunks
+
+
+def test_columns_and_masks_kept_are_bounded() -> None:
+    columns = columns_of(PAYLOADS)
+    first = parse_filter({"must": [match("label", 3)]})
+    expected = first.mask(columns, len(PAYLOADS)).tolist()
+    for i in range(2 * MAX_COLUMNS):
+        parse_filter({"must": [match(f"key{i}", 3)]}).mask(columns, len(PAYLOADS))
+    assert len(columns._columns) == MAX_COLUMNS
+    assert len(columns._masks) == MAX_MASKS
+    assert first.mask(columns, len(PAYLOADS)).tolist() == expected
+
+
+def test_filters_that_differ_in_type_only_are_not_mistaken_for_each_other() -> None:
+    columns = columns_of(PAYLOADS)
+    for value, rows in ((1, [7]), (True, [2]), (1.0, [7]), (True, [2])):
+        mask = parse_filter({"must": [match("label", value)]}).mask(columns, len(PAYLOADS))
+        assert np.flatnonzero(mask).tolist() == rows
+
+
+numbers = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3), st.floats(allow_nan=False, width=64),
+    st.sampled_from([2**53, 2**53 + 1, float(2**53), -(2**53) - 1]),
+).filter(lambda x: abs(x) < float("inf"))  # fmt: skip
+
+
+@given(values=st.lists(numbers, min_size=1, max_size=20), bound=numbers)
+def test_numbers_compare_exactly_whatever_their_size(values: list[float], bound: float) -> None:
+    columns = columns_of([{"x": value} for value in values])
+    for word, expected in (
+        ("gt", [value > bound for value in values]),
+        ("gte", [value >= bound for value in values]),
+        ("lt", [value < bound for value in values]),
+        ("lte", [value <= bound for value in values]),
+    ):
+        where = parse_filter({"must": [{"key": "x", "range": {word: bound}}]})
+        assert where.mask(columns, len(values)).astype(bool).tolist() == expected
+    where = parse_filter({"must": [match("x", bound)]})
+    assert where.mask(columns, len(values)).astype(bool).tolist() == [v == bound for v in values]

@@ -1,0 +1,351 @@
+"""Comparison backends come and go beside those who search and write."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import memory_collection
+from gcws_search.index.collection.backend_index import Indexed, built
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import (
+    BackendExists,
+    BackendNotFound,
+    CollectionNotFound,
+    DiskFull,
+    InvalidParameter,
+    PrimaryBackend,
+)
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    ExactParams,
+    GcwsParams,
+    NystroemParams,
+)
+from gcws_search.index.persistence import attached_backends
+from gcws_search.index.storage.schema import BackendRecord
+from gcws_search.index.storage.store import Store
+from tests.support.index.attached_backends import (
+    LANDMARKS,
+    NRFF,
+    VALUES,
+    assert_all_agree,
+    backends,
+    filled,
+    found,
+    opened_copy,
+)
+from tests.support.index.items import Make, put
+
+
+@pytest.fixture
+def stored(make: Make) -> StoredCollection:
+    return filled(make)
+
+
+class Meanwhile:
+    """Holds a backend that is being made, until it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.goes_on = threading.Event(), threading.Event()
+        self.stop = threading.Event()  # that of what is being made
+        monkeypatch.setattr(attached_backends, "built", self.built)
+
+    def built(
+        self,
+        indexed: Indexed,
+        rows: VectorBatch,
+        report: Callable[[float], None],
+        stop: threading.Event,
+    ) -> Indexed | None:
+        made = built(indexed, rows, report, stop)
+        self.stop = stop
+        self.began.set()
+        assert self.goes_on.wait(60)
+        return made
+
+    @contextmanager
+    def attaching(
+        self, stored: StoredCollection, params: BackendParams
+    ) -> Iterator[list[BaseException]]:
+        """Yield while a backend is being made; afterwards what it was ended by is listed."""
+        errors: list[BaseException] = []
+
+        def attach() -> None:
+            try:
+                stored.attach(params)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=attach)
+        thread.start()
+        assert self.began.wait(60)
+        try:
+            yield errors
+        finally:
+            self.goes_on.set()
+            thread.join()
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    return Meanwhile(monkeypatch)
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def test_names_are_kinds_numbered_where_taken(stored: StoredCollection) -> None:
+    names = [stored.attach(params).name for params in (NRFF, NRFF, ExactParams(), NRFF)]
+    assert names == ["nrff", "nrff_2", "exact_2", "nrff_3"]
+    assert stored.attach(NRFF, "mine").name == "mine"
+    for taken in ("mine", "nrff_2", "exact"):
+        with pytest.raises(BackendExists, match=taken):
+            stored.attach(NRFF, taken)
+    stored.detach("nrff_2")
+    assert stored.attach(NRFF).name == "nrff_2"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "-x", "a" * 129])
+def test_a_name_is_letters_digits_and_marks(stored: StoredCollection, name: str) -> None:
+    with pytest.raises(InvalidParameter):
+        stored.attach(NRFF, name)
+
+
+def test_the_list_of_collections_names_all(catalog: Catalog, stored: StoredCollection) -> None:
+    stored.attach(NRFF)
+    assert catalog.list()[0].backends == ["exact", "nrff"]
+
+
+# --- dropping ----------------------------------------------------------------------------------
+
+
+def test_dropping_gives_the_memory_back(stored: StoredCollection) -> None:
+    before = stored.describe().bytes_in_memory
+    stored.attach(NRFF)
+    assert stored.describe().bytes_in_memory >= before + 4 * 16 * len(VALUES)
+    stored.detach("nrff")
+    assert stored.describe().bytes_in_memory == before
+    assert list(backends(stored)) == ["exact"]
+    with pytest.raises(BackendNotFound, match="nrff"):
+        found(stored, "nrff")
+
+
+def test_only_what_is_attached_is_dropped(stored: StoredCollection) -> None:
+    with pytest.raises(PrimaryBackend):
+        stored.detach("exact")
+    with pytest.raises(BackendNotFound):
+        stored.detach("nrff")
+
+
+def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) -> None:
+    stored.attach(NRFF)
+    stored.attach(GcwsParams(bands=2))
+    stored.detach("nrff")
+    catalog = opened_copy(tmp_path)
+    assert list(backends(catalog.get("things"))) == ["exact", "gcws"]
+    catalog.close()
+
+
+# --- following changes -------------------------------------------------------------------------
+
+
+def test_backends_follow_every_change(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_collection, "COMPACTION_ROWS", 3)
+    for params in (NRFF, LANDMARKS, ExactParams()):
+        stored.attach(params)
+    assert_all_agree(stored)
+    put(stored, {"new": 50.0, "i3": 30.0})
+    assert_all_agree(stored)
+    stored.delete(["i0", "i5", "new"])
+    assert_all_agree(stored)
+    stored.delete([f"i{n}" for n in range(4, 12)])  # the rows are numbered anew
+    assert stored.describe().rows == stored.describe().items == 3
+    assert_all_agree(stored)
+    put(stored, VALUES)
+    assert_all_agree(stored)
+
+
+def test_a_backend_takes_in_what_changed_while_it_was_made(
+    stored: StoredCollection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_collection, "COMPACTION_ROWS", 3)
+    with meanwhile.attaching(stored, NRFF) as errors:
+        put(stored, {"new": 50.0, "i3": 30.0})
+        stored.delete([f"i{n}" for n in range(4, 12)])
+        assert stored.describe().rows == 5
+        put(stored, {"newer": 51.0, "i5": 7.0})
+    assert not errors
+    assert len(found(stored, "nrff")) == 7
+    assert_all_agree(stored)
+
+
+def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
+    stored: StoredCollection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught_up: list[int] = []
+    alone = stored._writer.alone
+
+    def watched(work: Callable[[], None]) -> None:
+        caught_up.append(0)
+        extended = Indexed.extended
+
+        def counted(indexed: Indexed, rows: object, new: object) -> Indexed:
+            caught_up[-1] += len(new)  # type: ignore[arg-type]
+            return extended(indexed, rows, new)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Indexed, "extended", counted)
+            alone(work)
+
+    monkeypatch.setattr(stored._writer, "alone", watched)
+    with meanwhile.attaching(stored, NRFF) as errors:
+        put(stored, {f"more{n}": float(n) for n in range(100)})
+    assert not errors
+    assert caught_up == [0]
+    assert len(found(stored, "nrff")) == 50
+
+
+def test_nobody_waits_for_a_backend_that_is_made(
+    stored: StoredCollection, meanwhile: Meanwhile
+) -> None:
+    with meanwhile.attaching(stored, NRFF):
+        coming = backends(stored)["nrff"]
+        assert (coming.status, coming.progress, coming.primary) == ("building", 1.0, False)
+        assert coming.params == {"features": 16, "gamma": 1.0, "seed": 0}
+        put(stored, {"new": 5.0})
+        assert found(stored, "exact")[0][1] == 1.0
+        with pytest.raises(BackendNotFound):
+            found(stored, "nrff")
+        with pytest.raises(BackendExists):
+            stored.attach(NRFF, "nrff")
+    ready = backends(stored)["nrff"]
+    assert (ready.status, ready.progress) == ("ready", 1.0)
+    assert ready.build_seconds > 0
+
+
+# --- what ends early ---------------------------------------------------------------------------
+
+
+def test_a_backend_dropped_while_it_is_made_never_comes(
+    stored: StoredCollection, meanwhile: Meanwhile
+) -> None:
+    with meanwhile.attaching(stored, NRFF) as errors:
+        stored.detach("nrff")
+    assert isinstance(errors[0], BackendNotFound)
+    assert list(backends(stored)) == ["exact"]
+    assert stored.attach(NRFF).name == "nrff"
+
+
+def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropping = threading.Thread(target=stored.detach, args=("nrff",))
+    add = Store.add_backend
+
+    def dropped(store: Store, record: BackendRecord) -> None:
+        dropping.start()
+        while not stored._attachments.building[0].stop.wait(0.01):
+            assert dropping.is_alive()
+        add(store, record)
+
+    monkeypatch.setattr(Store, "add_backend", dropped)
+    with suppress(BackendNotFound):  # it was there for a moment
+        stored.attach(NRFF)
+    dropping.join()
+    assert list(backends(stored)) == ["exact"]
+
+
+@pytest.mark.parametrize("moment", ["before it may come", "as it waits for a write"])
+def test_a_drop_is_heard_until_a_backend_comes(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    alone = stored._writer.alone
+
+    def late(work: Callable[[], None]) -> None:
+        if moment == "before it may come":
+            monkeypatch.setattr(stored._writer, "alone", alone)
+            stored.detach("nrff")
+        else:
+            stored._attachments.building[0].stop.set()
+        alone(work)
+
+    monkeypatch.setattr(stored._writer, "alone", late)
+    with pytest.raises(BackendNotFound, match="nrff"):
+        stored.attach(NRFF)
+    assert list(backends(stored)) == ["exact"]
+
+
+def test_a_collection_dropped_meanwhile_ends_the_making(
+    catalog: Catalog, stored: StoredCollection, meanwhile: Meanwhile
+) -> None:
+    with meanwhile.attaching(stored, NRFF) as errors:
+        dropping = threading.Thread(target=catalog.drop, args=("things",))
+        dropping.start()
+        assert meanwhile.stop.wait(60)
+        meanwhile.goes_on.set()
+        dropping.join()
+    assert isinstance(errors[0], CollectionNotFound)
+    with pytest.raises(CollectionNotFound):
+        stored.attach(NRFF)
+
+
+def test_without_room_nothing_is_attached(
+    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise DiskFull("things")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "add_backend", full)
+        with pytest.raises(DiskFull):
+            stored.attach(NRFF)
+    assert list(backends(stored)) == ["exact"]
+    assert put(stored, {"new": 3.0}).inserted == 1
+    assert stored.attach(NRFF).name == "nrff"
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), [("before", ["exact"]), ("after", ["exact", "nrff"])]
+)
+def test_a_kill_between_two_steps_leaves_all_or_nothing(
+    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch,
+    step: str, expected: list[str],
+) -> None:  # fmt: skip
+    """A copy of the files is what another process finds after a kill at that moment."""
+    copies: list[Catalog] = []
+    add = Store.add_backend
+
+    def copied(store: Store, record: object) -> None:
+        if step == "after":
+            add(store, record)  # type: ignore[arg-type]
+        copies.append(opened_copy(tmp_path))
+        if step == "before":
+            add(store, record)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "add_backend", copied)
+    stored.attach(NRFF)
+    [catalog] = copies
+    try:
+        restarted = catalog.get("things")
+        assert list(backends(restarted)) == expected
+        assert_all_agree(restarted)
+    finally:
+        catalog.close()
+
+
+def test_more_landmarks_than_items_are_refused(stored: StoredCollection) -> None:
+    with pytest.raises(InvalidParameter, match=r"params\.landmarks: expected 1 to 12.*got 13"):
+        stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=13))
+    assert stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=12)).name == "gmm_nystroem"
+
+
+def test_there_are_no_landmarks_without_items(make: Make) -> None:
+    with pytest.raises(InvalidParameter, match="landmarks"):
+        make().attach(NystroemParams(kind="rbf_nystroem", landmarks=1))

@@ -1,0 +1,99 @@
+"""Attached backends survive restarts, and say what cannot be read."""
+
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.contracts.errors import DamagedFile
+from gcws_search.index.contracts.parameters import FourierParams, GcwsParams, SearchParams
+from gcws_search.index.persistence.attached_backends import Attachments
+from tests.support.index.attached_backends import (
+    LANDMARKS,
+    NRFF,
+    VALUES,
+    backends,
+    filled,
+    opened_copy,
+)
+from tests.support.index.items import Make, batch, opened_catalog, put
+
+
+@pytest.fixture
+def stored(make: Make) -> StoredCollection:
+    return filled(make)
+
+
+def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: StoredCollection) -> None:
+    mine = FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
+    stored.attach(mine, "mine")
+    stored.attach(LANDMARKS)
+    stored.attach(GcwsParams(bands=3, encoding="b_bit", bits=1))
+    put(stored, {"new": 50.0})
+    own = SearchParams(limit=5, rerank="none")
+    query = batch(stored, ["query"], [5.0]).vectors
+    before = {
+        name: [hit.score for hit in stored.search(query, own, backend=name)[0].hits]
+        for name in backends(stored)
+    }
+    catalog = opened_copy(tmp_path)
+    restarted = catalog.get("things")
+    shown, told = backends(restarted), backends(stored)
+    assert list(shown) == ["exact", "mine", "gmm_nystroem", "gcws"]
+    assert [shown[name].params for name in shown] == [told[name].params for name in told]
+    for name, scores in before.items():
+        again = [hit.score for hit in restarted.search(query, own, backend=name)[0].hits]
+        assert again == pytest.approx(scores, abs=1e-5), name
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE backends SET kind = 'magic'",
+        "UPDATE backends SET params = '{'",
+        "UPDATE backends SET params = '[1]'",
+        "UPDATE backends SET params = '{\"gamma\": -1}'",
+        "UPDATE backends SET params = '{\"gammas\": 1}'",
+        "UPDATE backends SET notes = 'x'",
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    tmp_path: Path, make: Make, catalog: Catalog, sql: str
+) -> None:
+    put(stored := make(), VALUES)
+    stored.attach(NRFF)
+    catalog.close()
+    with Database(tmp_path / "things.sqlite") as database:
+        database.execute(sql)
+        database.conn.commit()
+    reopened = opened_catalog(tmp_path)
+    with pytest.raises(DamagedFile, match="nrff"):
+        reopened.get("things")
+    reopened.close()
+
+
+def test_what_is_learned_later_is_kept(
+    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    keep = Attachments.keep_notes
+
+    def watched(each: Attachments) -> None:
+        keep(each)
+        kept.append(True)
+
+    monkeypatch.setattr(Attachments, "keep_notes", watched)
+    stored.attach(LANDMARKS)
+    put(stored, {f"more{n}": float(n + 20) for n in range(100)})
+    stored.settle()  # so many more items than landmarks were drawn from: they are drawn anew
+    assert kept
+    own = SearchParams(limit=5, rerank="none")
+    query = batch(stored, ["query"], [5.0]).vectors
+    scores = [hit.score for hit in stored.search(query, own, backend="gmm_nystroem")[0].hits]
+    catalog = opened_copy(tmp_path)
+    results = catalog.get("things").search(query, own, backend="gmm_nystroem")
+    assert [hit.score for hit in results[0].hits] == pytest.approx(scores, abs=1e-5)
+    catalog.close()

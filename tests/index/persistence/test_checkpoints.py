@@ -1,0 +1,329 @@
+"""What an index keeps: written between changes, found again, made anew where it is missing."""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import memory_collection as collection_module
+from gcws_search.index.persistence import checkpoints as checkpoints_module
+from gcws_search.index.storage.graph_parts import PART_KEYS
+from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
+from tests.support.index.items import held, holding, put
+from tests.support.index.saved_graph import FILE, copied, opened, some
+
+pytestmark = pytest.mark.usefixtures("linking")
+
+
+def wait_for_checkpoint(stored: StoredCollection) -> None:
+    thread = stored._checkpoints._thread
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def written_parts(stored: StoredCollection) -> list[int]:
+    """Write what is due and return the numbers of the parts that were."""
+    numbers = []
+    write = stored._store.write_links
+
+    def told(part: int, data: bytes | None) -> None:
+        numbers.append(part)
+        write(part, data)
+
+    stored._store.write_links = told  # type: ignore[method-assign]
+    stored._checkpoints.finish()
+    stored._store.write_links = write  # type: ignore[method-assign]
+    return numbers
+
+
+# Closing and opening
+
+
+def test_a_restart_finds_all_lists_and_notes(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(2 * PART_KEYS))
+    linked.delete([f"i{n}" for n in range(100, 1500)])
+    put(linked, some(50, first=120))
+    backend_of(linked).notes = {"cost": 0.25, "depths": [1, 2]}
+    before = lists_of(linked)
+    catalog.close()
+    with opened(tmp_path) as again:
+        # Three rows named only rows that are gone.
+        emptied = [name for name, names in before.items() if not names]
+        assert backend_of(again).linked == len(emptied)
+        assert backend_of(again).notes == {"cost": 0.25, "depths": [1, 2]}
+        found = lists_of(again)
+        assert found.keys() == before.keys()
+        assert all(found[name] == before[name] for name in before.keys() - {"i0", *emptied})
+
+
+def test_lists_follow_their_rows_through_a_compaction(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 10)
+    put(linked, some(90))
+    linked.delete([f"i{n}" for n in range(90) if n % 3])
+    before = lists_of(linked)
+    assert len(linked._memory.view) == 30
+    catalog.close()
+    with opened(tmp_path) as again:
+        assert backend_of(again).linked == 0
+        assert lists_of(again) == before
+
+
+def test_an_index_that_keeps_nothing_leaves_nothing(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(10))
+    linked._checkpoints.finish()
+    backend_of(linked).keeps = False
+    put(linked, some(1, first=10))
+    catalog.close()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        assert connection.execute("SELECT * FROM links").fetchall() == []
+        assert connection.execute("SELECT * FROM meta WHERE name = 'notes'").fetchall() == []
+    connection.close()
+
+
+def test_only_parts_that_changed_are_written_again(linked: StoredCollection) -> None:
+    put(linked, some(3 * PART_KEYS))
+    assert written_parts(linked) == [0, 1, 2, 3]
+    assert written_parts(linked) == []
+    put(linked, {"x": 1.0})  # the first row names it
+    assert written_parts(linked) == [0, 3]
+
+
+def test_a_restart_without_changes_writes_nothing(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(PART_KEYS))
+    catalog.close()
+    with opened(tmp_path) as again:
+        assert written_parts(again) == []
+
+
+def test_new_notes_tell_of_lists_changed_without_a_write(linked: StoredCollection) -> None:
+    put(linked, some(3 * PART_KEYS))
+    linked._checkpoints.finish()
+    backend, view = backend_of(linked), linked._memory.view
+    view.state.links[PART_KEYS] = view.state.links[0]
+    backend.notes = {"cost": 0.125}
+    assert written_parts(linked) == [1]
+
+
+def test_parts_whose_items_are_gone_are_removed(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(3 * PART_KEYS))
+    linked._checkpoints.finish()
+    linked.delete([f"i{n}" for n in range(PART_KEYS - 1, 2 * PART_KEYS - 1)])
+    catalog.close()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        parts = connection.execute("SELECT part FROM links ORDER BY part").fetchall()
+    connection.close()
+    assert parts == [(0,), (2,), (3,)]
+
+
+def test_a_dropped_collection_is_not_written_first(
+    linked: StoredCollection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(10))
+    monkeypatch.setattr(linked._checkpoints, "finish", lambda: pytest.fail("written"))
+    catalog.drop("things")
+
+
+# In between
+
+
+def test_lists_are_written_once_many_rows_have_been_put(
+    linked: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    put(linked, some(100))
+    assert linked._checkpoints._thread is None
+    put(linked, some(1, first=100))
+    wait_for_checkpoint(linked)
+    put(linked, some(20, first=101))
+    with opened(copied(tmp_path, tmp_path / "copy")) as again:
+        assert backend_of(again).linked == 20
+        lists = lists_of(linked)
+        del lists["i0"]  # has been changed by each row since
+        found = lists_of(again)
+        assert {name: found[name] for name in lists} == lists
+        assert held(again) == holding(some(121))
+
+
+def test_a_share_of_a_large_collection_is_waited_for(
+    linked: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    put(linked, some(1000))
+    wait_for_checkpoint(linked)
+    first = linked._checkpoints._thread
+    put(linked, some(300, first=1000))
+    assert linked._checkpoints._thread is first
+    put(linked, some(50, first=1300))
+    assert linked._checkpoints._thread is not first
+    wait_for_checkpoint(linked)
+
+
+def test_lists_made_at_a_start_are_written_soon(
+    linked: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(150))
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    with opened(copied(tmp_path, tmp_path / "copy")) as again:
+        assert backend_of(again).linked == 150
+        wait_for_checkpoint(again)
+        with opened(copied(tmp_path / "copy", tmp_path / "later")) as later:
+            assert backend_of(later).linked == 0
+
+
+class _Between(threading.Event):
+    """An event that does some work whenever it is waited for."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self._work = work
+
+    def wait(self, timeout: float | None = None) -> bool:
+        del timeout
+        self._work()
+        return self.is_set()
+
+
+def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> None:
+    """Write what is due as in the background, with some work before each step."""
+    stored._checkpoints._stopping = _Between(between)
+    stored._checkpoints._run()
+    stored._checkpoints._stopping = threading.Event()
+
+
+def test_items_are_put_between_two_parts(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
+    put(linked, some(4 * PART_KEYS))
+    turn = 0
+
+    def change() -> None:
+        nonlocal turn
+        turn += 1
+        linked.delete([f"i{turn * 700 + n}" for n in range(5)])
+        put(linked, {f"x{turn}": 1.0, f"i{turn}": 2.0})
+
+    checkpoint_with(linked, change)
+    assert turn == 6  # the notes, and a part each
+    before = lists_of(linked)
+    catalog.close()
+    with opened(tmp_path) as again:
+        found = lists_of(again)
+        assert found.keys() == before.keys()
+        same = [name for name in before if found[name] == before[name]]
+        assert len(same) >= len(before) - backend_of(again).linked - 1
+        assert backend_of(again).linked <= 3 * turn
+
+
+def test_a_compaction_between_two_parts_mixes_nothing_up(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(linked, some(4 * PART_KEYS))
+    copies: list[Path] = []
+
+    def change() -> None:
+        if len(copies) == 2:
+            linked.delete([f"i{n}" for n in range(1, 4 * PART_KEYS) if n % 64 > 8])
+            linked._memory.compact()
+        copies.append(copied(tmp_path, tmp_path / f"copy{len(copies)}"))
+
+    checkpoint_with(linked, change)
+    assert len(linked._memory.view) == linked._memory.view.count
+    expected = lists_of(linked)
+    for copy in copies[2:]:
+        with opened(copy) as again:
+            right = {name: names for name, names in expected.items() if len(names) == WIDTH}
+            right.pop("i0", None)
+            kept = {name: names for name, names in lists_of(again).items() if name in right}
+            assert kept == right
+
+
+def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
+    linked: StoredCollection, tmp_path: Path
+) -> None:
+    put(linked, some(3 * PART_KEYS))
+    linked._checkpoints.finish()
+    for n in range(3):
+        linked.delete([f"i{n * PART_KEYS + 500}"])
+        put(linked, some(5, first=4 * PART_KEYS + 5 * n))
+    before = lists_of(linked)
+    copies: list[Path] = []
+    checkpoint_with(
+        linked, lambda: copies.append(copied(tmp_path, tmp_path / f"copy{len(copies)}"))
+    )
+    copies.append(copied(tmp_path, tmp_path / "last"))
+    assert len(copies) == 6
+    made = []
+    for copy in copies:
+        with opened(copy) as again:
+            made.append(backend_of(again).linked)
+            found = lists_of(again)
+            assert found.keys() == before.keys()
+            assert all(found[name] == before[name] for name in before if name != "i0")
+            assert held(again) == held(linked)
+    assert made == [15, 15, 15, 15, 15, 0]
+
+
+def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
+    put(linked, some(3 * PART_KEYS))
+    steps = 0
+
+    def stop() -> None:
+        nonlocal steps
+        steps += 1
+        linked._checkpoints._stopping.set()
+
+    checkpoint_with(linked, stop)
+    assert steps == 1
+    assert written_parts(linked) == [0, 1, 2, 3]
+
+
+def test_lists_are_written_while_many_threads_write(
+    linked: StoredCollection,
+    catalog: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 50)
+    monkeypatch.setattr(checkpoints_module, "SHARE", 1000)
+    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 200)
+    caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
+    put(linked, some(2 * PART_KEYS))
+
+    def write(thread: int) -> None:
+        for turn in range(60):
+            put(linked, {f"{thread}.{turn % 7}.{n}": n + 1 for n in range(20)})
+            if turn % 6 == 5:
+                linked.delete([f"i{thread * 600 + turn * 10 + n}" for n in range(60)])
+
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    items, lists = held(linked), lists_of(linked)
+    catalog.close()
+    assert caplog.messages == []
+    with opened(tmp_path) as again:
+        assert held(again) == items
+        found = lists_of(again)
+        lost = [name for name in lists if name != "i0" and found[name] != lists[name]]
+        # A row lost its list if all it named were put anew or deleted: the first of a batch of 20
+        # at most, and the first after each run of 60.
+        assert len(lost) <= backend_of(again).linked <= 3 * 7 + 3 * 10

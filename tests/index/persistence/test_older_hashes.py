@@ -1,0 +1,204 @@
+"""Files whose codes are of an earlier hash: encoded anew when they are loaded, all or none."""
+
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.errors import IncompatibleFile
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
+from gcws_search.index.persistence.changes import codes_to_blobs
+from tests.support.index.items import held, holding, opened_catalog, vector
+from tests.support.paths import OLD_FORMATS
+
+VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}, "i0": 20}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a file of hashes of version 1, of `VALUES`; its codes are the lowest 4 bits of i*."""
+    file = tmp_path / "things.sqlite"
+    shutil.copy(OLD_FORMATS / "hashes_1.sqlite", file)
+    return file
+
+
+def rows_of(path: Path, sql: str) -> list[Any]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    rows = connection.execute(sql).fetchall()
+    connection.close()
+    return rows
+
+
+def version_of(path: Path) -> str:
+    [[version]] = rows_of(path, "SELECT value FROM meta WHERE name = 'algorithm_version'")
+    return str(version)
+
+
+def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
+    rows = rows_of(path, "SELECT id, codes, codes_checksum FROM items")
+    return {item_id: (codes, checksum) for item_id, codes, checksum in rows}
+
+
+def right_codes(stored: StoredCollection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
+    raw = stored.space.from_items([vector(x) for x in values.values()])
+    blobs = codes_to_blobs(stored._memory.encode(raw).codes)
+    return {each: (blob, zlib.crc32(blob)) for each, blob in zip(values, blobs, strict=True)}
+
+
+def test_the_codes_of_a_file_of_earlier_hashes_become_those_of_the_present_one(
+    tmp_path: Path, path: Path
+) -> None:
+    assert version_of(path) == "1"
+    before = codes_of(path)
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.get("things")
+    expected = right_codes(stored, VALUES)
+    assert held(stored) == holding(VALUES)
+    catalog.close()
+    assert version_of(path) == str(ALGORITHM_VERSION)
+    assert codes_of(path) == expected
+    assert all(before[each] != codes for each, codes in expected.items())
+    kept = path.read_bytes()
+    opened_catalog(tmp_path).close()
+    assert path.read_bytes() == kept
+
+
+def test_encoding_anew_that_is_broken_off_changes_nothing_and_is_made_at_the_next_start(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = codes_of(path)
+    with monkeypatch.context() as patched:
+        patched.setattr("gcws_search.index.storage.store.CHUNK_BYTES", 1)
+        patched.setattr(GcwsBackend, "encode", _failing_after(3, GcwsBackend.encode))
+        failed = opened_catalog(tmp_path)
+        assert list(failed.failures) == ["things"]
+        failed.close()
+    assert version_of(path) == "1"
+    assert codes_of(path) == before
+    catalog = opened_catalog(tmp_path)
+    assert held(catalog.get("things")) == holding(VALUES)
+    catalog.close()
+    assert version_of(path) == str(ALGORITHM_VERSION)
+
+
+def _failing_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    left = [calls]
+
+    def called(*arguments: Any) -> Any:  # noqa: ANN401
+        if not left[0]:
+            raise MemoryError
+        left[0] -= 1
+        return function(*arguments)
+
+    return called
+
+
+def test_items_put_after_it_are_found_beside_those_encoded_anew(tmp_path: Path, path: Path) -> None:
+    values = dict(VALUES)
+    for turn in range(2):
+        catalog = opened_catalog(tmp_path)
+        stored = catalog.get("things")
+        raw = stored.space.from_items([vector(100.0 + turn)])
+        stored.put(ItemBatch([f"new{turn}"], raw, [b'{"x":%d}' % (100 + turn)]))
+        values[f"new{turn}"] = 100.0 + turn
+        queries = stored.space.from_items([vector(x) for x in values.values()])
+        for item_id, result in zip(
+            values, stored.search(queries, SearchParams(limit=1, recall=0.99)), strict=True
+        ):
+            assert [(hit.id, hit.score) for hit in result.hits] == [(item_id, 1.0)]
+        catalog.close()
+
+
+def test_a_check_takes_codes_of_earlier_hashes_for_sound(tmp_path: Path, path: Path) -> None:
+    before = codes_of(path)
+    for repair in (False, True):
+        [report] = check_directory(tmp_path, repair=repair, threads=1)
+        assert (report.is_sound, report.items, report.repaired) == (True, len(VALUES), False)
+    assert version_of(path) == "1"
+    assert codes_of(path) == before
+
+
+def test_a_repair_encodes_anew_and_finds_codes_that_are_not_what_was_written(
+    tmp_path: Path, path: Path
+) -> None:
+    rows_of(path, "UPDATE items SET codes = zeroblob(length(codes)) WHERE id = 'i5'")
+    [report] = check_directory(tmp_path, repair=True, threads=1)
+    assert ["'i5'" in line for line in report.findings] == [True]
+    assert report.repaired
+    assert version_of(path) == str(ALGORITHM_VERSION)
+    catalog = opened_catalog(tmp_path)
+    assert codes_of(path) == right_codes(catalog.get("things"), VALUES)
+    catalog.close()
+
+
+def test_a_snapshot_of_earlier_hashes_is_restored(tmp_path: Path, path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    catalog = opened_catalog(tmp_path / "other")
+    incoming = catalog.snapshots.incoming("things", "old")
+    incoming.write(path.read_bytes())
+    incoming.finish(None)
+    incoming.discard()
+    restored = catalog.restore("things", "old")
+    assert held(restored) == holding(VALUES)
+    assert codes_of(tmp_path / "other" / "things.sqlite") == right_codes(restored, VALUES)
+    catalog.close()
+
+
+def test_neighbour_lists_outlive_the_hashes_of_their_rows(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 64)
+    catalog = opened_catalog(tmp_path)
+    config = CollectionConfig(dim=8, backend=GcwsParams(bands=8))
+    stored = catalog.create("things", config)[0]
+    rows = rng.standard_normal((600, 8)).astype(np.float32)
+    ids = [f"i{n}" for n in range(600)]
+    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 600))
+    stored.settle()
+    lists = _lists(stored)
+    catalog.close()
+    path = tmp_path / "things.sqlite"
+    right = codes_of(path)
+    # No earlier hash is left to write codes by: let those of others stand for them.
+    rows_of(
+        path,
+        "UPDATE items SET (codes, codes_checksum) = (SELECT codes, codes_checksum FROM items AS "
+        "other WHERE other.key = 601 - items.key)",
+    )
+    rows_of(path, "UPDATE meta SET value = '1' WHERE name = 'algorithm_version'")
+    assert codes_of(path) != right
+    again = opened_catalog(tmp_path)
+    assert codes_of(path) == right
+    np.testing.assert_array_equal(_lists(again.get("things")), lists)
+    again.close()
+
+
+def _lists(stored: StoredCollection) -> Any:  # noqa: ANN401
+    saved = stored._memory.backend.saved(stored._memory.view.state)
+    assert saved is not None
+    return saved.links.copy()
+
+
+@pytest.mark.parametrize("version", [0, ALGORITHM_VERSION + 1])
+def test_hashes_of_no_known_version_are_refused_and_left_alone(
+    tmp_path: Path, path: Path, version: int
+) -> None:
+    rows_of(path, f"UPDATE meta SET value = '{version}' WHERE name = 'algorithm_version'")
+    before = codes_of(path)
+    catalog = opened_catalog(tmp_path)
+    with pytest.raises(IncompatibleFile, match=f"hashes of version {version}"):
+        catalog.get("things")
+    catalog.close()
+    assert codes_of(path) == before
+    assert version_of(path) == str(version)

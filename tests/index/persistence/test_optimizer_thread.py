@@ -1,0 +1,342 @@
+"""Stored collections whose neighbour lists are made beside those who read and write."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import memory_collection as collection_module
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.optimize import improve
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph import lifecycle
+from gcws_search.index.graph.search import Hop
+from gcws_search.index.kernels.graph.beam_search import NONE
+from gcws_search.index.payload.filters import parse_filter
+from tests.support.data.generated import Floats, clustered
+from tests.support.index.small_index import all_scores
+from tests.support.reference import mathematics
+
+DIM = 96
+"""Wide enough for walks to be foreseen quicker than scans of a few thousand rows."""
+WALK = SearchParams(limit=10)
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 1000)
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[StoredCollection]:
+    """Open a catalog, and in it one collection, at first empty."""
+    catalog = Catalog.open(directory, threads=2)
+    try:
+        catalog.load()
+        yield catalog.create("things", CollectionConfig(dim=DIM))[0]
+    finally:
+        catalog.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "improver"]
+
+
+def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
+    ids = [str(i) for i in range(first, first + len(rows))]
+    stored.put(
+        ItemBatch(ids, stored.space.from_dense(rows), [b'{"a": %d}' % (int(i) % 3) for i in ids])
+    )
+
+
+def found(
+    stored: StoredCollection, queries: Floats, params: SearchParams = WALK
+) -> list[list[tuple[str, float]]]:
+    results = stored.search(stored.space.from_dense(queries), params)
+    return [[(hit.id, hit.score) for hit in result.hits] for result in results]
+
+
+def methods(stored: StoredCollection, queries: Floats) -> set[str]:
+    results = stored.search(stored.space.from_dense(queries), WALK)
+    return {result.explanation.method for result in results}
+
+
+def has_lists(stored: StoredCollection) -> bool:
+    return stored.describe().backends[0].stats["neighbour_lists"] is not None
+
+
+def mean_recall(stored: StoredCollection, queries: Floats) -> tuple[float, float]:
+    shares = [
+        mathematics.recall_by_score([score for _, score in some], [score for _, score in best])
+        for some, best in zip(
+            found(stored, queries), found(stored, queries, SearchParams(limit=10, recall=1.0)),
+            strict=True,
+        )
+    ]  # fmt: skip
+    return float(np.mean(shares)), float(np.std(shares)) / len(shares) ** 0.5
+
+
+def test_lists_come_with_growth_and_answer_searches(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 3000, 400, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows[:900])
+        stored.settle()
+        assert not has_lists(stored)
+        put(stored, rows[900:], 900)
+        stored.settle()
+        assert has_lists(stored)
+        assert "hop" in methods(stored, queries)
+        mean, error = mean_recall(stored, queries)
+        assert mean >= 0.9 - 4 * error
+
+
+def test_answers_are_the_same_after_a_restart(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 100, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows)
+        stored.settle()
+        before = found(stored, queries)
+        notes = stored.describe().backends[0].stats["neighbour_lists"]
+    with opened(tmp_path) as stored:
+        assert has_lists(stored)
+        assert found(stored, queries) == before
+        assert (
+            stored.describe().backends[0].stats["neighbour_lists"]["calibration"]
+            == notes["calibration"]
+        )
+
+
+def test_what_was_put_piece_by_piece_and_deleted_is_as_good_after_a_restart(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 4000, 400, dim=DIM)
+    gone = {str(i) for i in range(0, 4000, 5)}
+    with opened(tmp_path) as stored:
+        put(stored, rows[:3000])
+        stored.settle()
+        for first in range(3000, 4000, 50):
+            put(stored, rows[first : first + 50], first)
+        stored.delete(sorted(gone))
+    with opened(tmp_path) as stored:
+        assert has_lists(stored)
+        assert len(stored) == 3200
+        assert not gone & {name for hits in found(stored, queries) for name, _ in hits}
+        mean, error = mean_recall(stored, queries)
+        assert mean >= 0.9 - 4 * error
+
+
+def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = clustered(rng, 3060, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows[:3000])
+        stored.settle()
+        with monkeypatch.context() as patched:
+            patched.setattr(stored._improver, "start_if_due", lambda: None)
+            for first in range(3000, 3060):
+                put(stored, rows[first : first + 1], first)
+        assert stored.describe().backends[0].stats["newest_rows"] == 60
+        before = found(stored, rows[3000:], SearchParams(limit=3, recall=1.0))
+    with opened(tmp_path) as stored:
+        state = stored._memory.view.state
+        assert state.newest.count == 0
+        assert (state.hop.lists.links[:, 0] != NONE).all()
+        assert found(stored, rows[3000:], SearchParams(limit=3, recall=1.0)) == before
+
+
+def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 3060, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows[:3000])
+        stored.settle()
+        lists = stored._memory.view.state.hop.neighbours
+        for first in range(3000, 3060):
+            put(stored, rows[first : first + 1], first)
+            assert found(stored, rows[first : first + 1])[0][0] == (str(first), 1.0)
+        stored.settle()
+        state = stored._memory.view.state
+        assert state.newest.count == 0
+        assert state.hop.neighbours is lists
+        assert (state.hop.lists.links[:, 0] != NONE).all()
+
+
+def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, _ = clustered(rng, 3000, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows)
+        stored.settle()
+        for i in range(40):
+            new = rows[i : i + 1] * np.float32(1.001)
+            put(stored, new, 3000 + i)
+            assert found(stored, new)[0][0][0] == str(3000 + i)
+            stored.delete([str(3000 + i)])
+            assert str(3000 + i) not in dict(found(stored, new)[0])
+        put(stored, rows[:1] * np.float32(5), 7)  # an update
+        assert "7" not in dict(found(stored, rows[7:8])[0])
+
+
+def test_a_search_around_an_item_leaves_it_out(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, 3000, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows)
+        stored.settle()
+        for i in range(0, 3000, 60):
+            result = stored.search_around(str(i), WALK)
+            names = [hit.id for hit in result.hits]
+            assert len(set(names)) == 10
+            assert str(i) not in names
+
+
+def test_recall_1_is_exact_with_lists_too(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 2000, 10, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows)
+        stored.settle()
+        exact = found(stored, queries, SearchParams(limit=10, recall=1.0))
+    true = -np.sort(-all_scores(queries, rows, DIM), axis=1)[:, :10]
+    scores = np.array([[score for _, score in hits] for hits in exact])
+    assert scores == pytest.approx(true, abs=1e-6)
+
+
+@pytest.mark.parametrize("where", [False, True])
+def test_deleting_starts_an_improvement_that_ends(
+    where: bool, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, 3300, 10, dim=DIM)
+    with opened(tmp_path) as stored:
+        put(stored, rows)
+        stored.settle()
+        before = stored._memory.view.state.hop
+        if where:
+            stored.delete_where(parse_filter({"must": {"key": "a", "match": {"value": 1}}}))
+        else:
+            stored.delete([str(i) for i in range(1100)])
+        stored.settle()
+        assert stored._memory.view.state.hop is not before
+        assert stored._memory.overdue(stored._memory.view) is None
+        assert all(len(hits) == 10 for hits in found(stored, queries))
+
+
+def test_lists_that_a_compaction_overtook_are_made_again(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, _ = clustered(rng, 2000, 0, dim=DIM)
+    with opened(tmp_path) as stored:
+        memory = stored._memory
+        encoded = memory.encode(stored.space.from_dense(rows))
+        memory.put([str(i) for i in range(2000)], [None] * 2000, encoded, keys=range(2000))
+
+        def after_compaction(adopt: Callable[[], bool]) -> bool | None:
+            memory.remove([3, 5])
+            memory.compact()
+            return adopt()
+
+        assert improve(memory, after_compaction, threading.Event()) is False
+        assert not has_lists(stored)
+        assert improve(memory, lambda adopt: adopt(), threading.Event()) is True
+        assert len(memory.view.state.hop.lists) == 1998
+
+
+def test_an_improvement_that_fails_leaves_all_else_as_it_was(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    rows, queries = clustered(rng, 2000, 10, dim=DIM)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with opened(tmp_path) as stored:
+        with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+            patched.setattr(stored._memory.backend, "improved", fail)
+            put(stored, rows)
+            stored.settle()
+            assert "could not be improved" in caplog.text
+        assert all(len(hits) == 10 for hits in found(stored, queries))
+        put(stored, rows[:1], 5000)
+        stored.settle()
+        assert has_lists(stored)
+
+
+def test_closing_ends_an_improvement(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+    made = lifecycle.made
+
+    def slow(*args: object, stop: threading.Event, **others: object) -> object:
+        begun.set()
+        assert stop.wait(60)
+        return made(*args, stop=stop, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lifecycle, "made", slow)
+    with opened(tmp_path) as stored:
+        put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
+        assert begun.wait(60)
+    monkeypatch.undo()
+    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 1000)
+    with opened(tmp_path) as stored:
+        stored.settle()
+        assert has_lists(stored)
+
+
+def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_made_anew(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 500)
+    # Which way is quicker depends on the moment at which lists were made: walk whenever possible.
+    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    rows, queries = clustered(rng, 6000, 32, dim=DIM)
+    deleted: set[str] = set()
+    problems: list[str] = []
+    ended = threading.Event()
+    searches, ways = [0, 0], set[str]()
+
+    with opened(tmp_path) as stored:
+        put(stored, rows[:1500])
+
+        def read(reader: int) -> None:
+            where = parse_filter({"must_not": {"key": "a", "match": {"value": 2}}})
+            raw = stored.space.from_dense(queries)
+            try:
+                while not ended.is_set():
+                    gone = set(deleted)
+                    for filtered in (None, where):
+                        for result in stored.search(raw, WALK, where=filtered):
+                            names = {hit.id for hit in result.hits}
+                            ways.add(result.explanation.method)
+                            if len(names) != 10 or names & gone:
+                                problems.append(f"{len(names)} hits, {names & gone} are gone")
+                    searches[reader] += 1
+            except BaseException as error:
+                problems.append(repr(error))
+                raise
+
+        readers = [threading.Thread(target=read, args=(reader,)) for reader in range(2)]
+        for reader in readers:
+            reader.start()
+        made = set()
+        for first in range(1500, 6000, 150):
+            put(stored, rows[first : first + 150], first)
+            old = [str(i) for i in range(first - 1500, first - 1400)]
+            stored.delete(old)
+            deleted.update(old)
+            if first % 900 == 0:
+                stored.settle()
+            made.add(id(stored._memory.view.state.hop))
+        ended.set()
+        for reader in readers:
+            reader.join()
+        stored.settle()
+        assert problems == []
+        assert min(searches) > 0
+        assert len(made) > 3
+        assert "hop" in ways

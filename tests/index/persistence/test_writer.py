@@ -1,0 +1,298 @@
+"""Writes that fail, and writes that meet."""
+
+import resource
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.contracts.errors import (
+    CollectionNotFound,
+    DamagedFile,
+    DirectoryLocked,
+    DiskFull,
+    ItemExists,
+)
+from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.persistence.changes import WriteResult
+from gcws_search.index.persistence.writer import GROUP_ROWS
+from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
+
+# Failing
+
+
+def test_a_full_disk_changes_nothing_and_later_writes_succeed(
+    stored: StoredCollection, tmp_path: Path
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    log = tmp_path / "things.sqlite-wal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50_000, hard))
+    try:
+        with pytest.raises(DiskFull):
+            put(stored, {f"i{n}": n + 1 for n in range(3000)} | {"a": 5})
+        assert held(stored) == holding({"a": 1, "b": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert held(stored) == holding({"a": 1, "b": 2})
+    assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
+    assert reopened(stored, tmp_path) == holding({"b": 2, "a": 3, "c": 4})
+
+
+def test_writes_are_refused_once_memory_may_differ_from_the_file(
+    stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(stored, {"a": 1})
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(stored._memory, "put", fail)
+    with pytest.raises(MemoryError):
+        put(stored, {"b": 2})
+    monkeypatch.undo()
+    for write in (lambda: put(stored, {"c": 3}), lambda: stored.delete(["a"])):
+        with pytest.raises(DamagedFile, match="opened anew"):
+            write()
+    assert ids_of(stored.search(stored.space.from_items([vector(1)]), SearchParams())[0]) == ["a"]
+    assert reopened(stored, tmp_path) == holding({"a": 1, "b": 2})
+
+
+def test_a_closed_collection_is_not_found(make: Make, catalog: Catalog) -> None:
+    stored = make(transform=SQUARED)
+    put(stored, {"a": 1})
+    catalog.drop("things")
+    for call in (
+        lambda: put(stored, {"b": 1}),
+        lambda: stored.delete(["a"]),
+        lambda: stored.get("a"),
+        lambda: stored.page(with_vector=True),
+    ):
+        with pytest.raises(CollectionNotFound):
+            call()
+
+
+# Many at once
+
+
+class _Announced(deque[Any]):
+    """A queue that says when something has been put into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals = threading.Semaphore(0)
+
+    def append(self, item: Any) -> None:  # noqa: ANN401
+        super().append(item)
+        self.arrivals.release()
+
+
+def while_a_commit_is_waited_for(
+    stored: StoredCollection, *calls: Callable[[], object]
+) -> tuple[list[object], int]:
+    """Make calls that arrive in order during a commit; return what they gave, and the commits."""
+    writer, store = stored._writer, stored._store
+    writer._queue = queue = _Announced()
+    commits = 0
+    write = store.write
+
+    def counted(*arguments: Any) -> None:  # noqa: ANN401
+        nonlocal commits
+        commits += 1
+        write(*arguments)
+
+    store.write = counted  # type: ignore[method-assign, assignment]
+    results: list[object] = [None] * len(calls)
+
+    def run(place: int) -> None:
+        try:
+            results[place] = calls[place]()
+        except Exception as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    with writer._lock:
+        for thread in threads:
+            thread.start()
+            assert queue.arrivals.acquire(timeout=60)
+    for thread in threads:
+        thread.join()
+    return results, commits
+
+
+def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    results, commits = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 2, "b": 2}),
+        lambda: put(stored, {"b": 3}, "insert"),
+        lambda: stored.delete(["b"]),
+        lambda: put(stored, {"b": 4, "c": 4}, "insert"),
+        lambda: stored.delete(["absent"]),
+        lambda: put(stored, {"c": 5}),
+    )
+    assert isinstance(results.pop(1), ItemExists)
+    assert results == [WriteResult(1, 1), 1, WriteResult(2, 0), 0, WriteResult(0, 1)]
+    assert commits == 1
+    assert held(stored) == holding({"a": 2, "b": 4, "c": 5})
+
+
+def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollection) -> None:
+    where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
+    results, commits = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 1, "b": 2}),
+        lambda: stored.delete_where(where),
+        lambda: put(stored, {"c": 3}),
+    )
+    assert results == [WriteResult(2, 0), 1, WriteResult(1, 0)]
+    assert commits == 3
+    assert held(stored) == holding({"a": 1, "c": 3})
+
+
+def test_writes_that_wait_for_another_programs_lock_wait_once(
+    stored: StoredCollection, tmp_path: Path
+) -> None:
+    put(stored, {"a": 1})
+    stored._store._writer.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    results, commits = while_a_commit_is_waited_for(
+        stored, lambda: put(stored, {"b": 2}), lambda: put(stored, {"c": 3})
+    )
+    other.close()
+    assert [type(result) for result in results] == [DirectoryLocked, DirectoryLocked]
+    assert commits == 1
+    assert put(stored, {"d": 4}) == WriteResult(1, 0)
+    assert held(stored) == holding({"a": 1, "d": 4})
+
+
+def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    pages = stored._store._writer.execute("PRAGMA page_count").fetchone()[0]
+    stored._store._writer.execute(f"PRAGMA max_page_count = {pages + 8}")
+    large = {f"i{n}": n + 1.0 for n in range(GROUP_ROWS - 2)}
+    results, _ = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"b": 2}),
+        lambda: put(stored, large),
+        lambda: put(stored, {"b": 3}),
+    )
+    assert isinstance(results.pop(1), DiskFull)
+    assert results == [WriteResult(1, 0), WriteResult(0, 1)]
+    assert held(stored) == holding({"a": 1, "b": 3})
+
+
+def test_many_threads_write_and_readers_never_see_half_a_request(
+    make: Make, tmp_path: Path
+) -> None:
+    stored = make(backend=GcwsParams(bands=2))
+    size, rounds, writers = 5, 30, 3
+    finished = threading.Event()
+    query = stored.space.from_items([vector(1)])
+    params = SearchParams(limit=10_000, recall=1)
+    halves: list[object] = []
+
+    def read() -> None:
+        while not finished.is_set():
+            [result] = stored.search(query, params)
+            groups: dict[str, set[bytes | None]] = {}
+            counts: dict[str, int] = {}
+            for hit in result.hits:
+                group = hit.id.split(".")[0]
+                groups.setdefault(group, set()).add(hit.payload)
+                counts[group] = counts.get(group, 0) + 1
+            if any(len(found) > 1 for found in groups.values()) or set(counts.values()) - {size}:
+                halves.append((groups, counts))
+            if len(stored.page(limit=10_000).items) % size:
+                halves.append("page")
+
+    def write(number: int) -> None:
+        for turn in range(rounds):
+            group = f"{number}-{turn % 4}"
+            ids = [f"{group}.{place}" for place in range(size)]
+            if turn % 5 == 4:
+                stored.delete(ids)
+            else:
+                put(stored, dict.fromkeys(ids, float(turn + 1)))
+
+    reader = threading.Thread(target=read)
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in (reader, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    finished.set()
+    reader.join()
+    assert halves == []
+    assert reopened(stored, tmp_path) == held(stored)
+
+
+@pytest.mark.parametrize("room", [0, 20_000])
+def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
+    stored: StoredCollection, tmp_path: Path, room: int
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    log = tmp_path / "things.sqlite-wal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + room, hard))
+    try:
+        with pytest.raises(DiskFull):
+            put(stored, {"a": 7, "c": 7})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    query = stored.space.from_items([vector(7)])
+    assert held(stored) == holding({"a": 1, "b": 2})
+    assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["b", "a"]
+    described = stored.describe()
+    assert (described.items, described.rows) == (2, 2)
+    assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
+    assert stored.delete(["b"]) == 1
+    assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["c", "a"]
+    assert reopened(stored, tmp_path) == held(stored) == holding({"a": 3, "c": 4})
+
+
+def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    version = stored._memory.view.version
+    results, _ = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 2, "b": 2}),
+        lambda: put(stored, {"c": 3}, "insert"),
+        lambda: put(stored, {"d": 4, "e": 5}),
+    )
+    assert results == [WriteResult(1, 1), WriteResult(1, 0), WriteResult(2, 0)]
+    assert stored._memory.view.version == version + 1
+    assert held(stored) == holding({"a": 2, "b": 2, "c": 3, "d": 4, "e": 5})
+    assert stored.get("d").vector == vector(4)
+
+
+class _Interrupting:
+    """A lock at which the first to come is interrupted."""
+
+    def __init__(self, lock: Any) -> None:  # noqa: ANN401
+        self._lock = lock
+        self._interrupts = iter([KeyboardInterrupt])
+
+    def __enter__(self) -> None:
+        for interrupt in self._interrupts:
+            raise interrupt
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_an_interrupted_write_lets_the_others_go_on(stored: StoredCollection) -> None:
+    stored._writer._lock = _Interrupting(stored._writer._lock)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        put(stored, {"a": 1})
+    assert put(stored, {"b": 2}) == WriteResult(1, 0)
+    assert held(stored) == holding({"a": 1, "b": 2})

@@ -1,0 +1,146 @@
+"""Exact GMM: against the definition, and by the laws a similarity keeps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcws_search.index.contracts.batches import SparseVector
+from gcws_search.index.contracts.errors import InvalidVector
+from gcws_search.index.similarities.public import gmm, gmm_matrix, gmm_rows, similarity
+from tests.support.data import generated
+from tests.support.data.adapters import LARGE_DIM, from_csr, prepared, signed_rows, space_of
+from tests.support.data.strategies import ordinary_values, sparse_vectors
+from tests.support.reference import mathematics
+
+DIM = 11
+DIMS = [DIM, LARGE_DIM, None]
+RELATIVE = 1e-12
+"""Roundings of some thousand float64 sums."""
+FLOAT32_RELATIVE = 2e-6
+"""Roundings of some dozen float32 sums."""
+Vector = dict[int, float]
+
+
+def sent(u: Vector, *, dense: bool) -> list[float] | SparseVector:
+    if dense:
+        return [u.get(i, 0.0) for i in range(DIM)]
+    return SparseVector(list(u), list(u.values()))
+
+
+@given(sparse_vectors(DIM), sparse_vectors(DIM))
+def test_the_similarity_is_the_definitions_however_the_vectors_are_sent(
+    u: Vector, v: Vector
+) -> None:
+    truth = mathematics.gmm(u, v)
+    for a, b in ((True, True), (False, False), (True, False), (False, True)):
+        ours = similarity(sent(u, dense=a), sent(v, dense=b))
+        assert ours == pytest.approx(truth, rel=RELATIVE, abs=0)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@given(st.lists(sparse_vectors(DIM), min_size=1, max_size=8), sparse_vectors(DIM))
+def test_pairs_rows_and_blocks_agree_with_the_definition(
+    dim: int | None, rows: list[Vector], query: Vector
+) -> None:
+    space = space_of(dim)
+    batch, one = prepared(space, rows), prepared(space, [query])
+    truth = [mathematics.gmm(query, row) for row in rows]
+    assert gmm_rows(one, batch) == pytest.approx(truth, rel=RELATIVE, abs=0)
+    for i, expected in enumerate(truth):
+        assert gmm(one, batch[i : i + 1]) == pytest.approx(expected, rel=RELATIVE, abs=0)
+    block = gmm_matrix(one, batch)
+    assert block.dtype == np.float32
+    assert block.shape == (1, len(rows))
+    assert block[0] == pytest.approx(truth, abs=FLOAT32_RELATIVE)
+
+
+@pytest.mark.parametrize("dim", [37, LARGE_DIM])
+def test_a_block_of_many_rows_is_every_pair(rng: np.random.Generator, dim: int) -> None:
+    rows, others = generated.clustered(rng, 60, 23, dim=37)
+    space = space_of(dim)
+    if dim == 37:
+        a, b = (space.prepare(space.from_dense(x)) for x in (rows, others))
+    else:
+        a, b = (space.prepare(from_csr(space, generated.sparse_of(x))) for x in (rows, others))
+    truth = [[mathematics.gmm(u, v) for v in signed_rows(b)] for u in signed_rows(a)]
+    np.testing.assert_allclose(gmm_matrix(a, b), truth, atol=FLOAT32_RELATIVE)
+    for i in (0, 59):
+        np.testing.assert_allclose(gmm_rows(a[i : i + 1], b), truth[i], rtol=RELATIVE)
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 31, 32, 33, 48, 1000])
+def test_no_coordinate_is_lost_at_any_width(rng: np.random.Generator, width: int) -> None:
+    space = space_of(width)
+    ones = space.prepare(space.from_dense(np.ones((1, width))))
+    for i in {0, width // 2, width - 1}:
+        row = np.ones((1, width))
+        row[0, i] = 3.0
+        other = space.prepare(space.from_dense(row))
+        assert gmm(ones, other) == pytest.approx(width / (width + 2), rel=RELATIVE)
+        assert gmm_matrix(ones, other)[0, 0] == pytest.approx(width / (width + 2), rel=1e-6)
+
+
+@given(sparse_vectors(DIM), sparse_vectors(DIM))
+def test_the_similarity_is_symmetric_within_0_and_1_and_1_for_equal_vectors(
+    u: Vector, v: Vector
+) -> None:
+    a, b = sent(u, dense=True), sent(v, dense=False)
+    assert similarity(a, b) == similarity(b, a)
+    assert 0.0 <= similarity(a, b) <= 1.0
+    assert similarity(a, a) == 1.0
+    opposite = {i: -x for i, x in u.items()}
+    assert similarity(a, sent(opposite, dense=True)) == 0.0
+
+
+@given(
+    sparse_vectors(DIM, values=ordinary_values()),
+    sparse_vectors(DIM, values=ordinary_values()),
+    st.integers(-20, 20),
+)
+def test_scaling_both_vectors_by_a_power_of_two_changes_nothing(
+    u: Vector, v: Vector, exponent: int
+) -> None:
+    before = similarity(sent(u, dense=True), sent(v, dense=True))
+    scaled = [{i: x * 2.0**exponent for i, x in w.items()} for w in (u, v)]
+    assert similarity(sent(scaled[0], dense=True), sent(scaled[1], dense=True)) == before
+
+
+@given(st.lists(st.booleans(), min_size=DIM, max_size=DIM).filter(any), st.data())
+def test_on_binary_data_it_is_the_jaccard_resemblance(one: list[bool], data: st.DataObject) -> None:
+    other = data.draw(st.lists(st.booleans(), min_size=DIM, max_size=DIM).filter(any))
+    a = {i for i, x in enumerate(one) if x}
+    b = {i for i, x in enumerate(other) if x}
+    ours = similarity([float(x) for x in one], [float(x) for x in other])
+    assert ours == len(a & b) / len(a | b)
+
+
+@given(st.lists(sparse_vectors(DIM, values=ordinary_values()), min_size=3, max_size=3))
+def test_one_minus_the_similarity_is_a_metric(vectors: list[Vector]) -> None:
+    a, b, c = (sent(u, dense=True) for u in vectors)
+    direct = 1 - similarity(a, c)
+    assert direct <= (1 - similarity(a, b)) + (1 - similarity(b, c)) + 1e-12
+
+
+def test_vectors_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(InvalidVector) as failure:
+        similarity([1.0, 2.0], [1.0, 2.0, 3.0])
+    assert failure.value.loc[0] == 1
+    with pytest.raises(InvalidVector) as failure:
+        similarity([1.0, 2.0], SparseVector([2], [1.0]))
+    assert failure.value.loc[0] == 1
+    with pytest.raises(InvalidVector) as failure:
+        similarity(SparseVector([2], [1.0]), [0.0, 0.0])
+    assert failure.value.loc[0] == 0
+    with pytest.raises(InvalidVector) as failure:
+        similarity([1.0, 0.0], [0.0, 0.0])
+    assert failure.value.loc[0] == 1
+
+
+def test_long_vectors_are_compared_dense_and_sparse_alike(rng: np.random.Generator) -> None:
+    dense = np.where(rng.random((2, 5000)) < 0.1, rng.standard_normal((2, 5000)), 0.0)
+    rows = [mathematics.from_dense(row) for row in dense.astype(np.float32).tolist()]
+    truth = mathematics.gmm(*rows)
+    assert similarity(dense[0].tolist(), dense[1].tolist()) == pytest.approx(truth, rel=RELATIVE)
+    mixed = similarity(dense[0].tolist(), SparseVector(list(rows[1]), list(rows[1].values())))
+    assert mixed == pytest.approx(truth, rel=RELATIVE)

@@ -1,0 +1,389 @@
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from gcws_search.index.contracts.errors import (
+    CollectionNotFound,
+    DamagedFile,
+    DirectoryLocked,
+    DiskFull,
+    IncompatibleFile,
+)
+from gcws_search.index.storage.connection import Transaction, connect
+from gcws_search.index.storage.data_directory import bytes_of
+from gcws_search.index.storage.records import Change, Record, Rows
+from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
+from gcws_search.index.storage.store import CHUNK_BYTES, Store
+
+IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
+
+
+def rows(ids: list[str], *, size: int = 8, payload: bytes | None = None) -> Rows:
+    vectors = [bytes([i % 256]) * size for i in range(len(ids))]
+    return Rows(ids, vectors, [b"codes"] * len(ids), [payload] * len(ids))
+
+
+def put(store: Store, ids: list[str], *, gone: list[int] | None = None) -> None:
+    store.write([Change(gone or [], rows(ids))])
+
+
+def keys_and_ids(store: Store) -> list[tuple[int, str]]:
+    return [pair for chunk in store.chunks() for pair in zip(chunk.keys, chunk.ids, strict=True)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "things.sqlite"
+    Store.create(file, "things", IDENTITY)
+    return file
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    opened = Store(path, "things")
+    yield opened
+    opened.close()
+
+
+def test_a_new_file_is_empty_and_knows_what_it_is(store: Store) -> None:
+    assert len(store) == 0
+    assert store.identity == IDENTITY
+    assert list(store.chunks()) == []
+    assert store.next_key == 1
+
+
+def test_a_closed_file_has_no_companions(path: Path) -> None:
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_file_is_in_the_mode_that_keeps_what_was_acknowledged(store: Store) -> None:
+    for pragma, expected in (
+        ("journal_mode", "wal"), ("synchronous", 2), ("page_size", 8192), ("secure_delete", 1),
+        ("auto_vacuum", 2),
+    ):  # fmt: skip
+        assert store._writer.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
+
+
+def test_durability_normal_waits_less(path: Path) -> None:
+    store = Store(path, "things", durability="normal")
+    assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 1
+    store.close()
+
+
+def test_the_schema_is_what_it_says(path: Path) -> None:
+    with Database(path) as database:
+        assert database.table("items").columns_dict == {
+            "key": int, "id": str, "vector": bytes, "codes": bytes, "payload": str,
+            "checksum": int, "codes_checksum": int,
+        }  # fmt: skip
+        assert database.table("items").strict
+        assert database.table("links").columns_dict == {"part": int, "data": bytes}
+        applied = [row["name"] for row in database.table("_sqlite_migrations").rows]
+        assert tuple(applied) == MIGRATIONS
+
+
+def test_what_was_written_is_read_back_in_order(path: Path, store: Store) -> None:
+    ids = [f"i{n}" for n in range(600)]  # two large statements, some middle ones, some single ones
+    store.write([Change([], rows(ids, payload='{"ä":1}'.encode()))])
+    put(store, ["a\x00b", "日本"])
+    expected = [*enumerate([*ids, "a\x00b", "日本"], 1)]
+    assert keys_and_ids(store) == expected
+    store.close()
+    again = Store(path, "things")
+    assert keys_and_ids(again) == expected
+    assert len(again) == 602
+    chunk = next(iter(again.chunks()))
+    assert chunk.vectors[3] == b"\x03" * 8
+    assert chunk.codes[3] == b"codes"
+    assert chunk.payloads[3] == '{"ä":1}'.encode()
+    assert chunk.payloads[601] is None
+    again.close()
+
+
+def test_many_changes_are_one_after_the_other(store: Store) -> None:
+    put(store, ["a", "b", "c"])
+    store.write(
+        [
+            Change([2], rows(["b", "d"])),  # b anew as 4, d as 5
+            Change([4, 1], rows(["b"])),  # b anew as 6
+            Change([5], rows([])),
+        ]
+    )
+    assert keys_and_ids(store) == [(3, "c"), (6, "b")]
+    assert store.next_key == 7
+
+
+def test_keys_are_never_used_again(path: Path, store: Store) -> None:
+    put(store, ["a", "b"])
+    store.write([Change([1, 2], rows([]))])
+    store.close()
+    again = Store(path, "things")
+    put(again, ["c"])
+    assert keys_and_ids(again) == [(3, "c")]
+    again.close()
+
+
+def test_a_failed_write_leaves_nothing_behind(store: Store) -> None:
+    put(store, ["a"])
+    with pytest.raises(DamagedFile, match="UNIQUE"):
+        store.write([Change([], rows(["b"])), Change([], rows(["c", "a"]))])
+    assert keys_and_ids(store) == [(1, "a")]
+    put(store, ["d"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "d")]
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), sqlite3.OperationalError()])
+def test_a_transaction_that_is_left_by_an_error_takes_everything_back(
+    tmp_path: Path, error: BaseException
+) -> None:
+    path = tmp_path / "numbers.sqlite"
+    with closing(connect(path, mode="rwc")) as connection:
+        connection.execute("CREATE TABLE numbers (number)")
+
+        def broken_off() -> None:
+            with Transaction(connection, "things", path):
+                connection.execute("INSERT INTO numbers VALUES (1)")
+                raise error
+
+        expected = DamagedFile if isinstance(error, sqlite3.Error) else type(error)
+        with pytest.raises(expected):
+            broken_off()
+        assert not connection.in_transaction
+        assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
+        with Transaction(connection, "things", path):
+            connection.execute("INSERT INTO numbers VALUES (2)")
+        assert connection.execute("SELECT number FROM numbers").fetchall() == [(2,)]
+
+
+def test_rows_are_fetched_by_id(store: Store) -> None:
+    ids = [f"i{n}" for n in range(300)]
+    put(store, ids)
+    assert store.fetch(["i7", "absent", "i7"]) == {"i7": Record(8, "i7", b"\x07" * 8, None)}
+    assert store.fetch([*ids, "absent"]).keys() == set(ids)
+    assert store.fetch([]) == {}
+
+
+def test_pages_follow_the_keys(store: Store) -> None:
+    put(store, ["a", "b", "c", "d"])
+    store.write([Change([2], rows([]))])
+    assert [record.id for record in store.page(after=0, limit=2)] == ["a", "c"]
+    assert [record.id for record in store.page(after=3, limit=9)] == ["d"]
+
+
+def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: Store) -> None:
+    assert store.links() == []
+    assert store.notes() is None
+    for part, data in ((3, b"c"), (1, b"a"), (2**40, b"\x00"), (1, b"b")):
+        store.write_links(part, data)
+    for notes in ("{}", '{"ä":1}'):
+        store.write_notes(notes)
+    put(store, ["x"])
+    store.close()
+    again = Store(path, "things")
+    assert again.links() == [(1, b"b"), (3, b"c"), (2**40, b"\x00")]
+    assert again.notes() == '{"ä":1}'
+    again.write_links(3, None)
+    again.write_links(4, None)
+    again.write_notes(None)
+    assert again.links() == [(1, b"b"), (2**40, b"\x00")]
+    assert again.notes() is None
+    assert again.identity == IDENTITY
+    assert keys_and_ids(again) == [(1, "x")]
+    again.close()
+
+
+def test_links_are_not_waited_for_and_items_are(store: Store) -> None:
+    store.write_links(1, b"a")
+    assert store._keeper is not None
+    for connection, expected in ((store._keeper, 1), (store._writer, 2)):
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == expected
+
+
+def test_large_rows_are_read_a_few_at_a_time(store: Store) -> None:
+    size = CHUNK_BYTES // 3
+    for i in range(7):
+        store.write([Change([], rows([f"i{i}"], size=size))])
+    lengths = [len(chunk.ids) for chunk in store.chunks()]
+    assert sum(lengths) == 7
+    assert max(lengths) <= 3
+
+
+def test_the_log_counts_as_disk_space_and_does_not_stay_large(path: Path, store: Store) -> None:
+    log = path.with_name(path.name + "-wal")
+    store.write([Change([], rows([f"i{n}" for n in range(3000)], size=40_000))])
+    assert log.stat().st_size > 100_000_000
+    put(store, ["a"])
+    put(store, ["b"])
+    assert log.stat().st_size <= 1 << 26
+    assert store.bytes_on_disk == bytes_of(path)
+    assert store.bytes_on_disk >= path.stat().st_size + log.stat().st_size
+
+
+def test_deleted_content_is_overwritten(path: Path, store: Store) -> None:
+    store.write([Change([], rows(["a"], payload=b'{"secret":"hunter2"}'))])
+    store.write([Change([1], rows([]))])
+    store.close()
+    assert b"hunter2" not in path.read_bytes()
+
+
+def test_a_full_disk_is_told_and_nothing_is_half_stored(store: Store) -> None:
+    put(store, ["a"])
+    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+    store._writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+    with pytest.raises(DiskFull):
+        put(store, [f"i{n}" for n in range(100_000)], gone=[1])
+    assert keys_and_ids(store) == [(1, "a")]
+    store._writer.execute("PRAGMA max_page_count = 1000000")
+    put(store, ["b"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "b")]
+
+
+def test_a_row_alone_without_space_leaves_nothing_and_no_transaction(store: Store) -> None:
+    put(store, ["a"])
+    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+    store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(DiskFull):
+        store.write([Change([], rows(["b"], payload=b'"' + b"x" * 100_000 + b'"'))])
+    assert not store._writer.in_transaction
+    assert keys_and_ids(store) == [(1, "a")]
+    put(store, ["c"])
+    assert keys_and_ids(store) == [(1, "a"), (2, "c")]
+
+
+def test_another_program_in_the_file_is_told_of(path: Path, store: Store) -> None:
+    store._writer.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DirectoryLocked):
+        put(store, ["a"])
+    other.execute("ROLLBACK")
+    other.close()
+    put(store, ["a"])
+    assert keys_and_ids(store) == [(1, "a")]
+
+
+def test_a_closed_store_has_nothing_to_read(store: Store) -> None:
+    store.close()
+    store.close()
+    for read in (lambda: store.fetch(["a"]), lambda: store.page(after=0, limit=1)):
+        with pytest.raises(CollectionNotFound):
+            read()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 1000, b"SQLite format 3\x00"])
+def test_what_is_no_collection_is_damaged(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "things.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFile) as caught:
+        Store(path, "things")
+    assert caught.value.name == "things"
+
+
+def test_another_programs_database_is_damaged_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "things.sqlite"
+    with Database(path) as database:
+        database.table("animals").insert({"name": "cat"})
+    before = path.read_bytes()
+    with pytest.raises(DamagedFile, match="not a collection's file"):
+        Store(path, "things")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_gone_is_damaged_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(DamagedFile):
+        Store(tmp_path / "things.sqlite", "things")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damage_among_the_rows_is_found_when_they_are_read(path: Path) -> None:
+    store = Store(path, "things")
+    put(store, [f"i{n}" for n in range(5000)])
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2 // 8192 * 8192)
+        file.write(b"\xff" * 8192)
+    store = Store(path, "things")
+    with pytest.raises(DamagedFile):
+        list(store.chunks())
+    store.close()
+
+
+@pytest.mark.parametrize("new", [b"i250\x7f", b"i25000", b"i2500150\x00\x98"])
+def test_ids_by_which_rows_are_not_found_are_damage(path: Path, new: bytes) -> None:
+    store = Store(path, "things")
+    put(store, [f"i2500{n:03}" for n in range(300)])
+    store.close()
+    content = bytearray(path.read_bytes())
+    # Index leaves hold ids and keys alone; in the table a vector follows.
+    old = b"i2500150"
+    places = [at for at in range(len(content)) if content.startswith(old, at)]
+    for at in places:
+        if not content.startswith(b"\x96" * 8, at + len(old)):
+            content[at : at + len(new)] = new
+    path.write_bytes(content)
+    store = Store(path, "things")
+    with pytest.raises(DamagedFile, match="ids"):
+        list(store.chunks())
+    store.close()
+
+
+def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
+    put(store, ["a"])
+    with pytest.raises(DamagedFile, match="of 2 rows"):
+        put(store, ["b"], gone=[1, 7])
+    assert keys_and_ids(store) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM meta WHERE name = 'config'",
+        "UPDATE meta SET value = '{' WHERE name = 'config'",
+        "UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'",
+        "DROP TABLE meta",
+    ],
+)
+def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with pytest.raises(DamagedFile):
+        Store(path, "things")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"UPDATE meta SET value = '{FORMAT_VERSION + 1}' WHERE name = 'format_version'",
+        f"UPDATE _sqlite_migrations SET name = '0006_later' WHERE name = '{MIGRATIONS[-1]}'",
+    ],
+)
+def test_a_later_format_is_refused(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with pytest.raises(IncompatibleFile):
+        Store(path, "things")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+        "CREATE VIEW v AS SELECT * FROM items",
+        "CREATE VIRTUAL TABLE f USING fts5(x)",
+    ],
+)
+def test_what_would_run_by_itself_is_damage(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with pytest.raises(DamagedFile, match="none of a collection's"):
+        Store(path, "things")
+
+
+# The directory

@@ -1,0 +1,170 @@
+"""Work split over threads."""
+
+import os
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.threads import Workers, give_way, searches
+from gcws_search.index.vectors.space import RawBatch
+
+
+@pytest.fixture(autouse=True)
+def _nobody_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "_last", float("-inf"))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, 1, 4, 17])
+def test_every_number_is_worked_on_once(threads: int, count: int) -> None:
+    done: list[int] = []
+    Workers(threads).split(count, lambda first, last: done.extend(range(first, last)))
+    assert sorted(done) == list(range(count))
+
+
+def test_parts_are_no_smaller_than_asked() -> None:
+    sizes: list[int] = []
+    Workers(4).split(10, lambda first, last: sizes.append(last - first), least=4)
+    assert len(sizes) == 2
+
+
+@pytest.mark.parametrize(("count", "parts"), [(2, 1), (4, 2), (16, 2), (24, 3), (64, 8), (1000, 8)])
+def test_work_is_cut_into_pieces_as_far_as_there_is_enough(count: int, parts: int) -> None:
+    done: list[int] = []
+    sizes: list[int] = []
+
+    def note(first: int, last: int) -> None:
+        sizes.append(last - first)
+        done.extend(range(first, last))
+
+    Workers(2).split(count, note, least=2, pieces=4)
+    assert len(sizes) == parts
+    assert max(sizes) - min(sizes) <= 1
+    assert sorted(done) == list(range(count))
+
+
+def test_a_caller_does_all_the_work_while_others_keep_the_threads_busy() -> None:
+    workers = Workers(2)
+    started, release = threading.Event(), threading.Event()
+
+    def hold(first: int, last: int) -> None:
+        del last
+        if first == 0:
+            started.set()
+        assert release.wait(60)
+
+    busy = threading.Thread(target=workers.split, args=(2, hold))
+    busy.start()
+    assert started.wait(60)
+    done: list[int] = []
+    workers.split(6, lambda first, last: done.extend(range(first, last)))
+    assert sorted(done) == list(range(6))
+    release.set()
+    busy.join(60)
+
+
+def test_an_error_in_any_part_reaches_the_caller() -> None:
+    def fail(first: int, last: int) -> None:
+        if last == 4:
+            raise KeyError(first)
+
+    with pytest.raises(KeyError):
+        Workers(2).split(4, fail)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_threads_that_work_behind_others_give_way_and_the_caller_does_not() -> None:
+    together = threading.Barrier(2, timeout=60)
+    priorities: dict[int, int] = {}
+
+    def note(first: int, last: int) -> None:
+        del first, last
+        together.wait()  # so that each thread does one part
+        priorities[threading.get_ident()] = os.getpriority(
+            os.PRIO_PROCESS, threading.get_native_id()
+        )
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    Workers(2, behind=True).split(2, note)
+    assert priorities.pop(threading.get_ident()) == before
+    assert list(priorities.values()) == [before + 5]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
+    workers, before = Workers(2), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def priorities() -> list[int]:
+        together = threading.Barrier(2, timeout=60)
+        found: list[int] = []
+
+        def note(first: int, last: int) -> None:
+            del first, last
+            together.wait()  # so that each thread does one part
+            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+        workers.split(2, note)
+        return found
+
+    behind: list[int] = []
+
+    def give_way_and_work() -> None:
+        give_way()
+        behind.extend(priorities())
+
+    loading = threading.Thread(target=give_way_and_work)
+    loading.start()
+    loading.join(60)
+    assert behind == [before + 5] * 2
+    assert priorities() == [before] * 2
+
+
+def parts_of(workers: Workers, *, gives_way: bool) -> int:
+    """Return into how many parts, each for a thread, a work is split for a thread of its own."""
+    found: list[int] = []
+
+    def work() -> None:
+        if gives_way:
+            give_way()
+        workers.split(60, lambda first, last: found.append(last - first))
+
+    caller = threading.Thread(target=work)
+    caller.start()
+    caller.join(60)
+    assert sum(found) == 60
+    return len(found)
+
+
+@pytest.mark.parametrize(("threads", "left"), [(1, 1), (2, 1), (4, 3)])
+def test_who_gives_way_has_a_thread_less_while_searches_are_expected(
+    monkeypatch: pytest.MonkeyPatch, threads: int, left: int
+) -> None:
+    monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: 100.0))
+    workers = Workers(threads)
+    assert parts_of(workers, gives_way=True) == threads
+    searches.announce()
+    assert parts_of(workers, gives_way=False) == threads
+    assert parts_of(workers, gives_way=True) == left
+
+
+def test_searches_are_expected_for_a_second_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: now))
+    searches.announce()
+    now = 100.9
+    assert searches.are_expected
+    now = 101.1
+    assert not searches.are_expected
+
+
+def test_every_search_of_a_collection_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: 100.0))
+    collection = Collection(CollectionConfig(dim=2))
+    query = collection.space.prepare(RawBatch("dense", dense=np.ones((1, 2), np.float32)))
+    collection.search(collection.view, query, SearchParams(limit=1))
+    assert searches.are_expected

@@ -1,0 +1,255 @@
+"""Quick scores by small copies of rows, and by spread sparse queries."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.kernels.lanes.vector import pointer
+from gcws_search.index.kernels.quantized.rows import (
+    BYTES,
+    FLOATS,
+    MOST_SHORT,
+    SHORTS,
+    SPARSE,
+    hold,
+    places,
+    release,
+    rows_at,
+    score,
+)
+from gcws_search.index.vectors.quantization import (
+    CoarseRows,
+    CoarseView,
+    Rounding,
+    choose_rounding,
+    dimension,
+)
+from gcws_search.index.vectors.space import VectorSpace
+from tests.support.data.adapters import from_csr
+from tests.support.data.generated import Csr, Floats
+from tests.support.reference import mathematics
+
+SIGNED_BYTES = Rounding(BYTES, 0.25, 128)
+POSITIVE_BYTES = Rounding(BYTES, 0.25, 0)
+WHOLE_SHORTS = Rounding(SHORTS, 0.25)
+RANGES = {SIGNED_BYTES: (-128, 127), POSITIVE_BYTES: (0, 255), WHOLE_SHORTS: (-16383, 16383)}
+ROUNDING_ERROR = 1e-6
+"""Sums of a few hundred float32 in 16 lanes, at most 2⁻²⁴ relative each step."""
+
+
+@njit(nogil=True)
+def _scores(addresses, table, row, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    rows = rows_at(addresses)
+    held = hold(rows, row, pointer(table))
+    for i in range(out.shape[0]):
+        out[i] = score(rows, held, i)
+    release(rows, row, held)
+
+
+def scores_of(view: CoarseView, row: int) -> list[float]:
+    """Return the quick scores of a row and every row."""
+    longest = int(np.diff(view.rows.indptr).max(initial=1))
+    table = np.zeros(places(longest), np.float32)
+    out = np.empty(len(view.rows), np.float32)
+    _scores(view.addresses, table, row, out)
+    assert not table.any()
+    scores: list[float] = out.tolist()
+    return scores
+
+
+def dense(rows: Floats) -> VectorBatch:
+    space = VectorSpace.of(CollectionConfig(dim=rows.shape[1]))
+    return space.prepare(space.from_dense(rows))
+
+
+def sparse(rows: Csr) -> VectorBatch:
+    space = VectorSpace.of(CollectionConfig(dim=None))
+    return space.prepare(from_csr(space, rows))
+
+
+@pytest.mark.parametrize("dim", [1, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 784])
+@pytest.mark.parametrize("rounding", RANGES, ids=["signed bytes", "bytes", "shorts"])
+def test_a_quick_score_is_that_of_the_rounded_rows(
+    rounding: Rounding, dim: int, rng: np.random.Generator
+) -> None:
+    low, high = RANGES[rounding]
+    rows = (rng.standard_t(2.0, (12, dim)) * high / 12).astype(np.float32)
+    rows[:3] *= 30  # cut off
+    rows[3] = 1e-3 * rng.random(dim)  # rounded to nothing
+    rows = np.abs(rows) + np.float32(1e-6) if low == 0 else rows
+    batch = dense(rows)
+    copies = CoarseRows(rounding, batch.dense.shape[1])
+    copies.cover(batch[:5])
+    view = copies.cover(batch)  # the later rows take their place behind the first
+    units = [
+        mathematics.from_dense(mathematics.rounded(row, step=rounding.step, low=low, high=high))
+        for row in rows.astype(float)
+    ]
+    assert not units[3]
+    for i in (0, 4, 3, 11):
+        expected = [
+            mathematics.gmm(units[i], other) if units[i] or other else 0.0 for other in units
+        ]
+        assert scores_of(view, i) == pytest.approx(expected, abs=ROUNDING_ERROR)
+
+
+@pytest.mark.parametrize("dim", [1, 16, 33, 100])
+def test_floats_are_scored_as_they_are(dim: int, rng: np.random.Generator) -> None:
+    rows = rng.standard_t(2.0, (10, dim)).astype(np.float32)
+    batch = dense(rows)
+    view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
+    vectors = [mathematics.from_dense(row) for row in rows]
+    expected = [mathematics.gmm(vectors[4], other) for other in vectors]
+    assert scores_of(view, 4) == pytest.approx(expected, abs=ROUNDING_ERROR)
+
+
+def random_sparse(rng: np.random.Generator, lengths: list[int], width: int) -> Csr:
+    indices = [np.sort(rng.choice(width, length, replace=False)) for length in lengths]
+    values = rng.standard_t(2.0, sum(lengths)).astype(np.float32)
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Csr(indptr, np.concatenate(indices).astype(np.int64), values)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 7, 60, 3000])
+def test_a_sparse_quick_score_is_never_below_the_exact_one(
+    length: int, rng: np.random.Generator
+) -> None:
+    # 3000 slots meet in the largest table; of most pairs some slots share a place.
+    rows = random_sparse(rng, [length, *rng.integers(1, 2 * length + 1, 12).tolist()], 4 * length)
+    batch = sparse(rows)
+    view = CoarseRows(Rounding(SPARSE), 0).cover(batch)
+    vectors = [mathematics.from_pairs(*rows.row(i)) for i in range(len(rows))]
+    for i in (0, 5):
+        exact = [mathematics.gmm(vectors[i], other) for other in vectors]
+        quick = scores_of(view, i)
+        assert all(a >= b - ROUNDING_ERROR for a, b in zip(quick, exact, strict=True))
+        assert max(a - b for a, b in zip(quick, exact, strict=True)) < 0.02
+        assert quick[i] == pytest.approx(1.0)
+
+
+def test_a_sparse_quick_score_is_exact_where_no_slots_share_a_place(
+    rng: np.random.Generator,
+) -> None:
+    rows = random_sparse(rng, [3, 2, 3, 1, 3], 6)
+    slots = np.unique(sparse(rows).slots)
+    table = np.uint32(slots * np.uint32(0x9E3779B1)) >> np.uint32(32 - 11)
+    assert len(np.unique(table)) == len(slots)  # also in the larger tables
+    vectors = [mathematics.from_pairs(*rows.row(i)) for i in range(len(rows))]
+    view = CoarseRows(Rounding(SPARSE), 0).cover(sparse(rows))
+    for i in range(len(rows)):
+        exact = [mathematics.gmm(vectors[i], other) for other in vectors]
+        assert scores_of(view, i) == pytest.approx(exact, abs=ROUNDING_ERROR)
+
+
+def near_groups(rows: Floats, centres: Floats) -> Floats:
+    far = np.abs(centres[:, None] - rows[None]).sum(2)
+    groups: Floats = rows[np.argsort(far, axis=1)[:, 1:65]]
+    return groups
+
+
+def test_bytes_are_chosen_where_they_tell_near_rows_apart(rng: np.random.Generator) -> None:
+    signed = rng.standard_normal((2000, 64)).astype(np.float32)
+    rounding = choose_rounding(near_groups(signed, signed[:40]), signed[:40], signed)
+    assert (rounding.kind, rounding.origin) == (BYTES, 128)
+    positive = np.abs(signed)
+    rounding = choose_rounding(near_groups(positive, positive[:40]), positive[:40], positive)
+    assert (rounding.kind, rounding.origin) == (BYTES, 0)
+
+
+def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Generator) -> None:
+    kinds = []
+    for spread in (1.0, 1e-2, 1e-5):
+        centres = rng.standard_normal((40, 64))
+        groups = centres[:, None] + spread * rng.standard_normal((40, 64, 64))
+        rows = groups.reshape(-1, 64).astype(np.float32)
+        chosen = choose_rounding(groups.astype(np.float32), centres.astype(np.float32), rows)
+        kinds.append(chosen.kind)
+    assert kinds == [BYTES, SHORTS, FLOATS]
+
+
+def test_two_bytes_have_room_for_rows_that_were_not_sampled_but_not_at_any_price(
+    rng: np.random.Generator,
+) -> None:
+    centres = rng.standard_normal((40, 64))
+    groups = (centres[:, None] + 1e-2 * rng.standard_normal((40, 64, 64))).astype(np.float32)
+    greater = 3 * rng.standard_normal((1000, 64)).astype(np.float32)
+    steps = []
+    for rows in (groups[0], greater, -np.abs(greater), greater * np.float32(1e6)):
+        chosen = choose_rounding(groups, centres.astype(np.float32), rows)
+        assert chosen.kind == SHORTS
+        steps.append(chosen.step * MOST_SHORT)
+    assert steps[1:3] == pytest.approx([np.abs(greater).max()] * 2)
+    assert steps[3] == pytest.approx(np.abs(groups).max())
+
+
+def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_small(
+    rng: np.random.Generator,
+) -> None:
+    centres = 5 * rng.standard_normal((200, 16))
+    rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 16))).astype(np.float32)
+    chosen = choose_rounding(near_groups(rows, rows[::50]), rows[::50], rows)
+    assert chosen.kind == FLOATS
+
+
+def test_rows_that_bytes_make_one_are_not_told_apart_by_the_order_they_come_in(
+    rng: np.random.Generator,
+) -> None:
+    centres = np.full((40, 16), 3.0, np.float32)
+    groups = centres[:, None] + 1e-3 * rng.standard_normal((40, 64, 16)).astype(np.float32)
+    groups[4:] = 2 * rng.standard_normal((36, 64, 16))  # one near group in ten is tight
+    far = np.abs(groups - centres[:, None]).sum(2)
+    nearest_first = np.take_along_axis(groups, np.argsort(far, axis=1)[..., None], 1)
+    for rows in (nearest_first, groups):
+        assert choose_rounding(rows, centres, centres).kind != BYTES
+
+
+@pytest.mark.parametrize("dimensions", [2.0, 5.0, 20.0])
+def test_the_dimension_is_how_fast_rows_become_more(
+    dimensions: float, rng: np.random.Generator
+) -> None:
+    centres = np.full((64, 4), 1000.0, np.float32)
+    groups = np.repeat(centres[:, None], 64, axis=1)
+    groups[:, :, 0] += 100 * rng.random((64, 64)) ** (1 / dimensions)
+    # log(r_max / r) is exponential: its mean over 64² is 1/64 off by so much, 4σ; and the farthest
+    # is counted, and distances are not quite in proportion.
+    assert dimension(groups, centres) == pytest.approx(dimensions, rel=4 / 64 + 1 / 64 + 0.03)
+
+
+def test_copies_lie_along_no_dimensions_or_any_number_of_them() -> None:
+    rows = np.ones((3, 5, 4), np.float32)
+    assert dimension(rows, rows[:, 0]) == np.inf
+    rows[:, 0] = 2.0  # of five rows near to each four are copies of it
+    assert dimension(rows, np.ones((3, 4), np.float32)) < 1
+
+
+def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:
+    nothing = np.zeros((2, 5, 16), np.float32)
+    assert choose_rounding(nothing, nothing[:, 0], nothing[:, 0]).kind == FLOATS
+
+
+@pytest.mark.parametrize("size", [1e-43, 1e-38, 1e-36])
+def test_rows_of_numbers_too_small_to_divide_by_are_kept_as_they_are(
+    size: float, rng: np.random.Generator
+) -> None:
+    rows = (rng.standard_normal((4, 30, 8)) * size).astype(np.float32)
+    assert choose_rounding(rows, rows[:, 0], rows[:, 0]) == Rounding(FLOATS)
+
+
+def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> None:
+    batch = dense(rng.standard_normal((9, 20)).astype(np.float32))
+    copies = CoarseRows(SIGNED_BYTES, batch.dense.shape[1])
+    copies.cover(batch)
+    kept = np.array([1, 4, 8])
+    view = copies.take(kept).cover(batch[kept])
+    assert scores_of(view, 1) == [scores_of(copies.cover(batch), 4)[row] for row in kept]
+
+
+@pytest.mark.parametrize("rows", [10, 40_000], ids=["few", "many"])
+@pytest.mark.parametrize("rounding", [SIGNED_BYTES, WHOLE_SHORTS], ids=["bytes", "shorts"])
+def test_fresh_copies_begin_with_a_cache_line(rounding: Rounding, rows: int) -> None:
+    dense = np.ones((rows, 128), np.float32)
+    copies, _ = rounding.round(dense, dense.sum(axis=1))
+    assert copies.ctypes.data % 64 == 0
+    assert copies.shape[1] % 64 == 0

@@ -1,0 +1,81 @@
+"""Pools, and the choice of where a search runs."""
+
+import asyncio
+import threading
+
+import pytest
+
+from gcws_search.service.execution.pools import Pace, Pool, Workers
+from gcws_search.service.http.errors import QueueFull
+
+
+def test_a_full_pool_refuses_and_frees_its_places() -> None:
+    async def scenario() -> None:
+        pool = Pool("searches", threads=1, limit=2)
+        go_on = threading.Event()
+        waiting = [asyncio.create_task(pool.run(go_on.wait, 60)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull, match="2 searches"):
+            await pool.run(int)
+        go_on.set()
+        assert await asyncio.gather(*waiting) == [True, True]
+        assert await pool.run(int) == 0
+        assert pool.waiting == 0
+        pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_given_up_keeps_its_place_until_its_thread_is_done() -> None:
+    async def scenario() -> None:
+        pool = Pool("writes", threads=1, limit=1)
+        began, go_on = threading.Event(), threading.Event()
+
+        def work() -> None:
+            began.set()
+            go_on.wait(60)
+
+        task = asyncio.create_task(pool.run(work))
+        await asyncio.to_thread(began.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(QueueFull):
+            await pool.run(int)
+        go_on.set()
+        await asyncio.to_thread(pool.close)
+        await asyncio.sleep(0)
+        assert pool.waiting == 0
+
+    asyncio.run(scenario())
+
+
+def test_pace_follows_what_is_recorded() -> None:
+    pace = Pace()
+    assert pace.expected("a", 2_000_000_000) == 2.0
+    pace.record("a", 0.004)
+    assert pace.expected("a", 2_000_000_000) == 0.004
+    for _ in range(30):
+        pace.record("a", 0.001)
+    assert pace.expected("a", 0) == pytest.approx(0.001, rel=0.01)
+    assert pace.expected("b", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("entries", "may_block", "inline"), [(0, False, True), (0, True, False), (10**12, False, False)]
+)
+def test_short_searches_run_on_the_loop_and_long_ones_do_not(
+    entries: int, may_block: bool, inline: bool
+) -> None:
+    async def scenario() -> None:
+        workers = Workers(
+            threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001
+        )
+        thread, seconds = await workers.search(
+            "a", entries, threading.current_thread, may_block=may_block
+        )
+        assert (thread is threading.current_thread()) == inline
+        assert seconds >= 0
+        workers.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,168 @@
+"""Keys: who may read, who may write, and what stays open; on every route there is."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from gcws_search.service.app import create_app
+from gcws_search.service.guards.keys import is_loopback, require_guard
+from gcws_search.service.http.errors import ExposedWithoutKey
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Client, Serve, assert_problem, fill
+from tests.support.service.routes import GUARDED, OPEN, SENT
+
+ADMIN, READER = "admin-kéy", "reader-key"
+READING_POSTS: Final = {"query", "query/batch", "pairs", "sketch", "compare", "similarity"}
+"""Every other method than GET writes."""
+
+
+def reads(method: str, path: str) -> bool:
+    last = path.removeprefix("/v1/").removeprefix("collections/{name}/")
+    return method == "GET" or last in READING_POSTS
+
+
+def ask(client: Client, method: str, path: str, **headers: str) -> httpx.Response:
+    names = {
+        "name": "plants", "item_id:any_text": "b", "item_id": "b", "backend": "rff",
+        "snapshot": "kept",
+    }  # fmt: skip
+    url = path
+    for name, value in names.items():
+        url = url.replace(f"{{{name}}}", value)
+    sent = {key.replace("_", "-"): value.encode() for key, value in headers.items()}
+    body = SENT.get(path) if method in ("PUT", "POST") else None
+    return client.request(method, url, json=body, headers=sent)
+
+
+@pytest.fixture
+def guarded(serve: Serve) -> Client:
+    """Return a client of a service with keys, and with items that were there before them."""
+    client = serve()
+    fill(client)
+    client.app.state.service.catalog.snapshot("plants", "kept")
+    return serve(api_key=ADMIN, read_only_api_key=READER)
+
+
+def test_every_route_asks_for_a_key_and_writing_for_the_admin_key(guarded: Client) -> None:
+    assert len(GUARDED) >= 19
+    for method, path in GUARDED:
+        without = ask(guarded, method, path)
+        assert_problem(without, 401, "key_missing")
+        assert without.headers["www-authenticate"] == "Bearer"
+        assert_problem(ask(guarded, method, path, X_API_Key="wrong"), 403, "key_refused")
+        wrong = ask(guarded, method, path, Authorization=f"Bearer {ADMIN}x")
+        assert_problem(wrong, 403, "key_refused")
+        reader = ask(guarded, method, path, Authorization=f"Bearer {READER}")
+        if reads(method, path):
+            assert reader.status_code == 200, (method, path, reader.text)
+        else:
+            assert_problem(reader, 403, "key_refused", "read-only")
+    for method, path in GUARDED:  # only now, so that nothing was changed before
+        admin = ask(guarded, method, path, Authorization=f"bearer {ADMIN}")
+        assert admin.status_code not in (401, 403), (method, path, admin.text)
+
+
+@pytest.mark.parametrize("path", [*sorted(OPEN), "/openapi.json", "/docs"])
+def test_health_and_the_page_stay_open(guarded: Client, path: str) -> None:
+    assert guarded.get(path).status_code == 200
+
+
+def test_a_key_is_checked_before_the_body(guarded: Client) -> None:
+    answer = guarded.put("/v1/collections/plants/items", content=b"{")
+    assert_problem(answer, 401, "key_missing")
+
+
+def test_with_the_read_only_key_alone_nobody_writes(serve: Serve) -> None:
+    client = serve(read_only_api_key=READER)
+    assert ask(client, "GET", "/v1/collections", X_API_Key=READER).status_code == 200
+    create = ("PUT", "/v1/collections/{name}")
+    assert_problem(ask(client, *create, X_API_Key=READER), 403, "key_refused")
+    assert_problem(ask(client, *create), 401, "key_missing")
+
+
+def test_with_the_admin_key_alone_it_is_needed_for_reading(serve: Serve) -> None:
+    client = serve(api_key=ADMIN)
+    assert_problem(ask(client, "GET", "/v1/collections"), 401, "key_missing")
+    assert ask(client, "GET", "/v1/collections", X_API_Key=ADMIN).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Basic abc"])
+def test_other_authorization_is_no_key(guarded: Client, value: str) -> None:
+    answer = ask(guarded, "GET", "/v1/collections", Authorization=value)
+    assert_problem(answer, 401, "key_missing")
+
+
+def statuses(client: Client, *keys: str) -> list[int]:
+    return [ask(client, "GET", "/v1/collections", X_API_Key=key).status_code for key in keys]
+
+
+def test_several_keys_hold_at_once(serve: Serve) -> None:
+    client = serve(api_key=" old , new", read_only_api_key="a,b")
+    assert statuses(client, "old", "new", "a", "b", "old , new", "") == [200] * 4 + [403, 401]
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Put another file in the place of one, as an operator's tools do."""
+    file.with_suffix(".new").write_text(text)
+    os.replace(file.with_suffix(".new"), file)
+
+
+def test_a_file_of_keys_is_read_anew_when_it_changes(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of May\nold\n\n")
+    client = serve(api_key_file=file, read_only_api_key="reader")
+    assert statuses(client, "old", "new", "reader", "# of May") == [200, 403, 200, 403]
+    replace_file(file, "old\nnew\n")
+    assert statuses(client, "old", "new") == [200, 200]
+    replace_file(file, "new\n")
+    assert statuses(client, "old", "new") == [403, 200]
+    file.unlink()  # what was read last goes on to hold
+    assert statuses(client, "old", "new") == [403, 200]
+    replace_file(file, "")
+    assert statuses(client, "old", "new", "") == [403, 403, 401]
+
+
+def test_a_file_of_keys_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        create_app(Settings(api_key_file=tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True),
+     ("0.0.0.0", False), ("::", False), ("10.0.0.7", False), ("example.org", False), ("", False),
+     ("127.1", False), ("localhost.example.org", False)],
+)  # fmt: skip
+def test_loopback_is_what_surely_is(host: str, alone: bool) -> None:
+    assert is_loopback(host) == alone
+
+
+def test_without_a_key_only_loopback_is_listened_on(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("k\n")
+    with pytest.raises(ExposedWithoutKey, match=r"0\.0\.0\.0"):
+        require_guard(Settings(host="0.0.0.0"))
+    with pytest.raises(ExposedWithoutKey, match=r"10\.0\.0\.7"):
+        require_guard(Settings(host="127.0.0.1", published_host="10.0.0.7"))
+    for permitted in (
+        Settings(),
+        Settings(host="0.0.0.0", api_key=SecretStr("k")),
+        Settings(host="0.0.0.0", read_only_api_key_file=tmp_path / "keys"),
+        Settings(host="0.0.0.0", allow_no_key=True),
+        Settings(host="0.0.0.0", published_host="127.0.0.1"),
+    ):
+        require_guard(permitted)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://test:8001", "http://["])
+def test_pages_of_other_sites_are_refused_where_no_key_is_set(serve: Serve, origin: str) -> None:
+    client = serve()
+    fill(client)
+    for method, path in GUARDED:
+        answer = ask(client, method, path, Origin=origin)
+        assert_problem(answer, 403, "origin_refused")
+    own = ask(client, "GET", "/v1/collections", Origin="http://test")
+    assert own.status_code == 200

@@ -1,0 +1,313 @@
+"""Limits: each held, each named, and what is refused leaves nothing behind."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import numpy as np
+import pytest
+
+from gcws_search.service.guards import admission
+from gcws_search.service.http.errors import (
+    DiskShareReached,
+    InvalidRequest,
+    MalformedBody,
+    MemoryFull,
+)
+from gcws_search.service.schemas.requests import BatchBody, PutItemsBody
+from gcws_search.service.settings import Settings
+from gcws_search.service.translate import bodies
+from tests.support.service.bodies import arrow, load, npy
+from tests.support.service.client import (
+    ITEMS,
+    Client,
+    Json,
+    Serve,
+    assert_problem,
+    chunked,
+    count,
+    fill,
+)
+
+URL: Final = "/v1/collections/plants"
+NDJSON: Final = {"Content-Type": "application/x-ndjson"}
+
+
+def nested(depth: int) -> Json:
+    document: Json = {"key": "label", "match": {"value": 3}}
+    for _ in range(depth):
+        document = {"must": document}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "body", "code", "words"),
+    [
+        ({"max_nonzeros": 3}, "query", {"vector": [1, 2, 3, 4]}, "invalid_vector", "at most 3"),
+        ({"max_nonzeros": 1}, "query", {"vector": {"indices": [0, 1], "values": [1, 1]}},
+         "invalid_vector", "at most 1"),
+        ({"max_nonzeros": 3}, "sketch", {"vectors": [[1, 2, 3, 4]]}, "invalid_vector", "vector 0"),
+        ({"max_filter_depth": 2}, "query", {"id": "a", "filter": nested(3)}, "invalid_filter",
+         "2 deep"),
+        ({"max_filter_conditions": 1}, "items/delete",
+         {"filter": {"must": [nested(0), nested(0)]}}, "invalid_filter", "at most 1"),
+        ({"max_answer_bytes": 8}, "query", {"id": "b"}, "answer_too_large", "fewer hits"),
+        ({"max_answer_bytes": 8}, "query/batch", {"queries": [{"id": "b"}]}, "answer_too_large",
+         "fewer hits"),
+        ({"max_answer_bytes": 100}, "query", {"id": "b", "with_vector": True, "limit": 3},
+         "answer_too_large", "at most 100"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_beyond_a_limit_is_refused(
+    serve: Serve, settings: Json, path: str, body: Json, code: str, words: str
+) -> None:
+    client = serve()
+    fill(client)
+    client = serve(**settings)
+    assert_problem(client.post(f"{URL}/{path}", json=body), 422, code, words)
+    assert count(client) == 4
+
+
+def test_a_page_is_no_longer_than_an_answer_may_be(serve: Serve) -> None:
+    fill(serve())
+    client = serve(max_answer_bytes=60)
+    assert client.get(f"{URL}/items?limit=2").status_code == 200
+    problem = client.get(f"{URL}/items?limit=2&with_vector=true")
+    assert_problem(problem, 422, "answer_too_large")
+
+
+def test_dimensions_and_collections_are_counted(serve: Serve) -> None:
+    client = serve(max_dim=4, max_collections=2)
+    assert_problem(client.put(URL, json={"dim": 5}), 422, "invalid_parameter", "dim", "1 to 4")
+    assert client.put(URL, json={"dim": 4}).status_code == 201
+    assert client.put("/v1/collections/open", json={"dim": None}).status_code == 201
+    third = client.put("/v1/collections/third", json={"dim": 4})
+    assert_problem(third, 507, "too_many_collections", "at most 2")
+    assert client.put(URL, json={"dim": 4}).status_code == 200
+    client.delete("/v1/collections/open")
+    assert client.put("/v1/collections/third", json={"dim": 4}).status_code == 201
+
+
+def test_ids_and_numbers_are_counted_in_writes_and_loads(serve: Serve) -> None:
+    client = serve(max_id_length=3, max_nonzeros=4)
+    fill(client)
+    long_id = {"id": "abcd", "vector": [1, 2, 3, 4]}
+    many = {"id": "abc", "vector": [1, 2, 3, 4, 5]}
+    for item, code in ((long_id, "invalid_id"), (many, "invalid_vector")):
+        put = client.put(f"{URL}/items", json={"items": [ITEMS[0], item]})
+        assert_problem(put, 422, code, "item 1")
+        line = json.dumps(item).encode()
+        assert_problem(client.post(f"{URL}/load", content=line, headers=NDJSON), 422, code, "row 0")
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize("path", ["load", "query/batch"])
+def test_the_columns_of_an_array_are_counted(serve: Serve, path: str) -> None:
+    client = serve(max_nonzeros=4)
+    client.put(URL, json={"dim": 5})
+    body, kind = npy(np.ones((2, 5), np.float32)), {"Content-Type": "application/x-npy"}
+    answer = client.post(f"{URL}/{path}", content=body, headers=kind)
+    assert_problem(answer, 422, "invalid_vector", "at most 4 values", "5 values")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"vector": [[1.0] * 4, [1.0] * 5, [2.0] * 4]},
+        {"indices": [[1], [*range(5)], [2, 4]], "values": [[1.0], [1.0] * 5, [1.0, 2.0]]},
+    ],
+    ids=["dense", "sparse"],
+)
+def test_the_numbers_of_arrow_rows_are_counted(serve: Serve, columns: Json) -> None:
+    client = serve(max_nonzeros=4)
+    dim = 4 if "vector" in columns else None
+    client.put(URL, json={"dim": dim})
+    body = arrow({"id": ["a", "b", "c"], **columns})
+    answer = load(client, "arrow", body, "?on_error=skip").json()
+    assert [(each["row"], each["code"]) for each in answer["rejected"]] == [(1, "invalid_vector")]
+    assert "at most 4 values, got 5 values" in answer["rejected"][0]["detail"]
+    assert answer["inserted"] == 2
+
+
+def test_bodies_are_counted_as_they_arrive(serve: Serve) -> None:
+    client = serve(max_body_bytes=200, max_load_bytes=1000, max_line_bytes=500)
+    client.put(URL, json={"dim": 4})
+    json_type = {"Content-Type": "application/json"}
+    for announced in (True, False):
+        long = b" " * 201
+        content: Json = long if announced else chunked(long)
+        answer = client.put(f"{URL}/items", content=content, headers=json_type)
+        assert_problem(answer, 413, "body_too_large", "200")
+    zeros = gzip.compress(b"\n" * 2000)
+    assert len(zeros) < 200
+    assert_problem(client.post(f"{URL}/load", content=zeros, headers=NDJSON), 413, "body_too_large")
+    line = b'{"id": "' + b"x" * 600
+    assert_problem(client.post(f"{URL}/load", content=line, headers=NDJSON), 413, "body_too_large")
+
+
+async def never(first: bytes) -> AsyncIterator[bytes]:
+    """Yield the beginning of a body that does not end."""
+    yield first
+    await asyncio.Event().wait()
+
+
+def test_bodies_under_way_are_counted_together_and_given_back(serve: Serve) -> None:
+    client = serve(max_held_bytes=300)
+    fill(client)
+    held = client.app.state.service.admission
+
+    async def scenario() -> tuple[httpx.Response, httpx.Response]:
+        headers = {"Content-Type": "application/json"}
+        slow = asyncio.create_task(
+            client.http.put(f"{URL}/items", content=never(b" " * 200), headers=headers)
+        )
+        while held.held_bytes < 200:  # noqa: ASYNC110  # told by nothing else
+            await asyncio.sleep(0)
+        refused = await client.http.put(f"{URL}/items", content=b" " * 200, headers=headers)
+        served = await client.http.post(f"{URL}/query", json={"id": "a"})
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        return refused, served
+
+    refused, served = client.run(scenario())
+    assert_problem(refused, 503, "overloaded")
+    assert refused.headers["retry-after"]
+    assert served.status_code == 200
+    assert (held.held_bytes, held.requests) == (0, 0)
+
+
+def test_requests_under_way_are_counted_and_health_answers_all_the_same(serve: Serve) -> None:
+    client = serve(max_requests=1)
+    fill(client)
+    held = client.app.state.service.admission
+
+    async def scenario() -> list[httpx.Response]:
+        slow = asyncio.create_task(
+            client.http.put(
+                f"{URL}/items", content=never(b" "), headers={"Content-Type": "application/json"}
+            )
+        )
+        while not held.requests:  # noqa: ASYNC110  # told by nothing else
+            await asyncio.sleep(0)
+        found = [await client.http.get(path) for path in (URL, "/livez", "/readyz")]
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        return found
+
+    refused, *healthy = client.run(scenario())
+    assert_problem(refused, 503, "overloaded", "1 requests")
+    assert refused.headers["retry-after"]
+    assert [answer.status_code for answer in healthy] == [200, 200]
+    assert client.get(URL).status_code == 200
+
+
+def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve) -> None:
+    client = serve(body_seconds=0.05)
+    fill(client)
+    answer = client.put(
+        f"{URL}/items", content=never(b"{"), headers={"Content-Type": "application/json"}
+    )
+    assert_problem(answer, 408, "request_timeout")
+    answer = client.post(f"{URL}/load", content=never(b"\n"), headers=NDJSON)
+    assert answer.status_code == 400
+    assert client.app.state.service.admission.held_bytes == 0
+
+
+@pytest.mark.parametrize("full", ["memory", "disk"])
+def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    client = serve()
+    fill(client)
+    room = client.app.state.service.room
+    error = MemoryFull(9, 10, 0.8) if full == "memory" else DiskShareReached(1, 10, 0.8)
+    monkeypatch.setattr(room, "_look", lambda: error)
+    monkeypatch.setattr(admission, "_LOOK_SECONDS", -1)
+    item = {"id": "z", "vector": [1, 2, 3, 4]}
+    refused = [
+        client.put(f"{URL}/items", json={"items": [item]}),
+        client.post(f"{URL}/load", content=json.dumps(item).encode(), headers=NDJSON),
+        client.put("/v1/collections/stones", json={"dim": 4}),
+        client.post(f"{URL}/backends", json={"kind": "rff"}),
+    ]
+    for answer in refused:
+        assert_problem(answer, 507, f"{full}_full", "nothing was stored")
+        assert answer.headers["retry-after"]
+    assert client.post(f"{URL}/query", json={"id": "a"}).status_code == 200
+    assert client.delete(f"{URL}/items/a").status_code == 204
+    assert count(client) == 3
+    monkeypatch.undo()
+    monkeypatch.setattr(admission, "_LOOK_SECONDS", -1)
+    assert client.put(f"{URL}/items", json={"items": [item]}).status_code == 200
+
+
+def test_shares_are_of_what_there_is(tmp_path: Path) -> None:
+    admission.Room(Settings(data_dir=tmp_path, max_memory_share=1, max_disk_share=1)).require()
+    with pytest.raises(MemoryFull):
+        admission.Room(Settings(data_dir=tmp_path, max_memory_share=1e-9)).require()
+    with pytest.raises(DiskShareReached):
+        admission.Room(
+            Settings(data_dir=tmp_path, max_disk_share=1e-9, max_memory_share=1)
+        ).require()
+
+
+def test_the_write_queue_has_a_length_of_its_own(serve: Serve) -> None:
+    client = serve(max_write_queue=1, max_queue=2)
+    fill(client)
+    client.app.state.service.workers.writes._waiting = 1
+    item = {"items": [{"id": "z", "vector": [1, 2, 3, 4]}]}
+    answer = client.put(f"{URL}/items", json=item)
+    assert_problem(answer, 429, "queue_full", "1 writes")
+    assert answer.headers["retry-after"]
+    assert client.get(f"{URL}/items").status_code == 200
+    client.app.state.service.workers.writes._waiting = 0
+    assert client.put(f"{URL}/items", json=item).status_code == 200
+
+
+LONG: Final[list[Json]] = [{"id": number} for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"queries": LONG}, {"queries": [*LONG, {"id": 1.5}]},
+     {"queries": [*LONG, {"vector": [1e999]}]},
+         {"queries": [*LONG, {"id": 1, "limt": 3}]},
+     {"queries": [*LONG, 7]}, {"queries": LONG, "x": 1},
+     {"queris": LONG}, [LONG], {"queries": [*LONG, {"vector": {"indices": [0.5], "values": [1]}}]}],
+    ids=lambda document: str(document)[-50:],
+)  # fmt: skip
+def test_a_long_body_is_read_as_a_short_one_is(document: Json) -> None:
+    text = json.dumps(document).encode()
+
+    def outcome(parse: Json) -> Json:
+        try:
+            return parse(BatchBody, text)
+        except InvalidRequest as error:
+            return error.code, error.errors, error.detail
+
+    assert outcome(bodies.parse_in_pieces) == outcome(bodies.parse)
+    assert not bodies.is_long(text)
+
+
+@pytest.mark.parametrize("text", [b'{"items": [', b"\xff", b""])
+def test_a_long_body_that_is_no_json_is_malformed(text: bytes) -> None:
+    with pytest.raises(MalformedBody):
+        bodies.parse_in_pieces(PutItemsBody, text)
+
+
+def test_long_bodies_are_stored_and_answered(client: Client) -> None:
+    items = [{"id": str(n), "vector": [1, 2, 3, 4.5], "payload": {"t": "x" * 100}}
+             for n in range(3000)]  # fmt: skip
+    assert client.put(f"{URL}/items", json={"items": items}).json()["inserted"] == 2999
+    queries = [{"id": str(n), "limit": 1, "with_payload": True} for n in range(3000)]
+    answer = client.post(f"{URL}/query/batch", json={"queries": queries}).json()
+    assert [len(result["hits"]) for result in answer["results"]] == [1] * 3000
+    items[2000]["vector"] = [1, 2]
+    assert_problem(
+        client.put(f"{URL}/items", json={"items": items}), 422, "invalid_vector", "item 2000"
+    )

@@ -1,0 +1,157 @@
+"""Every error is a problem with a stable code."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.http import errors as sv
+from gcws_search.service.http import problems
+from tests.support.service.client import Client, Json, assert_problem
+
+
+def tree(root: type[Exception]) -> Iterator[type[Exception]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)
+
+
+@pytest.mark.parametrize("cls", [*tree(ix.GcwsError)], ids=lambda cls: cls.__name__)
+def test_the_table_names_every_error_of_the_index(cls: type[Exception]) -> None:
+    assert cls in problems.TABLE
+
+
+def test_the_table_names_every_error_of_the_service() -> None:
+    own = [cls for cls in tree(sv.ServiceError) if cls.__module__ == sv.__name__]
+    assert set(own) <= set(problems.TABLE)
+
+
+@pytest.mark.parametrize(
+    ("status", "retries"), [(429, True), (503, True), (507, True), (404, False), (422, False)]
+)
+def test_retry_after_stands_where_waiting_helps(status: int, retries: bool) -> None:
+    kinds = [kind for kind in problems.TABLE.values() if kind.status == status]
+    assert kinds
+    assert all((kind.retry_after_seconds is not None) == retries for kind in kinds)
+
+
+def test_an_error_of_no_known_class_tells_nothing_of_itself() -> None:
+    document = problems.document(ZeroDivisionError("secret"))
+    assert document["status"] == 500
+    assert "secret" not in str(document)
+
+
+@pytest.mark.parametrize(
+    ("loc", "text"),
+    [
+        ((), "m"),
+        (("limit",), "limit: m"),
+        (("items", 17), "item 17: m"),
+        (("items", 17, "vector"), "item 17: m (in vector)"),
+        (("items", 17, "vector", "indices", 3), "item 17: m (in vector.indices[3])"),
+        (("queries", 2, "filter", "must", 0), "query 2: m (in filter.must[0])"),
+        (("vector", 3), "vector[3]: m"),
+    ],
+)
+def test_a_place_names_the_item_and_the_field(loc: ix.Loc, text: str) -> None:
+    assert problems.place(loc, "m") == text
+
+
+def test_an_unknown_path_is_a_problem(client: Client) -> None:
+    assert_problem(client.get("/v2/nothing"), 404, "route_not_found", "/v2/nothing")
+
+
+def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client: Client) -> None:
+    response = client.post("/v1/collections/plants/items")
+    assert_problem(response, 405, "method_not_allowed", "GET", "PUT")
+    assert response.headers["allow"] == "GET, PUT"
+
+
+def test_an_unforeseen_error_is_a_bare_500(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(ix.Catalog, "get", fail)
+    problem = assert_problem(client.get("/v1/collections/plants"), 500, "internal_error")
+    assert "secret" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ix.DiskFull("plants"), 507, "disk_full"),
+        (ix.CollectionLoading("plants"), 503, "loading"),
+        (ix.DamagedFile("plants", "torn"), 500, "damaged_file"),
+        (sv.QueueFull("writes", 3), 429, "queue_full"),
+    ],
+)
+def test_what_the_store_and_the_pools_say_reaches_the_client(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ix.StoredCollection, "commit_all", fail)
+    body = {"items": [{"id": "z", "vector": [1, 2, 3, 4]}]}
+    response = client.put("/v1/collections/plants/items", json=body)
+    assert_problem(response, status, code)
+    assert ("retry-after" in response.headers) == (status != 500)
+
+
+def test_a_request_id_is_echoed(client: Client) -> None:
+    response = client.get("/livez", headers={"X-Request-Id": "abc-123"})
+    assert response.headers["x-request-id"] == "abc-123"
+
+
+@pytest.mark.parametrize("sent", ["", "a b", "x" * 200])
+def test_an_unusable_request_id_is_replaced(client: Client, sent: str) -> None:
+    response = client.get("/nothing", headers={"X-Request-Id": sent})
+    assert response.headers["x-request-id"] not in ("", sent)
+
+
+def test_request_ids_differ(client: Client) -> None:
+    ids = {client.get("/livez").headers["x-request-id"] for _ in range(5)}
+    assert len(ids) == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("query", {"vector": [1, 2, 3, 4], "limt": 3},
+         "unknown field 'limt'; expected one of vector, id, limit, recall, min_score, filter, "
+         "guarantee, with_payload, with_vector, backend, rerank, candidates, explain"),
+        ("items/delete", {"id": ["a"]}, "unknown field 'id'; expected one of ids, filter"),
+        ("query/batch", {"queries": [{"id": "a"}, {"ids": "a"}]}, "query 1: unknown field 'ids'; "),
+        ("query", {"vector": {"indices": [1], "values": [1], "dim": 4}},
+         "vector: unknown field 'dim'; expected one of indices, values"),
+    ],
+)  # fmt: skip
+def test_an_unknown_field_is_answered_with_those_there_are(
+    client: Client, path: str, body: Json, detail: str
+) -> None:
+    problem = client.post(f"/v1/collections/plants/{path}", json=body).json()
+    assert problem["status"] == 422
+    assert problem["detail"].startswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("backend", "detail"),
+    [({"kind": "gcws", "params": {"band": 3}},
+      "backend.params: unknown field 'band'; expected one of bands, band_width, encoding, bits, "
+      "seed"),
+     ({"kind": "exact", "params": {"bands": 3}},
+      "backend.params: unknown field 'bands'; expected none"),
+     ({"param": {}}, "backend: unknown field 'param'; expected one of kind, params")],
+)  # fmt: skip
+def test_an_unknown_field_of_a_backend_is_answered_with_those_it_has(
+    client: Client, backend: Json, detail: str
+) -> None:
+    answer = client.put("/v1/collections/other", json={"dim": 4, "backend": backend})
+    assert (answer.status_code, answer.json()["detail"]) == (422, detail)
+
+
+def test_an_unknown_parameter_is_answered_with_those_there_are(client: Client) -> None:
+    answer = client.get("/v1/collections/plants/items?limt=3")
+    assert answer.json()["detail"] == (
+        "unknown field 'limt'; expected one of limit, cursor, with_vector"
+    )

@@ -1,0 +1,110 @@
+"""Clients that dawdle over a real connection: they are shown the door, others are served."""
+
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+import uvicorn
+
+from tests.support.service.live_server import URL, listening
+
+HEAD: Final = b"PUT /v1/collections/plants/items HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def ended(connection: socket.socket) -> bytes:
+    """Return what still comes until the server ends the connection."""
+    found = b""
+    try:
+        while piece := connection.recv(65_536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def serves(port: int) -> bool:
+    return httpx.get(f"http://127.0.0.1:{port}{URL}", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", HEAD, HEAD + b"X: " + b"a" * 100])
+def test_a_head_that_does_not_end_ends_the_connection(tmp_path: Path, begun: bytes) -> None:
+    with listening(tmp_path, header_seconds=0.2) as port, connected(port) as connection:
+        connection.sendall(begun)
+        assert serves(port)
+        assert ended(connection) == b""
+
+
+def test_a_second_head_on_a_connection_is_timed_as_well(tmp_path: Path) -> None:
+    with listening(tmp_path, header_seconds=0.2) as port, connected(port) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET ")
+        assert ended(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_that_grows_without_end_is_cut_off(tmp_path: Path) -> None:
+    with listening(tmp_path, max_header_bytes=2000) as port, connected(port) as connection:
+        connection.sendall(HEAD)
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            connection.sendall((b"X: " + b"a" * 1000 + b"\r\n") * 50_000)
+        assert serves(port)
+
+
+def test_a_long_body_is_no_long_head(tmp_path: Path) -> None:
+    item = {"id": "a", "vector": [1, 2, 3, 4], "payload": {"text": "x" * 5000}}
+    with (
+        listening(tmp_path, max_header_bytes=2000) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        for _ in range(3):
+            answer = client.put(f"{URL}/items", json={"items": [item]})
+            assert answer.status_code == 200
+
+
+def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> None:
+    head = HEAD + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with listening(tmp_path, body_seconds=0.2) as port, connected(port) as connection:
+        connection.sendall(head)
+        assert serves(port)
+        answer = ended(connection)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"request_timeout" in answer
+
+
+def test_an_answer_that_is_not_taken_ends_the_connection(tmp_path: Path) -> None:
+    seen: list[uvicorn.Server] = []
+    with listening(tmp_path, seen=seen, send_seconds=0.2) as port:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            items = [
+                {"id": str(n), "vector": [1, 2, 3, 4], "payload": {"text": "x" * 500_000}}
+                for n in range(40)
+            ]
+            assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(60)
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(b"GET /v1/collections/plants/items HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            assert serves(port)
+            deadline = time.monotonic() + 60
+            while seen[0].server_state.connections:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert len(ended(connection)) < 20_000_000
+        assert serves(port)
+
+
+def test_too_many_connections_are_closed_and_those_there_are_go_on(tmp_path: Path) -> None:
+    with listening(tmp_path, max_connections=2) as port, connected(port) as first:
+        first.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.recv(100).startswith(b"HTTP/1.1 200")
+        with connected(port) as second, connected(port) as third:
+            second.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert second.recv(100).startswith(b"HTTP/1.1 200")
+            assert ended(third) == b""

@@ -1,0 +1,174 @@
+"""What many clients ask of a server at once that takes long: the others are answered meanwhile.
+
+Each kind of work is held where it is done until the others have had their answers, so this is about
+who waits for whom, on a machine however slow.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.service.translate import bodies, requests, results
+from tests.support.service.bodies import npy
+from tests.support.service.client import ITEMS, Json
+from tests.support.service.live_server import URL, listening
+
+CLIENTS = 12
+"""More than there are threads for any kind of work."""
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """Work of one kind: where it is done, and the request for it.
+
+    Attributes
+    ----------
+    owner, name
+        The function that is held while it works.
+    method, path, content
+        What is asked, again and again.
+    writes : bool
+        Whether others cannot write meanwhile.
+    """
+
+    owner: Any
+    name: str
+    method: str
+    path: str
+    content: Json = None
+    kind: str = "application/json"
+    writes: bool = False
+
+
+LONG = b'{"items": [' + b'{"id": "long", "vector": [1, 2, 3, 4]},' * 8000 + b"3]}"
+KINDS = {
+    "long bodies": Hostile(bodies, "parse_in_pieces", "PUT", "/items", LONG),
+    "batches": Hostile(
+        results, "search_batch", "POST", "/query/batch",
+        b'{"queries": [{"vector": [1, 2, 3, 4]}]}',
+    ),
+    "matrices": Hostile(
+        requests, "matrix", "POST", "/query/batch", npy(np.ones((2, 4), np.float32)),
+        "application/x-npy",
+    ),
+    "sketches": Hostile(
+        StoredCollection, "sketch", "POST", "/sketch", b'{"vectors": [[1, 2, 3, 4]]}'
+    ),
+    "pairs": Hostile(StoredCollection, "pairs", "POST", "/pairs", b'{"min_score": 0.5}'),
+    "comparisons": Hostile(StoredCollection, "compare", "POST", "/compare", b'{"sample": 1}'),
+    "snapshots": Hostile(StoredCollection, "copy_to", "POST", "/snapshots"),
+    "backends": Hostile(StoredCollection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
+    "writes": Hostile(
+        StoredCollection, "commit_all", "PUT", "/items",
+        b'{"items": [{"id": "hostile", "vector": [1, 2, 3, 4]}]}', writes=True,
+    ),
+    "deletes": Hostile(
+        StoredCollection, "delete_where", "POST", "/items/delete",
+        b'{"filter": {"must": {"key": "label", "match": {"value": 99}}}}', writes=True,
+    ),
+}  # fmt: skip
+
+
+class Gate:
+    """Holds a function of the server from its first call on until it is opened."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+        def held(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            self.reached.set()
+            assert self.opened.wait(300)
+            return function(*arguments, **options)
+
+        self.function = held
+
+
+@contextmanager
+def under_way(port: int, hostile: Hostile, gate: Gate) -> Iterator[list[Future[httpx.Response]]]:
+    """Send many requests for one kind of work, and hold them until the block ends."""
+
+    def ask() -> httpx.Response:
+        headers = {"Content-Type": hostile.kind}
+        url = f"http://127.0.0.1:{port}{URL}{hostile.path}"
+        return httpx.request(
+            hostile.method, url, content=hostile.content, headers=headers, timeout=300
+        )
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        try:
+            asked = [clients.submit(ask) for _ in range(CLIENTS)]
+            assert gate.reached.wait(300)
+            yield asked
+        finally:
+            gate.opened.set()
+
+
+def ask_as_others(port: int, *, writing: bool) -> None:
+    """Do what other clients do; each waits for its answer."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        query = {"vector": [0.1, -2, 0, 3], "limit": 1}
+        where = {"must": {"key": "label", "match": {"value": 1}}}
+        for _ in range(3):
+            for path in ("", "/items/a", "/items?limit=2", "/snapshots"):
+                assert client.get(f"{URL}{path}").status_code == 200
+            [hit] = client.post(f"{URL}/query", json=query).json()["hits"]
+            assert hit["id"] == "a"
+            [hit] = client.post(f"{URL}/query", json={**query, "filter": where}).json()["hits"]
+            assert hit["id"] == "b"
+            assert client.get("/metrics").status_code == 200
+            if writing:
+                items = {"items": [{"id": "other", "vector": [1, 1, 1, 1]}]}
+                assert client.put(f"{URL}/items", json=items).status_code == 200
+                assert client.delete(f"{URL}/items/other").status_code == 204
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_others_are_answered_while_work_of_one_kind_is_held_up(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = KINDS[kind]
+    with listening(tmp_path) as port:
+        stored = httpx.put(f"http://127.0.0.1:{port}{URL}/items", json={"items": ITEMS}, timeout=60)
+        assert stored.status_code == 200
+        gate = Gate(getattr(hostile.owner, hostile.name))
+        monkeypatch.setattr(hostile.owner, hostile.name, gate.function)
+        with under_way(port, hostile, gate) as asked:
+            ask_as_others(port, writing=not hostile.writes)
+        statuses = {future.result().status_code for future in asked}
+        assert statuses <= {200, 201, 409, 422, 429}, statuses
+
+
+def test_others_are_answered_while_loads_stand_still(tmp_path: Path) -> None:
+    going_on = threading.Event()
+
+    def lines() -> Iterator[bytes]:
+        yield b'{"id": "load", "vector": [1, 2, 3, 4]}\n'
+        assert going_on.wait(300)
+
+    def load(port: int) -> httpx.Response:
+        url, headers = (
+            f"http://127.0.0.1:{port}{URL}/load",
+            {"Content-Type": "application/x-ndjson"},
+        )
+        return httpx.post(url, content=lines(), headers=headers, timeout=300)
+
+    with listening(tmp_path, max_loads=CLIENTS) as port, ThreadPoolExecutor(CLIENTS) as clients:
+        try:
+            url = f"http://127.0.0.1:{port}{URL}/items"
+            assert httpx.put(url, json={"items": ITEMS}, timeout=60).status_code == 200
+            loads = [clients.submit(load, port) for _ in range(CLIENTS)]
+            ask_as_others(port, writing=True)
+            assert not any(each.done() for each in loads)
+        finally:
+            going_on.set()
+        assert [each.result().status_code for each in loads] == [200] * CLIENTS

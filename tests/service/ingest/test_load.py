@@ -1,0 +1,149 @@
+"""Loads: every format, compressed or not; upserts and inserts."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support.service.bodies import (
+    TYPES,
+    arrow,
+    bodies,
+    fixed,
+    items,
+    load,
+    ndjson,
+    npy,
+    rows,
+    vector_of,
+)
+from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("packed", ["plain", "header", "magic", "members", "both"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_every_format_loads(empty: Client, kind: str, packed: str, size: int) -> None:
+    body = bodies(10)[kind]
+    headers = {"Content_Encoding": "gzip"} if packed in ("header", "both") else {}
+    match packed:
+        case "members":
+            body = gzip.compress(body[:100]) + gzip.compress(b"") + gzip.compress(body[100:])
+        case "header" | "magic" | "both":
+            body = gzip.compress(body)
+    answer = load(empty, kind, chunked(body, size), **headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.json().pop("seconds") > 0
+    assert {k: v for k, v in answer.json().items() if k != "seconds"} == {
+        "inserted": 10, "updated": 0, "rejected": [], "rejected_count": 0
+    }  # fmt: skip
+    assert count(empty) == 10
+    assert vector_of(empty, "9") == rows(10)[9].tolist()
+    hits = empty.post("/v1/collections/plants/query", json={"vector": rows(10)[6].tolist()})
+    assert hits.json()["hits"][0]["id"] == "6"
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "|i1", "|u1", ">i2", "<u8"])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_of_any_number_and_version_loads(
+    empty: Client, dtype: str, version: tuple[int, int]
+) -> None:
+    array = np.abs(rows(6)).astype(dtype)
+    assert load(empty, "npy", npy(array, version)).json()["inserted"] == 6
+    assert vector_of(empty, "5") == [6.0, 6.0, 1.0, 0.0]
+
+
+def test_npy_ids_are_row_numbers_from_id_start(empty: Client) -> None:
+    load(empty, "npy", npy(rows(6)), "?id_start=100")
+    assert vector_of(empty, "105") == rows(6)[5].tolist()
+
+
+def test_npy_in_fortran_order_is_refused_where_it_differs(empty: Client) -> None:
+    answer = load(empty, "npy", npy(np.asfortranarray(rows(6))))
+    assert_problem(answer, 422, "invalid_vector", "C order", "Fortran")
+    assert load(empty, "npy", npy(np.asfortranarray(rows(1)))).json()["inserted"] == 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_load_of_nothing_is_no_error(empty: Client, kind: str) -> None:
+    body = {"ndjson": b"\n \r\n", "npy": npy(rows(0))}.get(kind) or arrow(
+        {"id": pa.array([], pa.string()), "vector": fixed(rows(0).reshape(0, 4))}
+    )
+    assert load(empty, kind, body).json()["inserted"] == 0
+
+
+def test_ndjson_takes_everything_an_item_has(empty: Client) -> None:
+    body = ndjson(
+        {"id": 3, "vector": {"indices": [3, 0], "values": [1, -2]}, "payload": {"a": [1, None]}},
+        {"id": "x", "vector": [1, 2, 3, 4], "payload": None},
+    )
+    assert load(empty, "ndjson", b"\n" + body.rstrip()).json()["inserted"] == 2
+    found = empty.get("/v1/collections/plants/items/3").json()
+    assert found == {"id": "3", "vector": [-2.0, 0.0, 0.0, 1.0], "payload": {"a": [1, None]}}
+
+
+@pytest.mark.parametrize("list_type", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("number", [pa.float16(), pa.float32(), pa.float64(), pa.int16()])
+def test_arrow_takes_lists_of_any_number(empty: Client, list_type: Json, number: Json) -> None:
+    vectors = pa.array(rows(9).astype(np.float16).tolist(), type=list_type(pa.float64()))
+    columns = {
+        "id": pa.array(range(9), pa.int64()),
+        "vector": vectors.cast(list_type(number)) if number != pa.float16() else vectors,
+        "payload": [json.dumps({"row": i}) if i % 2 else None for i in range(9)],
+    }
+    assert load(empty, "arrow", arrow(columns, 2)).json()["inserted"] == 9
+    assert vector_of(empty, "8") == rows(9)[8].tolist()
+    assert empty.get("/v1/collections/plants/items/7").json()["payload"] == {"row": 7}
+    assert empty.get("/v1/collections/plants/items/8").json()["payload"] is None
+
+
+def test_arrow_takes_sparse_and_dictionary_columns(serve: Serve) -> None:
+    client = serve(load_chunk_rows=2)
+    client.put("/v1/collections/plants", json={"dim": None})
+    columns = {
+        "id": pa.array(["a", "b", "c"]).dictionary_encode(),
+        "indices": pa.array([[5, 1], [2_000_000_000], [7]], pa.list_(pa.int64())),
+        "values": pa.array([[1, -2], [3], [4]], pa.list_(pa.float32())),
+    }
+    assert load(client, "arrow", arrow(columns)).json()["inserted"] == 3
+    found = client.get("/v1/collections/plants/items/a").json()["vector"]
+    assert found == {"indices": [1, 5], "values": [-2.0, 1.0]}
+
+
+def test_upsert_counts_updates(empty: Client) -> None:
+    load(empty, "npy", npy(rows(6)))
+    answer = load(empty, "npy", npy(rows(6)), "?id_start=3").json()
+    assert (answer["inserted"], answer["updated"]) == (3, 3)
+    assert count(empty) == 9
+
+
+def test_insert_stops_at_a_known_id(empty: Client) -> None:
+    load(empty, "npy", npy(rows(2)), "?id_start=6")
+    answer = load(empty, "npy", npy(rows(10)), "?mode=insert")
+    problem = assert_problem(answer, 409, "item_exists", "item 6", "'6'")
+    assert (problem["row"], problem["committed"]) == (6, 4)
+    assert count(empty) == 6
+
+
+def test_insert_can_skip_known_and_repeated_ids(empty: Client) -> None:
+    load(empty, "npy", npy(rows(2)), "?id_start=6")
+    body = ndjson(*items(8), *items(3))
+    answer = load(empty, "ndjson", body, "?mode=insert&on_error=skip").json()
+    assert answer["inserted"] == 6
+    assert [(one["row"], one["code"]) for one in answer["rejected"]] == [
+        (row, "item_exists") for row in (6, 7, 8, 9, 10)
+    ]
+    assert count(empty) == 8
+
+
+@pytest.mark.parametrize("query", ["?mode=replace", "?on_error=ignore", "?id_start=-1", "?x=1"])
+def test_bad_load_parameters_are_refused(empty: Client, query: str) -> None:
+    word = query[1:].partition("=")[0]
+    assert_problem(load(empty, "npy", npy(rows(1)), query), 422, "invalid_parameter", word)
+
+
+def test_id_start_is_for_npy_alone(empty: Client) -> None:
+    answer = load(empty, "ndjson", b"", "?id_start=3")
+    assert_problem(answer, 422, "invalid_parameter", "id_start")

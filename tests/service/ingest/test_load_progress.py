@@ -1,0 +1,221 @@
+"""Loads under way: progress, backpressure, senders and stores that fail."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from starlette.requests import ClientDisconnect
+
+from gcws_search import index as ix
+from gcws_search.service.ingest import source
+from gcws_search.service.ingest.job import Load
+from gcws_search.service.ingest.rows import DenseRows, Rows
+from tests.support.service.bodies import TYPES, URL, load, npy, rows
+from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
+
+
+def progress(client: Client, kind: str, body: Json, query: str = "") -> tuple[int, list[Json]]:
+    answer = load(client, kind, body, query, Accept="application/x-ndjson")
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    return answer.status_code, [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_progress_comes_one_line_a_chunk_and_a_summary(empty: Client) -> None:
+    status, lines = progress(empty, "npy", chunked(npy(rows(10))))
+    assert status == 200
+    assert lines[:-1] == [{"committed": n, "rejected": 0} for n in (4, 8, 10)]
+    assert lines[-1]["inserted"] == 10
+    assert progress(empty, "npy", npy(rows(0)))[1][0]["inserted"] == 0
+
+
+def test_progress_tells_of_an_early_end(empty: Client) -> None:
+    array = rows(10)
+    array[6] = 0
+    status, lines = progress(empty, "npy", npy(array))
+    assert status == 200
+    assert lines[0] == {"committed": 4, "rejected": 0}
+    assert lines[-1]["inserted"] == 4
+    assert lines[-1]["error"]["code"] == "invalid_vector"
+    assert lines[-1]["error"]["status"] == 422
+    assert count(empty) == 4
+
+
+def test_an_end_before_the_first_chunk_is_a_problem(empty: Client) -> None:
+    answer = load(empty, "npy", npy(rows(3) * 0), Accept="application/x-ndjson")
+    assert_problem(answer, 422, "invalid_vector", "row 0")
+    answer = load(empty, "npy", b"", Accept="application/x-ndjson")
+    assert_problem(answer, 400, "malformed_body")
+
+
+def test_rows_are_committed_and_told_while_the_body_still_flows(empty: Client) -> None:
+    """The sender sends the second half only after it has heard of the first commit."""
+    body = npy(rows(8))
+    heard = asyncio.Event()
+    sent: list[Json] = []
+
+    async def receive() -> Json:
+        if not sent:
+            sent.append(len(body) - 64)
+            return {"type": "http.request", "body": body[: sent[0]], "more_body": True}
+        await asyncio.wait_for(heard.wait(), 60)
+        return {"type": "http.request", "body": body[sent[0] :], "more_body": False}
+
+    lines: list[Json] = []
+
+    async def send(message: Json) -> None:
+        if message.get("body"):
+            lines.append(json.loads(message["body"]))
+            heard.set()
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+        "method": "POST", "path": URL, "raw_path": URL.encode(), "query_string": b"",
+        "headers": [(b"content-type", b"application/x-npy"), (b"accept", b"application/x-ndjson")],
+        "scheme": "http", "server": ("test", 80), "client": ("test", 1), "root_path": "",
+    }  # fmt: skip
+    empty.run(empty.app(scope, receive, send))
+    assert [line.get("committed") for line in lines] == [4, 8, None]
+
+
+# ---- what happens around a load
+
+
+def test_a_sender_that_goes_away_leaves_whole_chunks(empty: Client) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield npy(rows(10))[:-20]
+        raise ClientDisconnect
+
+    assert_problem(load(empty, "npy", broken()), 400, "malformed_body", "went away")
+    assert count(empty) in (0, 4, 8)
+    assert load(empty, "npy", npy(rows(3))).status_code == 200
+
+
+def test_a_failing_store_ends_the_load(empty: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = ix.StoredCollection.commit
+    calls: list[int] = []
+
+    def full(self: ix.StoredCollection, *arguments: Json) -> ix.WriteResult:
+        calls.append(1)
+        if len(calls) > 2:
+            raise ix.DiskFull("plants")
+        return commit(self, *arguments)
+
+    monkeypatch.setattr(ix.StoredCollection, "commit", full)
+    answer = load(empty, "npy", npy(rows(20)), "?on_error=skip")
+    problem = assert_problem(answer, 507, "disk_full")
+    assert problem["committed"] == 8
+    assert answer.headers["retry-after"]
+
+
+def test_an_unforeseen_error_in_a_load_is_a_bare_500(
+    empty: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Json) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(ix.StoredCollection, "commit", fail)
+    answer = load(empty, "npy", npy(rows(20)))
+    assert_problem(answer, 500, "internal_error")
+    assert "secret" not in answer.text
+
+
+def test_more_loads_than_permitted_get_429(serve: Serve) -> None:
+    client = serve(max_loads=1)
+    fill(client)
+    began = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        began.set()
+        await go_on.wait()
+        yield npy(rows(3))
+
+    async def both() -> tuple[httpx.Response, httpx.Response]:
+        headers = {"Content-Type": TYPES["npy"]}
+        first = asyncio.create_task(client.http.post(URL, content=slow(), headers=headers))
+        await began.wait()
+        second = await client.http.post(URL, content=npy(rows(3)), headers=headers)
+        go_on.set()
+        return await first, second
+
+    first, second = client.run(both())
+    assert first.json()["inserted"] == 3
+    assert_problem(second, 429, "queue_full", "loads")
+    assert second.headers["retry-after"]
+
+
+def test_a_full_pipe_makes_the_sender_wait() -> None:
+    async def scenario() -> list[str]:
+        events: list[str] = []
+        pipe = source.BodyPipe(10)
+
+        async def sender() -> None:
+            for number in range(4):
+                await pipe.put(b"x" * 6)
+                events.append(f"put {number}")
+            pipe.end()
+
+        task = asyncio.create_task(sender())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        events.append("waiting")
+        while await asyncio.to_thread(pipe.take):
+            pass
+        await task
+        return events
+
+    events = asyncio.run(scenario())
+    assert events.index("waiting") == 1
+    assert events[-1] == "put 3"
+
+
+def test_an_aborted_pipe_frees_both_ends() -> None:
+    async def scenario() -> None:
+        pipe = source.BodyPipe(1)
+        waiting = asyncio.create_task(asyncio.to_thread(pipe.take))
+        pipe.abort()
+        with pytest.raises(source.BodyAborted):
+            await waiting
+        await pipe.put(b"abc")
+        await pipe.put(b"abc")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, searched: bool
+) -> None:
+    monkeypatch.setattr(ix.searches, "_last", float("-inf"))
+    catalog = ix.Catalog.open(tmp_path)
+    stored, _ = catalog.create("beside", ix.CollectionConfig(dim=4))
+    read = threading.Event()
+    before: list[int] = []
+    commit = stored.commit
+
+    def committed(write: ix.Put) -> ix.WriteResult:
+        assert searched or read.wait(60)
+        return commit(write)
+
+    def chunks(_source: source.Source) -> Iterator[Rows]:
+        for number in range(2):
+            before.append(len(stored))
+            if number:
+                read.set()
+            yield Rows(
+                numbers=np.arange(1), ids=[str(number)], payloads=[None],
+                vectors=DenseRows(rows(1)),
+            )  # fmt: skip
+
+    monkeypatch.setattr(stored, "commit", committed)
+    if searched:
+        ix.searches.announce()
+    load = Load(stored, "upsert", "stop", 1, lambda: None)
+    assert load.run(chunks, lambda: b"", lambda *_: None).inserted == 2
+    assert before == [0, int(searched)]
+    catalog.close()

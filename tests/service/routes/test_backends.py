@@ -1,0 +1,217 @@
+"""Comparison backends: attach, query, compare, drop."""
+
+import pytest
+
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+
+URL = "/v1/collections/plants"
+VECTOR = [0.1, -2, 0, 3]
+
+PARAMS: list[tuple[str, Json]] = [
+    ("gcws", {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0}),
+    ("exact", {}),
+    ("rff", {"features": 512, "gamma": 1.0, "seed": 0}),
+    ("nrff", {"features": 512, "gamma": 1.0, "seed": 0}),
+    ("folded_rff", {"features": 512, "gamma": 1.0, "seed": 0}),
+    ("random_binning",
+     {"distribution": "gamma", "shape": 2.0, "scale": 1.0, "bands": 32, "seed": 0}),
+    ("gmm_nystroem", {"landmarks": 256, "seed": 0}),
+    ("rbf_nystroem", {"landmarks": 256, "gamma": 1.0, "seed": 0}),
+]  # fmt: skip
+"""Every kind, and its parameters where none are sent."""
+
+BAD: list[tuple[str, Json, list[str]]] = [
+    ("nrff", {"gamma": 0}, ["gamma", "above 0"]),
+    ("rff", {"gamma": -1.5}, ["gamma", "above 0", "-1.5"]),
+    ("rbf_nystroem", {"gamma": 1e7}, ["gamma", "at most 1e+06"]),
+    ("folded_rff", {"features": 0}, ["features", "1 to 16384"]),
+    ("nrff", {"features": 2.5}, ["features", "an integer"]),
+    ("nrff", {"feature": 2}, ["params", "'feature'", "features, gamma, seed"]),
+    ("nrff", {"gamma": "1"}, ["gamma", "a number"]),
+    ("random_binning", {"distribution": "cauchy"}, ["distribution", "'weibull'", "'cauchy'"]),
+    ("random_binning", {"shape": 0}, ["shape", "above 0"]),
+    ("random_binning", {"distribution": "nakagami", "shape": 0.4}, ["shape", "0.5 to 1e+06"]),
+    ("random_binning", {"distribution": "rayleigh", "shape": 1}, ["shape", "null"]),
+    ("random_binning", {"scale": 0}, ["scale", "above 0"]),
+    ("random_binning", {"bands": 257}, ["bands", "1 to 256"]),
+    ("gmm_nystroem", {"landmarks": 0}, ["landmarks", "1 to 4096"]),
+    ("gmm_nystroem", {"gamma": 1.0}, ["'gamma'", "landmarks, seed"]),
+    ("gcws", {"bits": 17}, ["bits", "1 to 16"]),
+    ("exact", {"seed": 1}, ["'seed'", "none"]),
+    ("rff", {"seed": -1}, ["seed", "0 to 2^63 - 1"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "params"), PARAMS, ids=[kind for kind, _ in PARAMS])
+def test_a_collection_of_any_kind_is_created(serve: Serve, kind: str, params: Json) -> None:
+    client = serve()
+    fill(client, backend={"kind": kind})
+    again = client.put(URL, json={"dim": 4, "backend": {"kind": kind, "params": params}})
+    assert again.status_code == 200
+    assert again.json()["backend"] == {"kind": kind, "params": params}
+    hits = client.post(f"{URL}/query", json={"vector": VECTOR, "limit": 1}).json()["hits"]
+    assert [hit["id"] for hit in hits] == ["a"]
+    assert hits[0]["score"] == 1.0
+    [shown] = client.get(URL).json()["backends"]
+    assert (shown["name"], shown["kind"], shown["primary"]) == (kind, kind, True)
+
+
+@pytest.mark.parametrize(("kind", "params"), PARAMS, ids=[kind for kind, _ in PARAMS])
+def test_any_kind_is_attached_asked_and_dropped(client: Client, kind: str, params: Json) -> None:
+    few = {"landmarks": 3} if "landmarks" in params else {}
+    answer = client.post(f"{URL}/backends", json={"kind": kind, "name": "mine", "params": few})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["params"] == params | few
+    shown = {backend["name"]: backend for backend in client.get(URL).json()["backends"]}
+    assert list(shown) == ["gcws", "mine"]
+    assert shown["mine"] == answer.json()
+    assert (shown["mine"]["status"], shown["mine"]["progress"]) == ("ready", 1.0)
+    for rerank in ("gmm", "own", "none"):
+        body = {"vector": VECTOR, "backend": "mine", "rerank": rerank, "candidates": 4}
+        found = client.post(f"{URL}/query", json=body)
+        assert found.status_code == 200, found.text
+        assert "a" in [hit["id"] for hit in found.json()["hits"]]
+    assert client.get("/v1/collections").json()["collections"][0]["backends"] == ["gcws", "mine"]
+    assert client.delete(f"{URL}/backends/mine").status_code == 204
+    assert_problem(client.delete(f"{URL}/backends/mine"), 404, "backend_not_found", "mine")
+    gone = client.post(f"{URL}/query", json={"vector": VECTOR, "backend": "mine"})
+    assert_problem(gone, 404, "backend_not_found", "mine")
+
+
+@pytest.mark.parametrize(("kind", "params", "words"), BAD, ids=str)
+def test_bad_parameters_are_answered_with_what_is_permitted(
+    client: Client, kind: str, params: Json, words: list[str]
+) -> None:
+    attached = client.post(f"{URL}/backends", json={"kind": kind, "params": params})
+    problem = assert_problem(attached, 422, "invalid_parameter", "params", *words)
+    assert problem["errors"][0]["loc"][0] == "params"
+    backend = {"kind": kind, "params": params}
+    created = client.put("/v1/collections/other", json={"dim": 4, "backend": backend})
+    problem = assert_problem(created, 422, "invalid_parameter", "backend.params", *words)
+    assert problem["errors"][0]["loc"][:2] == ["backend", "params"]
+    assert len(client.get(URL).json()["backends"]) == 1
+
+
+def test_more_landmarks_than_items_are_refused(client: Client) -> None:
+    answer = client.post(f"{URL}/backends", json={"kind": "gmm_nystroem"})
+    assert_problem(answer, 422, "invalid_parameter", "params.landmarks", "1 to 4", "256")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [({"kind": "hnsw"}, ["kind", "'nrff'"]), ({}, ["kind"]), ({"kind": 3}, ["kind"]),
+     ({"kind": "nrff", "name": ""}, ["name"]), ({"kind": "nrff", "name": "a/b"}, ["name"]),
+     ({"kind": "nrff", "parms": {}}, ["'parms'", "kind, name, params"]),
+     ({"kind": "nrff", "params": 3}, ["params", "an object"])],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_request_is_refused(client: Client, body: Json, words: list[str]) -> None:
+    assert_problem(client.post(f"{URL}/backends", json=body), 422, "invalid_parameter", *words)
+
+
+def test_names_conflict_and_the_first_one_stays(client: Client) -> None:
+    for name in ("rff", "rff_2"):
+        answer = client.post(f"{URL}/backends", json={"kind": "rff"})
+        assert answer.json()["name"] == name
+    taken = client.post(f"{URL}/backends", json={"kind": "exact", "name": "rff_2"})
+    assert_problem(taken, 409, "backend_exists", "rff_2")
+    assert_problem(client.delete(f"{URL}/backends/gcws"), 409, "primary_backend", "gcws")
+    assert_problem(client.delete(f"{URL}/backends/nrff"), 404, "backend_not_found", "nrff")
+    missing = client.post("/v1/collections/other/backends", json={"kind": "rff"})
+    assert_problem(missing, 404, "collection_not_found")
+
+
+def test_a_proof_is_refused_where_there_is_none(client: Client) -> None:
+    client.post(f"{URL}/backends", json={"kind": "rff"})
+    body = {"vector": VECTOR, "backend": "rff", "guarantee": "proven"}
+    assert_problem(
+        client.post(f"{URL}/query", json=body), 422, "invalid_parameter", "guarantee", "'measured'"
+    )
+
+
+def test_attached_backends_are_there_after_a_restart(serve: Serve) -> None:
+    client = serve()
+    fill(client)
+    client.post(f"{URL}/backends", json={"kind": "rff", "params": {"features": 8, "seed": 3}})
+    body = {"vector": VECTOR, "backend": "rff", "rerank": "none"}
+    before = client.post(f"{URL}/query", json=body).json()["hits"]
+    again = serve().post(f"{URL}/query", json=body).json()["hits"]
+    assert [hit["id"] for hit in again] == [hit["id"] for hit in before]
+    assert [hit["score"] for hit in again] == pytest.approx([hit["score"] for hit in before])
+
+
+def test_reading_keys_do_not_attach(serve: Serve) -> None:
+    client = serve(api_key="all", read_only_api_key="some")
+    headers = {"X-API-Key": "some"}
+    attached = client.post(f"{URL}/backends", json={"kind": "rff"}, headers=headers)
+    assert_problem(attached, 403, "key_refused")
+    dropped = client.delete(f"{URL}/backends/rff", headers=headers)
+    assert_problem(dropped, 403, "key_refused")
+
+
+# --- compare -----------------------------------------------------------------------------------
+
+
+def test_a_comparison_has_a_line_a_backend(client: Client) -> None:
+    client.post(f"{URL}/backends", json={"kind": "nrff", "params": {"features": 64}})
+    client.post(f"{URL}/backends", json={"kind": "exact"})
+    answer = client.post(f"{URL}/compare", json={"sample": 3, "limit": 2})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert (found["queries"], found["limit"], found["recall"]) == (3, 2, 0.9)
+    assert len(found["mean_similarity"]) == 3
+    assert [backend["name"] for backend in found["backends"]] == ["gcws", "nrff", "exact"]
+    assert [backend["kernel"] for backend in found["backends"]] == ["gmm", "rbf", "gmm"]
+    for backend in found["backends"]:
+        assert backend["recall"] == 1.0  # so few items are all scored
+        assert backend["recall_own"] == 1.0
+        assert backend["candidates"] == 4
+        assert backend["latency_p95_seconds"] >= backend["latency_p50_seconds"] > 0
+        assert backend["build_seconds"] > 0
+    assert found["backends"][1]["bytes_per_item"] >= 4 * 64
+    some = client.post(f"{URL}/compare", json={"queries": [VECTOR], "backends": ["exact"]}).json()
+    assert [backend["name"] for backend in some["backends"]] == ["exact"]
+    scores = client.post(f"{URL}/query", json={"vector": VECTOR, "recall": 1}).json()["hits"]
+    mean = sum(hit["score"] for hit in scores) / len(scores)
+    assert some["mean_similarity"] == [pytest.approx(mean)]
+
+
+def test_a_sample_is_the_same_for_the_same_seed(client: Client) -> None:
+    means = [
+        client.post(f"{URL}/compare", json={"sample": 2, "limit": 1, "seed": seed}).json()[
+            "mean_similarity"
+        ]
+        for seed in (1, 1, 2, 3, 4)
+    ]
+    assert means[0] == means[1]
+    assert any(means[0] != others for others in means[2:])
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [({"sample": 0}, "invalid_parameter", ["sample", "at least 1"]),
+     ({"sample": 10**9}, "invalid_parameter", ["sample", "at most"]),
+     ({"queries": []}, "invalid_parameter", ["queries", "at least one"]),
+     ({"queries": [VECTOR], "sample": 2}, "invalid_parameter", ["'queries' and 'sample'"]),
+     ({"queries": [VECTOR, [1, 2]]}, "invalid_vector", ["query 1", "4 values"]),
+     ({"sample": 2, "recall": 0}, "invalid_parameter", ["recall"]),
+     ({"sample": 2, "limit": 0}, "invalid_parameter", ["limit"]),
+     ({"sample": 2, "seed": -1}, "invalid_parameter", ["seed"]),
+     ({"backends": []}, "invalid_parameter", ["backends", "at least one name"]),
+     ({"samples": 2}, "invalid_parameter", ["'samples'"])],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_comparison_is_refused(
+    client: Client, body: Json, code: str, words: list[str]
+) -> None:
+    assert_problem(client.post(f"{URL}/compare", json=body), 422, code, *words)
+
+
+def test_a_comparison_needs_backends_and_items(serve: Serve) -> None:
+    client = serve()
+    client.put(URL, json={"dim": 4})
+    assert_problem(client.post(f"{URL}/compare", json={}), 422, "invalid_parameter", "2 items")
+    fill(client)
+    answer = client.post(f"{URL}/compare", json={"backends": ["rff"]})
+    assert_problem(answer, 404, "backend_not_found", "rff")
+    assert client.post(f"{URL}/compare", json={}).json()["queries"] == 4

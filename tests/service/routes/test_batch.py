@@ -1,0 +1,108 @@
+"""Batches of queries, as JSON and as matrices."""
+
+import numpy as np
+import pytest
+
+from tests.support.service.bodies import npy
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+from tests.support.service.queries import BAD_QUERIES, URL, VECTOR
+
+
+@pytest.mark.parametrize(("body", "code", "words"), BAD_QUERIES[:-1], ids=str)
+def test_a_bad_query_of_a_batch_is_named(
+    client: Client, body: Json, code: str, words: list[str]
+) -> None:
+    batch = {"queries": [{"vector": VECTOR}, body]}
+    answer = client.post(f"{URL}/query/batch", json=batch)
+    problem = assert_problem(answer, 422, code, "query 1", *(w.split(".")[0] for w in words))
+    assert problem["errors"][0]["loc"][:2] == ["queries", 1]
+
+
+def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
+    queries: list[dict[str, Json]] = [
+        {"vector": VECTOR},
+        {"id": "b", "limit": 2},
+        {"vector": {"indices": [3], "values": [1]}, "limit": 1, "with_payload": False},
+        {"vector": [1, 1, 1, 1], "filter": {"must": [{"key": "label", "match": {"value": 1}}]}},
+        {"vector": [1, 0, 0, 1]},
+    ]
+    results = client.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
+    alone = [client.post(f"{URL}/query", json=query).json() for query in queries]
+    assert results == alone
+    assert client.post(f"{URL}/query/batch", json={"queries": []}).json() == {"results": []}
+
+
+NPY = {"Content-Type": "application/x-npy"}
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2", "<i8", "|i1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_matrix_of_queries_answers_as_json_does(client: Client, dtype: str, order: Json) -> None:
+    rows = [[1, -2, 0, 3], [1, 0, 0, 1], [-1, -1, -1, -1]]
+    body = npy(np.array(rows, dtype=dtype, order=order))
+    matrix = client.post(f"{URL}/query/batch?limit=2&recall=1", content=body, headers=NPY).json()
+    queries = [{"vector": row, "limit": 2, "recall": 1} for row in rows]
+    assert matrix == client.post(f"{URL}/query/batch", json={"queries": queries}).json()
+
+
+def test_a_matrix_of_no_queries_has_no_answers(client: Client) -> None:
+    answer = client.post(f"{URL}/query/batch", content=npy(np.ones((0, 4))), headers=NPY)
+    assert answer.json() == {"results": []}
+
+
+@pytest.mark.parametrize(
+    ("url", "array", "status", "code", "words"),
+    [
+        ("", np.ones((2, 3)), 422, "invalid_vector", ["query 0", "4 values", "got 3"]),
+        ("", np.zeros((2, 4)), 422, "invalid_vector", ["query 0", "zero"]),
+        (
+            "",
+            np.array([[1, 1, 1, 1], [1, np.nan, 1, 1]]),
+            422,
+            "invalid_vector",
+            ["query 1", "[1]"],
+        ),
+        ("", np.full((1, 4), 1e39), 422, "invalid_vector", ["query 0", "finite"]),
+        ("", np.ones(4), 422, "invalid_vector", ["two dimensions"]),
+        ("", np.ones((1, 4), bool), 422, "invalid_vector", ["floats or integers"]),
+        ("", np.ones((1, 4), complex), 422, "invalid_vector", ["floats or integers"]),
+        ("?limit=0", np.ones((1, 4)), 422, "invalid_parameter", ["limit"]),
+        ("?recall=nan", np.ones((1, 4)), 422, "invalid_parameter", ["recall"]),
+        ("?ef=1", np.ones((1, 4)), 422, "invalid_parameter", ["ef"]),
+        ("?backend=nrff", np.ones((1, 4)), 404, "backend_not_found", ["nrff"]),
+    ],
+    ids=str,
+)
+def test_a_bad_matrix_is_refused(
+    client: Client, url: str, array: Json, status: int, code: str, words: list[str]
+) -> None:
+    answer = client.post(f"{URL}/query/batch{url}", content=npy(array), headers=NPY)
+    assert_problem(answer, status, code, *words)
+
+
+def test_a_truncated_matrix_is_malformed(client: Client) -> None:
+    body = npy(np.ones((3, 4)))
+    for length in (0, 5, 9, 50, len(body) - 1):
+        answer = client.post(f"{URL}/query/batch", content=body[:length], headers=NPY)
+        assert_problem(answer, 400, "malformed_body")
+    answer = client.post(f"{URL}/query/batch", content=body + b"x", headers=NPY)
+    assert_problem(answer, 400, "malformed_body")
+
+
+def test_url_parameters_are_for_matrices_alone(client: Client) -> None:
+    answer = client.post(f"{URL}/query/batch?limit=3", json={"queries": []})
+    assert_problem(answer, 422, "invalid_parameter", "limit")
+
+
+def test_batches_are_bounded(serve: Serve) -> None:
+    client = serve(max_queries_per_request=2, max_body_bytes=400)
+    fill(client)
+    batch = {"queries": [{"id": "a"}] * 3}
+    answer = client.post(f"{URL}/query/batch", json=batch)
+    assert_problem(answer, 422, "invalid_parameter", "at most 2")
+    answer = client.post(f"{URL}/query/batch", content=npy(np.ones((3, 4))), headers=NPY)
+    assert_problem(answer, 422, "invalid_parameter", "at most 2")
+    answer = client.post(f"{URL}/query/batch", content=npy(np.ones((30, 4))), headers=NPY)
+    assert_problem(answer, 413, "body_too_large")
+    answer = client.post(f"{URL}/query/batch", content=b"", headers={"Content-Type": "text/csv"})
+    assert_problem(answer, 415, "unsupported_media_type", "text/csv")

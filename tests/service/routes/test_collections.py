@@ -1,0 +1,100 @@
+"""Collections: create, list, describe, drop."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.service.client import Client, Json, Serve, assert_problem
+
+URL = "/v1/collections/plants"
+
+
+def test_creating_answers_201_then_200_then_409(serve: Serve) -> None:
+    client = serve()
+    assert client.put(URL, json={"dim": 4}).status_code == 201
+    again = client.put(URL, json={"dim": 4, "backend": {"kind": "gcws", "params": {"bands": 32}}})
+    assert again.status_code == 200
+    assert_problem(client.put(URL, json={"dim": 5}), 409, "collection_exists", "plants")
+
+
+def test_a_collection_shows_its_whole_configuration(serve: Serve) -> None:
+    client = serve()
+    created = client.put(URL, json={"dim": 4, "transform": {"power": 0.5}})
+    shown = client.get(URL)
+    assert shown.status_code == 200
+    for answer in (created.json(), shown.json()):
+        assert answer["name"] == "plants"
+        assert answer["items"] == 0
+        assert answer["dim"] == 4
+        assert answer["transform"] == {"center": None, "power": 0.5, "normalize": "none"}
+        assert answer["backend"] == {
+            "kind": "gcws",
+            "params": {
+                "bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0
+            },
+        }  # fmt: skip
+        assert answer["backends"][0]["stats"]["bands"] == 32
+        assert answer["bytes_on_disk"] > 0
+        assert answer["bytes_in_memory"] > 0
+        assert answer["versions"]
+
+
+def test_the_list_names_every_collection(client: Client) -> None:
+    client.put("/v1/collections/open", json={"dim": None, "backend": {"kind": "exact"}})
+    found = client.get("/v1/collections").json()["collections"]
+    by_name = {one["name"]: one for one in found}
+    assert set(by_name) == {"plants", "open"}
+    assert by_name["plants"]["items"] == 4
+    assert by_name["plants"]["dim"] == 4
+    assert by_name["plants"]["bytes"] > 0
+    assert by_name["open"]["dim"] is None
+    assert by_name["open"]["backends"] == ["exact"]
+
+
+def test_a_dropped_collection_and_its_file_are_gone(client: Client, data_dir: Path) -> None:
+    assert [path for path in data_dir.iterdir() if "plants" in path.name]
+    assert client.delete(URL).status_code == 204
+    assert not [path for path in data_dir.iterdir() if "plants" in path.name]
+    for method in ("GET", "DELETE"):
+        assert_problem(client.request(method, URL), 404, "collection_not_found", "plants")
+    assert client.put(URL, json={"dim": 9}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, ["dim", "expected a value"]),
+        ({"dim": 0}, ["dim", "got 0"]),
+        ({"dim": 2**31}, ["dim"]),
+        ({"dim": 4.5}, ["dim", "an integer", "4.5"]),
+        ({"dim": True}, ["dim", "an integer", "true"]),
+        ({"dim": "4"}, ["dim", "an integer", "'4'"]),
+        ({"dim": 4, "metric": "l1"}, ["metric"]),
+        ({"dim": 4, "transform": {"power": 0}}, ["transform.power"]),
+        ({"dim": 4, "transform": {"normalize": "max"}}, ["transform.normalize", "'l1'"]),
+        ({"dim": 4, "transform": {"center": [1, 2]}}, ["transform.center", "4 values"]),
+        ({"dim": None, "transform": {"center": [1, 2]}}, ["transform.center"]),
+        ({"dim": 4, "backend": {"params": {"bands": 0}}}, ["backend.params.bands", "1 to 256"]),
+        ({"dim": 4, "backend": {"params": {"depth": 0}}}, ["backend.params", "'depth'"]),
+        (
+            {"dim": 4, "backend": {"kind": "exact", "params": {"bands": 3}}},
+            ["backend.params", "'bands'"],
+        ),
+        ({"dim": 4, "backend": {"kind": "hnsw"}}, ["backend", "'gcws' or 'exact'"]),
+        ({"dim": 4, "backend": {"kind": 7}}, ["backend", "'gcws' or 'exact'"]),
+        ({"dim": 4, "backend": "gcws"}, ["backend"]),
+        ([], ["an object"]),
+    ],
+    ids=str,
+)
+def test_a_bad_configuration_is_refused(serve: Serve, body: Json, words: list[str]) -> None:
+    client = serve()
+    assert_problem(client.put(URL, json=body), 422, "invalid_parameter", *words)
+    assert client.get("/v1/collections").json() == {"collections": []}
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "x" * 300, "caf%C3%A9", "%00", "-x", ".x"])
+def test_a_bad_name_is_refused(serve: Serve, name: str) -> None:
+    response = serve().put(f"/v1/collections/{name}", json={"dim": 4})
+    assert response.status_code in (404, 422)
+    assert response.headers["content-type"] == "application/problem+json"

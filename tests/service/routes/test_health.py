@@ -1,0 +1,225 @@
+"""Starting, being ready, stopping, restarting, and what is counted."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.execution import startup
+from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, started
+
+URL = "/v1/collections/plants"
+
+
+def test_a_ready_service_says_so(client: Client) -> None:
+    assert client.get("/livez").json() == {"status": "ok", "phase": "ready"}
+    assert client.get("/healthz").json() == {"status": "ok", "phase": "ready"}
+    assert client.get("/readyz").json()["phase"] == "ready"
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_only_the_first_start_on_a_machine_tells_of_compiling(
+    cached: bool,
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def compile_all(progress: Json) -> float:
+        progress(1, 2, "first")
+        progress(2, 2, "second")
+        return 0.0
+
+    monkeypatch.setattr(startup, "kernels_are_cached", lambda: cached)
+    monkeypatch.setattr(startup, "compile_kernels", compile_all)
+    caplog.set_level("INFO")
+    client = started(data_dir)
+    assert client.app.state.service.startup.wait(60)
+    client.stop()
+    told = [line for line in caplog.messages if "compil" in line]
+    assert len(told) == (0 if cached else 3)
+
+
+def test_while_kernels_compile_it_lives_and_is_not_ready(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, go_on = threading.Event(), threading.Event()
+
+    def compile_slowly(progress: Json) -> float:
+        progress(1, 3, "first")
+        seen.set()
+        assert go_on.wait(60)
+        progress(2, 3, "second")
+        return 0.0
+
+    monkeypatch.setattr(startup, "compile_kernels", compile_slowly)
+    client = started(data_dir)
+    assert seen.wait(60)
+    assert client.get("/livez").status_code == 200
+    ready = client.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.json() == {"phase": "compiling", "loaded": 1, "total": 3}
+    assert_problem(client.get(URL), 503, "loading", "compiling")
+    assert client.get(URL).headers["retry-after"]
+    assert client.get("/metrics").status_code == 200
+    go_on.set()
+    client.wait_until_ready()
+    assert client.get("/readyz").status_code == 200
+    client.stop()
+
+
+def test_while_collections_load_it_says_how_far_it_is(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = ix.Catalog.load
+    seen, go_on = threading.Event(), threading.Event()
+
+    def load_slowly(self: ix.Catalog, progress: Json) -> None:
+        progress("plants", 2, 4)
+        seen.set()
+        assert go_on.wait(60)
+        load(self, progress)
+
+    monkeypatch.setattr(ix.Catalog, "load", load_slowly)
+    client = started(data_dir)
+    assert seen.wait(60)
+    ready = client.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.json() == {"phase": "loading", "loaded": 2, "total": 4}
+    go_on.set()
+    client.wait_until_ready()
+    client.stop()
+
+
+def test_a_collection_that_still_loads_is_503(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loading(_self: ix.Catalog, name: str) -> None:
+        raise ix.CollectionLoading(name)
+
+    monkeypatch.setattr(ix.Catalog, "get", loading)
+    answer = client.post(f"{URL}/query", json={"id": "a"})
+    assert_problem(answer, 503, "loading", "plants")
+    assert answer.headers["retry-after"]
+
+
+def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+    steps: list[int] = []
+
+    def compile_forever(progress: Json) -> float:
+        while True:
+            steps.append(len(steps))
+            progress(0, 1, "again")
+            begun.set()
+
+    monkeypatch.setattr(startup, "compile_kernels", compile_forever)
+    client = started(data_dir)
+    assert begun.wait(60)
+    client.stop()
+    assert steps
+
+
+def test_a_failed_start_stays_alive_and_unready(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_progress: Json) -> float:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(startup, "compile_kernels", fail)
+    client = started(data_dir)
+    assert not client.app.state.service.startup.wait(60)
+    assert client.get("/livez").status_code == 200
+    assert client.get("/readyz").json()["phase"] == "failed"
+    assert_problem(client.get(URL), 503, "loading", "failed")
+    client.stop()
+
+
+def test_a_second_process_is_told_who_has_the_directory(client: Client, data_dir: Path) -> None:
+    assert client.get("/livez").status_code == 200
+    with pytest.raises(ix.DirectoryLocked):
+        started(data_dir)
+
+
+def test_a_restart_gives_the_same_answers(serve: Serve) -> None:
+    client = serve()
+    fill(client)
+    client.delete(f"{URL}/items/b")
+    query = {"vector": [0.1, -2, 0, 3], "with_vector": True, "explain": True}
+
+    def answers(client: Client) -> list[Json]:
+        found = client.post(f"{URL}/query", json=query).json()
+        found["explain"].pop("seconds")
+        items = client.get(f"{URL}/items?with_vector=true").json()
+        sketch = client.post(f"{URL}/sketch", json={"vectors": [[1, 2, 3, 4]]}).json()
+        return [found, items, sketch, count(client)]
+
+    before = answers(client)
+    again = serve()
+    assert answers(again) == before
+    assert again.get("/readyz").json() == {"phase": "ready", "loaded": 3, "total": 3}
+
+
+def test_a_damaged_file_does_not_stop_the_others(serve: Serve, data_dir: Path) -> None:
+    client = serve()
+    fill(client)
+    fill(client, "stones")
+    client.stop()
+    for path in data_dir.glob("stones*"):
+        path.write_bytes(b"rubbish" * 1000)
+    client = serve()
+    assert count(client) == 4
+    answer = client.get("/v1/collections/stones")
+    assert_problem(answer, 500, "damaged_file", "stones")
+
+
+def test_metrics_count_requests_searches_and_items(client: Client) -> None:
+    client.post(f"{URL}/query", json={"id": "a"})
+    client.post(f"{URL}/query", json={"id": "nobody"})
+    client.request("BREW", "/nowhere")
+    text = client.get("/metrics").text
+    query = 'route="/v1/collections/{name}/query"'
+    assert f'gcws_request_seconds_count{{method="POST",{query},status="200"}} 1.0' in text
+    assert f'gcws_request_seconds_count{{method="POST",{query},status="404"}} 1.0' in text
+    assert 'gcws_request_seconds_count{method="other",route="unmatched",status="404"} 1.0' in text
+    assert "gcws_searches_total{" in text
+    assert 'gcws_items{collection="plants"} 4.0' in text
+    assert "gcws_ready 1.0" in text
+    assert client.get("/metrics").headers["content-type"].startswith("text/plain")
+
+
+def value(client: Client, name: str) -> float:
+    """Return one value of the metrics by its name and labels."""
+    lines = client.get("/metrics").text.splitlines()
+    [found] = [line for line in lines if line.startswith(f"{name} ")]
+    return float(found.rpartition(" ")[2])
+
+
+def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None:
+    commits = 'gcws_commit_seconds_count{collection="plants"}'
+    before = value(client, commits)
+    client.put(f"{URL}/items", json={"items": [{"id": "z", "vector": [1, 2, 3, 4]}]})
+    assert value(client, commits) == before + 1
+    assert value(client, 'gcws_commit_seconds_sum{collection="plants"}') > 0
+    for _ in range(3):
+        client.post(f"{URL}/query", json={"id": "a", "recall": 1})
+    client.post(f"{URL}/query/batch", json={"queries": [{"id": "a", "recall": 1}] * 2})
+    assert value(client, 'gcws_expected_recall_total{method="scan"}') == 5
+    assert value(client, 'gcws_searches_total{method="scan"}') == 5
+    for pool in ("searches", "writes", "loads", "joins", "builds", "bodies", "files"):
+        assert value(client, f'gcws_queue{{pool="{pool}"}}') == 0
+    assert value(client, "gcws_requests_under_way") == 1
+    assert value(client, "gcws_held_bytes") == 0
+    assert value(client, "gcws_resident_bytes") > 1e6
+    for name in ("gcws_disk_bytes", "gcws_memory_bytes", "gcws_items"):
+        assert value(client, f'{name}{{collection="plants"}}') > 0
+    assert value(client, "gcws_ready") == 1
+
+
+def test_readiness_counts_attached_backends(serve: Serve) -> None:
+    client = serve()
+    fill(client)
+    for kind in ("rff", "exact"):
+        assert client.post(f"{URL}/backends", json={"kind": kind}).status_code == 201
+    client = serve()
+    assert client.get("/readyz").json() == {"phase": "ready", "loaded": 12, "total": 12}

@@ -1,0 +1,320 @@
+"""Items: put, show, page, delete."""
+
+import json
+
+import pytest
+from httpx import Response
+
+from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
+
+URL = "/v1/collections/plants/items"
+
+
+def put(client: Client, *items: Json, **more: Json) -> Response:
+    return client.put(URL, json={"items": list(items), **more})
+
+
+@pytest.mark.parametrize(
+    "vector", [[1, 2], [0, 0, 0, 0], {"indices": [0, 4], "values": [1, 2]}, [1e39, 0, 0, 0]]
+)
+def test_a_vector_is_refused_alone_as_it_is_among_others(client: Client, vector: Json) -> None:
+    bad, good = {"id": "x", "vector": vector}, {"id": "y", "vector": [1, 1, 1, 1]}
+    alone, among = put(client, bad), put(client, bad, good)
+    assert alone.status_code == among.status_code == 422
+    assert alone.json()["errors"] == among.json()["errors"]
+
+
+def test_a_put_counts_inserts_and_updates(client: Client) -> None:
+    answer = put(client, {"id": "a", "vector": [1, 1, 1, 1]}, {"id": "new", "vector": [1, 2, 3, 4]})
+    assert answer.json() == {"inserted": 1, "updated": 1}
+    assert count(client) == 5
+
+
+def test_no_items_are_no_error(client: Client) -> None:
+    assert put(client).json() == {"inserted": 0, "updated": 0}
+
+
+def test_an_item_comes_back_as_it_was_sent(client: Client) -> None:
+    assert client.get(f"{URL}/a").json() == {
+        "id": "a", "vector": [0.1, -2.0, 0.0, 3.0], "payload": {"label": 3}
+    }  # fmt: skip
+    assert client.get(f"{URL}/c").json() == {
+        "id": "c", "vector": [0.0, -2.0, 0.0, 2.5], "payload": None
+    }  # fmt: skip
+
+
+def test_an_integer_id_is_its_decimal_string(client: Client) -> None:
+    put(client, {"id": -5, "vector": [1, 1, 1, 1]}, {"id": 10**30, "vector": [1, 1, 1, 1]})
+    for item_id in ("7", "-5", "1" + 30 * "0"):
+        assert client.get(f"{URL}/{item_id}").json()["id"] == item_id
+
+
+@pytest.mark.parametrize(
+    "item_id",
+    ["x/y", "a?b", "ü", "delete", "..x", "%41", " ", "x" * 255, "\n", "a\n", "a\nb", "\x00"],
+)
+def test_any_text_is_an_id(client: Client, item_id: str) -> None:
+    assert put(client, {"id": item_id, "vector": [1, 1, 1, 1]}).json()["inserted"] == 1
+    path = "".join(f"%{byte:02X}" for byte in item_id.encode())
+    assert client.get(f"{URL}/{path}").json()["id"] == item_id
+    assert client.delete(f"{URL}/{path}").status_code == 204
+    assert_problem(client.get(f"{URL}/{path}"), 404, "item_not_found")
+
+
+def test_parameters_where_there_are_none_are_refused(client: Client) -> None:
+    assert_problem(client.get(f"{URL}/a?limit=1"), 422, "invalid_parameter", "limit: expected no")
+    assert_problem(client.delete(f"{URL}/a?mode=soft"), 422, "invalid_parameter", "mode")
+    answer = client.put(f"{URL}?mode=insert", json={"items": [{"id": "q", "vector": [1, 1, 1, 1]}]})
+    assert_problem(answer, 422, "invalid_parameter", "mode")
+    assert client.get(f"{URL}/a").status_code == 200
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"a": [1, {"b": None}], "ü": "\u2028"}, {"big": 2**70}, {"n": None, "x": 1e300}]
+)
+def test_a_payload_comes_back_whole(client: Client, payload: dict[str, Json]) -> None:
+    assert put(client, {"id": "p", "vector": [1, 1, 1, 1], "payload": payload}).status_code == 200
+    assert client.get(f"{URL}/p").json()["payload"] == payload
+
+
+def test_an_insert_of_a_known_id_stores_nothing(client: Client) -> None:
+    answer = put(
+        client, {"id": "n", "vector": [1, 1, 1, 1]}, {"id": "a", "vector": [1, 1, 1, 1]},
+        mode="insert",
+    )  # fmt: skip
+    assert_problem(answer, 409, "item_exists", "item 1", "'a'")
+    assert count(client) == 4
+
+
+GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "words"),
+    [
+        ({"id": "x", "vector": [1, 2, 3]}, "invalid_vector", ["item 1", "4 values", "got 3"]),
+        ({"id": "x", "vector": []}, "invalid_vector", ["item 1"]),
+        ({"id": "x", "vector": [0, 0, 0, 0]}, "invalid_vector", ["item 1", "zero"]),
+        ({"id": "x", "vector": [1, 2, 1e39, 4]}, "invalid_vector", ["item 1", "vector[2]"]),
+        ({"id": "x", "vector": [1, 2, "3", 4]}, "invalid_vector", ["item 1", "vector[2]", "'3'"]),
+        ({"id": "x", "vector": [1, True, 3, 4]}, "invalid_vector", ["item 1", "vector[1]", "true"]),
+        ({"id": "x", "vector": [1, None, 3, 4]}, "invalid_vector", ["item 1", "vector[1]", "null"]),
+        ({"id": "x", "vector": "1,2"}, "invalid_vector", ["item 1", "a list of numbers or"]),
+        ({"id": "x", "vector": None}, "invalid_vector", ["item 1", "null"]),
+        ({"id": "x"}, "invalid_vector", ["item 1", "vector"]),
+        (
+            {"id": "x", "vector": {"indices": [1, 1], "values": [1, 2]}},
+            "invalid_vector", ["item 1", "vector.indices", "twice"],
+        ),
+        (
+            {"id": "x", "vector": {"indices": [-1], "values": [1]}},
+            "invalid_vector", ["item 1", "vector.indices[0]", "-1"],
+        ),
+        (
+            {"id": "x", "vector": {"indices": [4], "values": [1]}},
+            "invalid_vector", ["item 1", "vector.indices[0]", "0 to 3"],
+        ),
+        (
+            {"id": "x", "vector": {"indices": [2**70], "values": [1]}},
+            "invalid_vector", ["item 1", "vector.indices"],
+        ),
+        (
+            {"id": "x", "vector": {"indices": [1.5], "values": [1]}},
+            "invalid_vector", ["item 1", "vector.indices[0]", "1.5"],
+        ),
+        (
+            {"id": "x", "vector": {"indices": [1, 2], "values": [1]}},
+            "invalid_vector", ["item 1", "2 indices", "1 values"],
+        ),
+        (
+            {"id": "x", "vector": {"indices": [1], "values": [1], "dim": 4}},
+            "invalid_vector", ["item 1", "'dim'", "indices, values", "in vector"],
+        ),
+        ({"id": "", "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "0 characters"]),
+        ({"id": "x" * 256, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "256"]),
+        ({"id": 1.0, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "1.0"]),
+        ({"id": True, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "true"]),
+        ({"id": None, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "null"]),
+        ({"vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "id"]),
+        ({**GOOD, "payload": [1]}, "invalid_payload", ["item 1", "payload", "an object"]),
+        ({**GOOD, "payload": "{}"}, "invalid_payload", ["item 1", "payload"]),
+        ({**GOOD, "tags": []}, "invalid_parameter", ["item 1", "tags"]),
+        ("x", "invalid_parameter", ["item 1", "an object"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_item_is_named_and_nothing_stored(
+    client: Client, bad: Json, code: str, words: list[str]
+) -> None:
+    problem = assert_problem(put(client, GOOD, bad), 422, code, *words)
+    assert problem["errors"][0]["loc"][:2] == ["items", 1]
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e39", "9" * 400])
+def test_numbers_that_are_not_finite_are_refused(client: Client, number: str) -> None:
+    body = f'{{"items": [{{"id": "x", "vector": [1, 2, {number}, 4]}}]}}'
+    answer = client.put(URL, content=body)
+    assert_problem(answer, 422, "invalid_vector", "item 0", "vector[2]", "finite")
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_a_payload_with_numbers_json_cannot_say_is_refused(client: Client, number: str) -> None:
+    body = f'{{"items": [{{"id": "x", "vector": [1, 2, 3, 4], "payload": {{"a": [{number}]}}}}]}}'
+    assert_problem(client.put(URL, content=body), 422, "invalid_payload", "item 0", "payload")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"items": [', b"items", b'{"items": []} x', b"\xff\xfe", b'{"items": [1,]}',
+     b'{"items": [{"id": "\\ud800", "vector": [1]}]}', b'{"a":' * 5000 + b"1" + b"}" * 5000],
+)  # fmt: skip
+def test_a_body_that_is_no_json_is_malformed(client: Client, body: bytes) -> None:
+    assert_problem(client.put(URL, content=body), 400, "malformed_body")
+    assert count(client) == 4
+
+
+def test_a_truncated_body_is_malformed(client: Client) -> None:
+    whole = json.dumps({"items": [GOOD]}).encode()
+    for length in range(len(whole)):
+        assert client.put(URL, content=whole[:length]).status_code == 400
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "image/png"])
+def test_another_content_type_is_unsupported(client: Client, kind: str) -> None:
+    answer = client.put(URL, content=b"{}", headers={"Content-Type": kind})
+    assert_problem(answer, 415, "unsupported_media_type", kind)
+
+
+def test_a_compressed_json_body_is_unsupported(client: Client) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = client.put(URL, content=b"{}", headers=headers)
+    assert_problem(answer, 415, "unsupported_media_type", "gzip")
+
+
+def test_a_body_above_the_limit_is_refused_announced_or_chunked(
+    serve: Serve,
+) -> None:
+    client = serve(max_body_bytes=500)
+    fill(client)
+    items = [{"id": str(i), "vector": [1, 2, 3, 4]} for i in range(20)]
+    large = json.dumps({"items": items}).encode()
+    assert_problem(client.put(URL, content=large), 413, "body_too_large", "500 bytes")
+    headers = {"Content-Type": "application/json"}
+    answer = client.put(URL, content=chunked(large), headers=headers)
+    assert_problem(answer, 413, "body_too_large", "500 bytes")
+    assert count(client) == 4
+
+
+def test_limits_on_items_and_payloads_hold(serve: Serve) -> None:
+    client = serve(max_items_per_request=4, max_payload_bytes=40)
+    fill(client)
+    five = [{"id": str(i), "vector": [1, 2, 3, 4]} for i in range(5)]
+    assert_problem(put(client, *five), 422, "invalid_parameter", "items", "at most 4", "got 5")
+    long = {"id": "x", "vector": [1, 2, 3, 4], "payload": {"a": "x" * 60}}
+    assert_problem(put(client, long), 422, "invalid_payload", "item 0", "40 bytes")
+    assert_problem(
+        client.post(f"{URL}/delete", json={"ids": list("abcde")}), 422, "invalid_parameter", "ids"
+    )
+
+
+def test_what_only_the_transform_shows_is_named_too(serve: Serve) -> None:
+    client = serve()
+    fill(client, transform={"center": [9, 9, 9, 9]})
+    answer = put(client, GOOD, {"id": "x", "vector": [9, 9, 9, 9]})
+    assert_problem(answer, 422, "invalid_vector", "item 1", "after the transform")
+    assert count(client) == 4
+
+
+def test_pages_show_every_item_once_in_a_stable_order(client: Client) -> None:
+    seen: list[str] = []
+    cursor: str | None = None
+    for _ in range(3):
+        params = {"limit": "2"} | ({"cursor": cursor} if cursor else {})
+        page = client.get(URL, params=params).json()
+        seen += [item["id"] for item in page["items"]]
+        assert all("vector" not in item for item in page["items"])
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert sorted(seen) == ["7", "a", "b", "c"]
+    whole = client.get(URL, params={"with_vector": True}).json()
+    assert [item["id"] for item in whole["items"]] == seen
+    assert whole["items"][0]["vector"] == [0.1, -2.0, 0.0, 3.0]
+    assert whole["items"][0]["payload"] == {"label": 3}
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [("limit=0", "limit"), ("limit=x", "limit"), ("limit=99999999", "limit"),
+     ("offset=3", "offset"), ("cursor=%21%21", "cursor"), ("with_vector=maybe", "with_vector")],
+)  # fmt: skip
+def test_a_bad_page_is_refused(client: Client, query: str, word: str) -> None:
+    assert_problem(client.get(f"{URL}?{query}"), 422, "invalid_parameter", word)
+
+
+def test_an_item_can_be_deleted_once(client: Client) -> None:
+    assert client.delete(f"{URL}/a").status_code == 204
+    assert_problem(client.delete(f"{URL}/a"), 404, "item_not_found", "'a'")
+    assert count(client) == 3
+
+
+def test_items_can_be_deleted_by_ids(client: Client) -> None:
+    answer = client.post(f"{URL}/delete", json={"ids": ["a", 7, "unknown", "a"]})
+    assert answer.json() == {"deleted": 2}
+    assert count(client) == 2
+    assert client.post(f"{URL}/delete", json={"ids": []}).json() == {"deleted": 0}
+
+
+def test_items_can_be_deleted_by_filter(client: Client) -> None:
+    body = {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
+    assert client.post(f"{URL}/delete", json=body).json() == {"deleted": 2}
+    assert client.get(f"{URL}/b").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "word"),
+    [
+        ({}, "invalid_parameter", "neither"),
+        ({"ids": ["a"], "filter": {}}, "invalid_parameter", "both"),
+        ({"ids": "a"}, "invalid_id", "ids"),
+        ({"ids": ["a", ""]}, "invalid_id", "ids[1]"),
+        ({"ids": [1.5]}, "invalid_id", "ids[0]"),
+        ({"filter": {}}, "invalid_filter", "at least one condition"),
+        ({"filter": {"must": []}}, "invalid_filter", "at least one condition"),
+        ({"filter": {"most": [1]}}, "invalid_filter", "filter"),
+        ({"filter": {"must": [{"key": "label"}]}}, "invalid_filter", "filter"),
+        ({"all": True}, "invalid_parameter", "all"),
+    ],
+    ids=str,
+)
+def test_a_bad_deletion_is_refused(
+    client: Client, body: dict[str, Json], code: str, word: str
+) -> None:
+    assert_problem(client.post(f"{URL}/delete", json=body), 422, code, word)
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "", {"items": [GOOD]}),
+        ("GET", "", None),
+        ("GET", "/a", None),
+        ("DELETE", "/a", None),
+        ("POST", "/delete", {"ids": ["a"]}),
+    ],
+)
+def test_an_unknown_collection_is_404(
+    client: Client, method: str, path: str, body: dict[str, Json] | None
+) -> None:
+    answer = client.request(method, f"/v1/collections/nowhere/items{path}", json=body)
+    assert_problem(answer, 404, "collection_not_found", "nowhere")
+
+
+def test_an_over_long_id_in_a_path_is_refused(client: Client) -> None:
+    assert_problem(client.get(f"{URL}/{'x' * 256}"), 422, "invalid_id", "256")
+    assert_problem(client.get(f"{URL}/"), 422, "invalid_id", "got 0")

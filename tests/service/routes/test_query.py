@@ -1,0 +1,178 @@
+"""Queries."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from gcws_search.service.translate import results
+from tests.support.service.bodies import npy
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+from tests.support.service.queries import BAD_QUERIES, URL, VECTOR, gmm
+
+
+def test_hits_come_by_falling_exact_score(client: Client) -> None:
+    answer = client.post(f"{URL}/query", json={"vector": VECTOR, "recall": 1}).json()
+    dense: list[list[float]] = [[0.1, -2, 0, 3], [0, -2, 0, 2.5], [1, 0, 0, 1], [-1, -1, -1, -1]]
+    expected = {i: gmm(VECTOR, v) for i, v in zip("acb7", dense, strict=True)}
+    assert [hit["id"] for hit in answer["hits"]] == sorted(expected, key=lambda i: -expected[i])
+    for hit in answer["hits"]:
+        assert hit["score"] == pytest.approx(expected[hit["id"]], rel=1e-6)
+        assert set(hit) == {"id", "score", "payload"}
+    assert answer["hits"][0]["payload"] == {"label": 3}
+    assert set(answer) == {"hits"}
+
+
+def test_a_vector_sent_dense_or_sparse_is_the_same(client: Client) -> None:
+    sparse = {"indices": [3, 0, 1], "values": [3, 0.1, -2]}
+    answers = [client.post(f"{URL}/query", json={"vector": v}).json() for v in (VECTOR, sparse)]
+    assert answers[0] == answers[1]
+
+
+def test_a_stored_item_is_left_out_of_its_own_hits(client: Client) -> None:
+    hits = client.post(f"{URL}/query", json={"id": "a", "recall": 1}).json()["hits"]
+    assert hits[0]["id"] == "c"
+    assert "a" not in [hit["id"] for hit in hits]
+    assert_problem(client.post(f"{URL}/query", json={"id": "no"}), 404, "item_not_found", "'no'")
+
+
+def test_vectors_and_payloads_are_shown_as_asked(client: Client) -> None:
+    body = {"vector": VECTOR, "limit": 1, "with_payload": False, "with_vector": True}
+    hits = client.post(f"{URL}/query", json=body).json()["hits"]
+    assert hits[0].keys() == {"id", "score", "vector"}
+    assert hits[0]["vector"] == VECTOR
+
+
+def test_vectors_are_shown_as_sent_under_a_transform_too(serve: Serve) -> None:
+    client = serve()
+    fill(client, transform={"power": 0.5, "normalize": "l2"})
+    body = {"vector": VECTOR, "limit": 1, "with_vector": True}
+    assert client.post(f"{URL}/query", json=body).json()["hits"][0]["vector"] == VECTOR
+
+
+def test_limit_and_min_score_cut_the_hits(client: Client) -> None:
+    body = {"vector": VECTOR, "recall": 1}
+    assert len(client.post(f"{URL}/query", json=body | {"limit": 2}).json()["hits"]) == 2
+    hits = client.post(f"{URL}/query", json=body | {"min_score": 0.99}).json()["hits"]
+    assert [hit["id"] for hit in hits] == ["a"]
+
+
+def test_a_filter_holds_for_every_hit(client: Client) -> None:
+    where = {"must": [{"key": "label", "match": {"value": 3}}]}
+    hits = client.post(f"{URL}/query", json={"vector": VECTOR, "filter": where}).json()["hits"]
+    assert {hit["id"] for hit in hits} == {"a", "7"}
+
+
+@pytest.mark.parametrize("guarantee", ["measured", "proven"])
+def test_explain_says_what_a_query_cost(client: Client, guarantee: str) -> None:
+    body = {"vector": VECTOR, "explain": True, "guarantee": guarantee}
+    explained = client.post(f"{URL}/query", json=body).json()["explain"]
+    assert set(explained) == {
+        "method", "bands", "depth", "candidates", "scored", "beam", "expected_recall", "seconds"
+    }  # fmt: skip
+    assert explained["seconds"] > 0
+    assert explained["expected_recall"] >= 0.9
+
+
+def test_every_way_of_running_a_search_gives_the_same_answer(serve: Serve) -> None:
+    answers = []
+    for inline_seconds in (0, 1000):
+        client = serve(inline_seconds=inline_seconds)
+        fill(client)
+        answers.append(client.post(f"{URL}/query", json={"vector": VECTOR}).json())
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(("body", "code", "words"), BAD_QUERIES, ids=str)
+def test_a_bad_query_is_refused(client: Client, body: Json, code: str, words: list[str]) -> None:
+    assert_problem(client.post(f"{URL}/query", json=body), 422, code, *words)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "nan"])
+def test_a_query_with_numbers_json_cannot_say_is_refused(client: Client, number: str) -> None:
+    answer = client.post(f"{URL}/query", content=f'{{"vector": [1, 2, 3, {number}]}}')
+    if number == "nan":
+        assert_problem(answer, 400, "malformed_body")
+    else:
+        assert_problem(answer, 422, "invalid_vector", "vector[3]", "finite")
+    for field, code in (("recall", "invalid_parameter"), ("filter", "invalid_filter")):
+        value = '{"must": [{"key": "a", "match": {"value": NaN}}]}' if field == "filter" else "NaN"
+        answer = client.post(f"{URL}/query", content=f'{{"id": "a", "{field}": {value}}}')
+        assert_problem(answer, 422, code, field)
+
+
+@pytest.mark.parametrize("body", [b"", b'{"vector": [1, 2', b"[", b"NaN,", b'{"vector": [1,,2]}'])
+def test_a_query_that_is_no_json_is_malformed(client: Client, body: bytes) -> None:
+    for path in ("query", "query/batch", "pairs", "sketch"):
+        assert_problem(client.post(f"{URL}/{path}", content=body), 400, "malformed_body")
+    assert_problem(client.post("/v1/similarity", content=body), 400, "malformed_body")
+
+
+@pytest.mark.parametrize("path", ["query", "query/batch"])
+def test_an_unknown_backend_is_404(client: Client, path: str) -> None:
+    query = {"vector": VECTOR, "backend": "nrff"}
+    body = query if path == "query" else {"queries": [query]}
+    assert_problem(client.post(f"{URL}/{path}", json=body), 404, "backend_not_found", "nrff")
+
+
+def test_the_primary_backend_may_be_named(client: Client) -> None:
+    answers = [
+        client.post(f"{URL}/query", json={"vector": VECTOR, "backend": name}).json()
+        for name in ("gcws", None)
+    ]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("path", ["query", "query/batch", "pairs", "sketch"])
+def test_searches_of_an_unknown_collection_are_404(client: Client, path: str) -> None:
+    bodies: Json = {
+        "query": {"vector": VECTOR}, "query/batch": {"queries": []}, "pairs": {"min_score": 0.5},
+        "sketch": {"vectors": []},
+    }  # fmt: skip
+    answer = client.post(f"/v1/collections/nowhere/{path}", json=bodies[path])
+    assert_problem(answer, 404, "collection_not_found", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("more", "inline"),
+    [({}, True), ({"with_vector": True}, False),
+     ({"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}, False)],
+)  # fmt: skip
+def test_only_a_search_that_waits_for_nothing_runs_on_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch, more: Json, inline: bool
+) -> None:
+    search, threads = results.search, []
+
+    def watched(*arguments: Json) -> Json:
+        threads.append(threading.current_thread().name)
+        return search(*arguments)
+
+    monkeypatch.setattr(results, "search", watched)
+    for _ in range(3):
+        client.post(f"{URL}/query", json={"vector": VECTOR} | more)
+    assert [not name.startswith("gcws-searches") for name in threads] == [inline] * 3
+
+
+def test_an_empty_collection_has_no_hits(serve: Serve) -> None:
+    client = serve()
+    client.put(URL, json={"dim": 4})
+    assert client.post(f"{URL}/query", json={"vector": VECTOR}).json() == {"hits": []}
+    assert client.post(f"{URL}/pairs", json={"min_score": 0.1}).content == b""
+
+
+def test_what_only_the_transform_shows_is_named(serve: Serve) -> None:
+    client = serve()
+    fill(client, transform={"center": [9, 9, 9, 9]})
+    nines = [9, 9, 9, 9]
+    assert_problem(
+        client.post(f"{URL}/query", json={"vector": nines}), 422, "invalid_vector",
+        "vector: expected", "after the transform",
+    )  # fmt: skip
+    batch = {"queries": [{"id": "a"}, {"vector": VECTOR}, {"vector": nines}]}
+    answer = client.post(f"{URL}/query/batch", json=batch)
+    assert_problem(answer, 422, "invalid_vector", "query 2", "after the transform")
+    answer = client.post(
+        f"{URL}/query/batch", content=npy(np.full((1, 4), 9.0)),
+        headers={"Content-Type": "application/x-npy"},
+    )  # fmt: skip
+    assert_problem(answer, 422, "invalid_vector", "query 0", "after the transform")

@@ -1,0 +1,173 @@
+"""Pairs, sketches, similarities."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.service.client import ITEMS, Client, Json, Serve, assert_problem, count, fill
+from tests.support.service.queries import URL, VECTOR, gmm
+
+
+def test_pairs_come_one_a_line_most_similar_first(client: Client) -> None:
+    answer = client.post(f"{URL}/pairs", json={"min_score": 0.1, "recall": 1})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert (lines[0]["a"], lines[0]["b"]) == ("a", "c")
+    assert lines[0]["score"] == pytest.approx(gmm([0.1, -2, 0, 3], [0, -2, 0, 2.5]))
+    assert all(line["a"] < line["b"] for line in lines)
+    scores = [line["score"] for line in lines]
+    assert scores == sorted(scores, reverse=True)
+    limited = client.post(f"{URL}/pairs", json={"min_score": 0.1, "recall": 1, "limit": 1})
+    assert limited.text.splitlines() == answer.text.splitlines()[:1]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [({}, "min_score"), ({"min_score": 0}, "min_score"), ({"min_score": 1.5}, "min_score"),
+     ({"min_score": 0.5, "limit": 0}, "limit"), ({"min_score": 0.5, "recall": 0}, "recall"),
+     ({"min_score": 0.5, "k": 1}, "k"), ({"min_score": "0.5"}, "min_score")],
+)  # fmt: skip
+def test_bad_pairs_are_refused(client: Client, body: Json, word: str) -> None:
+    assert_problem(client.post(f"{URL}/pairs", json=body), 422, "invalid_parameter", word)
+
+
+def test_a_sketch_shows_the_samples_of_each_vector(client: Client) -> None:
+    vectors = [VECTOR, {"indices": [0, 1, 3], "values": [0.1, -2, 3]}, [1, 0, 0, 1]]
+    full = client.post(f"{URL}/sketch", json={"vectors": vectors}).json()
+    assert full.keys() == {"slots", "levels"}
+    assert full["slots"][0] == full["slots"][1]
+    assert full["levels"][0] == full["levels"][1]
+    assert set(full["slots"][2]) <= {0, 6}
+    zero = client.post(f"{URL}/sketch", json={"vectors": vectors, "encoding": "zero_bit"}).json()
+    assert zero["slots"] == zero["codes"] == full["slots"]
+    coded = client.post(f"{URL}/sketch", json={"vectors": vectors, "encoding": "b_bit"}).json()
+    assert coded.keys() == {"codes"}
+    assert coded["codes"][0] == coded["codes"][1]
+    assert {code for row in coded["codes"] for code in row} <= set(range(256))
+    for slots, codes in zip(full["slots"][1:], coded["codes"][1:], strict=True):
+        agree = [a == b for a, b in zip(slots, full["slots"][0], strict=True)]
+        same = [a == b for a, b in zip(codes, coded["codes"][0], strict=True)]
+        assert all(b for a, b in zip(agree, same, strict=True) if a)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ({}, "invalid_vector", ["vectors"]),
+        ({"vectors": [VECTOR], "encoding": "2_bit"}, "invalid_parameter", ["encoding"]),
+        ({"vectors": [VECTOR, [1, 2]]}, "invalid_vector", ["vector 1", "4 values"]),
+        ({"vectors": [VECTOR, [0, 0, 0, 0]]}, "invalid_vector", ["vector 1", "zero"]),
+        ({"vectors": [VECTOR], "seed": 1}, "invalid_parameter", ["seed"]),
+    ],
+    ids=str,
+)
+def test_a_bad_sketch_is_refused(client: Client, body: Json, code: str, words: list[str]) -> None:
+    assert_problem(client.post(f"{URL}/sketch", json=body), 422, code, *words)
+
+
+def test_a_collection_without_hashes_has_no_sketches(serve: Serve) -> None:
+    client = serve()
+    fill(client, backend={"kind": "exact"})
+    answer = client.post(f"{URL}/sketch", json={"vectors": [VECTOR]})
+    assert_problem(answer, 422, "invalid_parameter", "gcws")
+    assert client.post(f"{URL}/query", json={"vector": VECTOR}).json()["hits"][0]["id"] == "a"
+
+
+def test_the_similarity_of_two_vectors(client: Client) -> None:
+    sparse = {"indices": [1, 3], "values": [-2, 2.5]}
+    answer = client.post("/v1/similarity", json={"a": VECTOR, "b": sparse}).json()
+    assert answer["score"] == pytest.approx(gmm(VECTOR, [0, -2, 0, 2.5]), rel=1e-6)
+    both = {"a": sparse, "b": {"indices": [2_000_000_000], "values": [1]}}
+    assert client.post("/v1/similarity", json=both).json() == {"score": 0.0}
+
+
+def test_the_rbf_kernel_is_of_the_cosine(client: Client) -> None:
+    body: dict[str, Json] = {"a": [1, 0], "b": [3, 4], "kernel": "rbf", "params": {"gamma": 2}}
+    score = client.post("/v1/similarity", json=body).json()["score"]
+    assert score == pytest.approx(np.exp(-2 * (1 - 0.6)), rel=1e-6)
+    sparse = {**body, "b": {"indices": [0, 1], "values": [3, 4]}}
+    assert client.post("/v1/similarity", json=sparse).json()["score"] == pytest.approx(score)
+
+
+POISSON_AT_HALF = 1 - 0.5 * (1 - np.exp(-1))
+POISSON_AT_ONE = np.exp(-1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params", "expected"),
+    [
+        ("gmm", {}, 1 / 7),
+        ("rbf", {}, np.exp(-0.4)),
+        ("folded_rbf", {"gamma": 2}, (np.exp(-2 * 0.4) + np.exp(-2 * 1.6)) / 2),
+        ("laplace", {"scale": 2}, np.exp(-6 / 2)),
+        ("gaussian", {"scale": 2}, np.exp(-20 / 8)),
+        ("polya", {"scale": 4}, np.exp(-6 / 2)),
+        ("polya", {"distribution": "shifted_poisson", "shape": 1, "scale": 8},
+         POISSON_AT_HALF * POISSON_AT_ONE),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_two_vectors_are_compared_by_any_kernel(
+    client: Client, kernel: str, params: Json, expected: float
+) -> None:
+    dense, sparse = [1, 0], {"indices": [0, 1], "values": [3, 4]}
+    for a, b in ((dense, sparse), (sparse, dense), (dense, [3, 4])):
+        body: dict[str, Json] = {"a": a, "b": b, "kernel": kernel, "params": params}
+        score = client.post("/v1/similarity", json=body).json()["score"]
+        assert score == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ({"a": [1, 2]}, "invalid_vector", ["b", "expected a value"]),
+        ({"a": [1, 2], "b": [1]}, "invalid_vector", ["b", "2 values"]),
+        ({"a": [0, 0], "b": [1, 1]}, "invalid_vector", ["a", "zero"]),
+        ({"a": [1, 2], "b": {"indices": [2], "values": [1]}}, "invalid_vector", ["b.indices[0]"]),
+        ({"a": [1, 2], "b": [1, 1], "kernel": "l2"}, "invalid_parameter", ["kernel", "'gmm'"]),
+        ({"a": [1], "b": [1], "params": {"gamma": 1}}, "invalid_parameter", ["params", "gamma"]),
+        (
+            {"a": [1], "b": [1], "kernel": "rbf", "params": {"gamma": -1}},
+            "invalid_parameter", ["params.gamma", "-1"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "rbf", "params": {"gamma": True}},
+            "invalid_parameter", ["params.gamma"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "folded_rbf", "params": {"gamma": 1e7}},
+            "invalid_parameter", ["params.gamma", "above 0, at most 1e+06"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "laplace", "params": {"scale": 0}},
+            "invalid_parameter", ["params.scale", "above 0, at most 1e+09"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "gaussian", "params": {"gamma": 1}},
+            "invalid_parameter", ["params", "scale", "gamma"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "polya", "params": {"distribution": "cauchy"}},
+            "invalid_parameter", ["params.distribution", "half_normal", "cauchy"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "polya",
+             "params": {"distribution": "nakagami", "shape": 0.4}},
+            "invalid_parameter", ["params.shape", "0.5 to 1e+06", "0.4"],
+        ),
+        (
+            {"a": [1], "b": [1], "kernel": "polya", "params": {"shape": [2]}},
+            "invalid_parameter", ["params.shape", "null or a number"],
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_similarity_is_refused(
+    client: Client, body: Json, code: str, words: list[str]
+) -> None:
+    assert_problem(client.post("/v1/similarity", json=body), 422, code, *words)
+
+
+def test_nothing_is_stored_by_asking(client: Client) -> None:
+    assert count(client) == len(ITEMS)

@@ -1,0 +1,200 @@
+"""Snapshots through the API, and through the command line of a running server."""
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from gcws_search.service.cli import cli
+from tests.support.service.client import (
+    Client,
+    Json,
+    Serve,
+    assert_problem,
+    chunked,
+    count,
+    fill,
+    started,
+)
+
+URL = "/v1/collections/plants/snapshots"
+SQLITE = {"Content-Type": "application/vnd.sqlite3"}
+QUERY = {"vector": [0.1, -2, 0, 3], "limit": 4, "with_vector": True}
+
+
+def answer(client: Client) -> Json:
+    return client.post("/v1/collections/plants/query", json=QUERY).json()
+
+
+def made(client: Client) -> dict[str, Json]:
+    response = client.post(URL)
+    assert response.status_code == 201, response.text
+    shown: dict[str, Json] = response.json()
+    return shown
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of an empty server."""
+    client = started(tmp_path / "other")
+    client.wait_until_ready()
+    yield client
+    client.stop()
+
+
+def test_a_snapshot_moves_to_an_empty_server_that_answers_the_same(
+    client: Client, other: Client
+) -> None:
+    snapshot = made(client)
+    assert client.get(URL).json() == {"snapshots": [snapshot]}
+    got = client.get(f"{URL}/{snapshot['name']}")
+    assert got.headers["etag"] == f'"{snapshot["sha256"]}"'
+    assert hashlib.sha256(got.content).hexdigest() == snapshot["sha256"]
+    assert len(got.content) == snapshot["bytes"] == int(got.headers["content-length"])
+
+    sent = other.put(
+        f"{URL}/moved?sha256={snapshot['sha256']}", content=chunked(got.content, 5000),
+        headers=SQLITE,
+    )  # fmt: skip
+    assert sent.status_code == 201
+    assert sent.json()["sha256"] == snapshot["sha256"]
+    restored = other.post(f"{URL}/moved/restore")
+    assert restored.status_code == 200
+    assert restored.json()["items"] == 4
+    assert answer(other) == answer(client)
+
+    assert client.delete(f"{URL}/{snapshot['name']}").status_code == 204
+    assert_problem(client.get(f"{URL}/{snapshot['name']}"), 404, "snapshot_not_found")
+    assert client.get(URL).json() == {"snapshots": []}
+
+
+def test_a_restore_replaces_what_exists_only_when_told(client: Client) -> None:
+    name = made(client)["name"]
+    client.delete("/v1/collections/plants/items/a")
+    assert_problem(client.post(f"{URL}/{name}/restore"), 409, "collection_exists")
+    assert count(client) == 3
+    assert client.post(f"{URL}/{name}/restore?replace=true").status_code == 200
+    assert count(client) == 4
+    client.delete("/v1/collections/plants")
+    assert client.post(f"{URL}/{name}/restore").json()["items"] == 4
+
+
+def test_uploads_that_are_no_snapshots_are_refused(client: Client, serve: Serve) -> None:
+    put: Callable[..., httpx.Response] = client.put
+    assert_problem(put(f"{URL}/x", content=b"text", headers=SQLITE), 422, "damaged_snapshot")
+    bad = put(f"{URL}/x?sha256={'0' * 64}", content=b"text", headers=SQLITE)
+    assert_problem(bad, 422, "damaged_snapshot", "SHA-256")
+    assert_problem(put(f"{URL}/x?sha256=0", headers=SQLITE), 422, "invalid_parameter", "sha256")
+    assert_problem(put(f"{URL}/-x", headers=SQLITE), 422, "invalid_parameter", "snapshot")
+    assert_problem(put(f"{URL}/x", json={}), 415, "unsupported_media_type")
+    assert client.get(URL).json() == {"snapshots": []}
+    small = serve(max_snapshot_bytes=1000)
+    for body in (b"x" * 1001, chunked(b"x" * 1001)):
+        refused = small.put(f"{URL}/x", content=body, headers=SQLITE)
+        assert_problem(refused, 413, "body_too_large")
+    assert small.get(URL).json() == {"snapshots": []}
+
+
+def test_no_more_collections_are_restored_than_there_may_be(serve: Serve) -> None:
+    client = serve(max_collections=1)
+    fill(client)
+    name = made(client)["name"]
+    client.delete("/v1/collections/plants")
+    fill(client, "others")
+    refused = client.post(f"{URL}/{name}/restore")
+    assert_problem(refused, 507, "too_many_collections")
+    client.delete("/v1/collections/others")
+    assert client.post(f"{URL}/{name}/restore").status_code == 200
+
+
+def test_a_snapshot_of_nothing_is_not_found(client: Client) -> None:
+    assert_problem(client.post("/v1/collections/none/snapshots"), 404, "collection_not_found")
+    assert_problem(client.post(f"{URL}/none/restore"), 404, "snapshot_not_found")
+
+
+# The command line
+
+
+@pytest.fixture
+def run(client: Client, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run ``gcws-search snapshot`` against the application."""
+
+    def send(request: httpx.Request) -> httpx.Response:
+        request.read()
+        answer = client.request(
+            request.method, str(request.url), content=request.content, headers=request.headers
+        )
+        headers = {"etag": answer.headers.get("etag", "")}
+        return httpx.Response(answer.status_code, content=answer.content, headers=headers)
+
+    original = httpx.Client
+
+    def make(**options: Json) -> httpx.Client:
+        return original(transport=httpx.MockTransport(send), **options)
+
+    monkeypatch.setattr(httpx, "Client", make)
+    # Where another test has set logging up, its lines would stand in the output.
+    monkeypatch.setattr(logging.getLogger("httpx"), "disabled", True)
+
+    def run(*words: str, code: int = 0) -> str:
+        shown = CliRunner().invoke(cli, ["snapshot", *words])
+        assert shown.exit_code == code, shown.output
+        return shown.output
+
+    return run
+
+
+def test_the_command_line_moves_a_snapshot(
+    client: Client, run: Callable[..., str], tmp_path: Path
+) -> None:
+    name, size, digest, _ = run("create", "plants").split()
+    assert run("list", "plants").split()[:3] == [name, size, digest]
+    file = tmp_path / "plants.sqlite"
+    run("download", "plants", name, "-o", str(file))
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
+    assert digest in run("upload", "plants", "again", str(file))
+    assert "exists" in run("restore", "plants", "again", code=1)
+    client.delete("/v1/collections/plants/items/a")
+    assert run("restore", "plants", "again", "--replace") == "plants: 4 items\n"
+    assert count(client) == 4
+    run("delete", "plants", name)
+    assert run("list", "plants").split()[0] == "again"
+    assert "no snapshot" in run("download", "plants", name, "-o", str(tmp_path / "x"), code=1)
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Path) -> None:
+    client = serve()
+    fill(client)
+    client.stop()
+    command = ["check", str(data_dir)]
+    assert CliRunner().invoke(cli, command).output == "plants: sound, 4 items\n"
+    connection = sqlite3.connect(data_dir / "plants.sqlite", isolation_level=None)
+    connection.execute("UPDATE items SET payload = '{}' WHERE id = 'a'")
+    connection.close()
+    damaged = CliRunner().invoke(cli, command)
+    assert damaged.exit_code == 1
+    assert damaged.output.startswith("plants: damaged, 3 items, 1 lost\n")
+    assert "'a'" in damaged.output
+    repaired = CliRunner().invoke(cli, [*command, "--repair"])
+    assert (repaired.exit_code, repaired.output[:17]) == (0, "plants: repaired,")
+    assert count(serve()) == 3
+    assert "in use" in CliRunner().invoke(cli, command).output
+    missing = CliRunner().invoke(cli, ["check", str(data_dir / "none")])
+    assert (missing.exit_code, "no folder" in missing.output) == (1, True)
+
+
+def test_the_command_line_vacuums_a_folder(serve: Serve, data_dir: Path) -> None:
+    client = serve()
+    fill(client)
+    assert "in use" in CliRunner().invoke(cli, ["vacuum", str(data_dir)]).output
+    client.stop()
+    done = CliRunner().invoke(cli, ["vacuum", str(data_dir)])
+    size = (data_dir / "plants.sqlite").stat().st_size
+    assert (done.exit_code, done.output.split()[-1]) == (0, str(size))
+    assert count(serve()) == 4

@@ -1,0 +1,46 @@
+"""A collection of a few items to which comparison backends are attached."""
+
+from pathlib import Path
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.describe import BackendDescription
+from gcws_search.index.contracts.parameters import FourierParams, NystroemParams, SearchParams
+from tests.support.index.items import Make, batch, opened_catalog, put
+
+NRFF = FourierParams(kind="nrff", features=16)
+LANDMARKS = NystroemParams(kind="gmm_nystroem", landmarks=4)
+VALUES = {f"i{n}": float(n + 1) for n in range(12)}
+
+
+def filled(make: Make) -> StoredCollection:
+    made = make()
+    put(made, VALUES)
+    return made
+
+
+def backends(stored: StoredCollection) -> dict[str, BackendDescription]:
+    return {backend.name: backend for backend in stored.describe().backends}
+
+
+def found(stored: StoredCollection, backend: str, x: float = 5.0) -> list[tuple[str, float]]:
+    query = batch(stored, ["query"], [x]).vectors
+    params = SearchParams(limit=50, candidates=50)
+    [result] = stored.search(query, params, backend=backend)
+    return [(hit.id, hit.score) for hit in result.hits]
+
+
+def assert_all_agree(stored: StoredCollection) -> None:
+    """Fail unless every backend, with all items as candidates, finds what a scan finds."""
+    for name in backends(stored):
+        assert found(stored, name) == found(stored, "exact"), name
+
+
+def opened_copy(directory: Path) -> Catalog:
+    """Open a copy of the files: what another process would find after a kill."""
+    copy = directory / "copy"
+    copy.mkdir()
+    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
+        path = directory / f"things.sqlite{suffix}"
+        (copy / path.name).write_bytes(path.read_bytes())
+    return opened_catalog(copy)

@@ -1,0 +1,83 @@
+"""Items that are easily told apart, and what a collection that holds them shows."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.items import ItemBatch, QueryResult
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform
+from gcws_search.index.payload.encoding import encode_payload
+from gcws_search.index.persistence.changes import WriteResult
+
+DIM = 4
+SQUARED = Transform(power=2.0)
+
+Make = Callable[..., StoredCollection]
+"""Makes the collection "things", of a given backend and transform."""
+
+
+def vector(x: float) -> list[float]:
+    return [x, 1.0, 0.0, -2.0]
+
+
+def batch(stored: StoredCollection, ids: list[str], values: list[float]) -> ItemBatch:
+    payloads = [encode_payload({"x": x}) for x in values]
+    return ItemBatch(ids, stored.space.from_items([vector(x) for x in values]), payloads)
+
+
+def put(stored: StoredCollection, values: Mapping[str, float], mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
+    return stored.put(batch(stored, list(values), list(values.values())), mode)
+
+
+def made(catalog: Catalog, name: str = "things", count: int = 20) -> StoredCollection:
+    """Return a new collection of so many items."""
+    config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
+    stored = catalog.create(name, config)[0]
+    put(stored, {f"i{n}": n + 1 for n in range(count)})
+    return stored
+
+
+def held(stored: StoredCollection) -> dict[str, tuple[object, bytes | None]]:
+    items = stored.page(limit=10_000, with_vector=True).items
+    return {item.id: (item.vector, item.payload) for item in items}
+
+
+def holding(values: Mapping[str, float]) -> dict[str, tuple[object, bytes | None]]:
+    return {item_id: (vector(x), encode_payload({"x": x})) for item_id, x in values.items()}
+
+
+def ids_of(result: QueryResult) -> list[str]:
+    return [hit.id for hit in result.hits]
+
+
+def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[object, bytes | None]]:
+    """Return what a copy of the files holds: what another process would find after a kill."""
+    copy = directory / "copy"
+    copy.mkdir()
+    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
+        path = directory / f"{stored.name}.sqlite{suffix}"
+        (copy / path.name).write_bytes(path.read_bytes())
+    catalog = Catalog.open(copy, threads=1)
+    try:
+        catalog.load()
+        return held(catalog.get(stored.name))
+    finally:
+        catalog.close()
+
+
+def opened_catalog(directory: Path) -> Catalog:
+    catalog = Catalog.open(directory, threads=1)
+    catalog.load()
+    return catalog
+
+
+def fill(stored: StoredCollection, count: int, *, first: int = 0) -> None:
+    """Put items of three coordinates, numbered from ``first`` on."""
+    values = np.arange(first + 1, first + count + 1, dtype=np.float32)
+    raw = stored.space.from_dense(np.stack([values, values**0, -values], axis=1))
+    ids = [f"i{n}" for n in range(first, first + count)]
+    stored.put(ItemBatch(ids, raw, [b'{"n":%d}' % n for n in range(first, first + count)]))

@@ -1,0 +1,97 @@
+"""Indexes with neighbour lists, and the recall of their answers."""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.contracts.hits import RowHits
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from tests.support.data.generated import Csr, Floats
+from tests.support.index.small_index import Mask, Rows, SmallIndex
+from tests.support.reference import mathematics
+
+SIGMAS = 4
+"""A mean over m queries may stay below what is expected by this many of its standard errors."""
+
+
+def linked(rows: Rows) -> SmallIndex:
+    """Return an index of rows that has neighbour lists."""
+    config = CollectionConfig(dim=None if isinstance(rows, Csr) else rows.shape[1])
+    return link(SmallIndex(config, threads=2).add(rows))
+
+
+def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:
+    """Make the neighbour lists of an index anew."""
+    rows = index.rows.view()
+    mask = np.ones(len(rows), np.uint8) if alive is None else alive
+    assert isinstance(index.backend, GcwsBackend)
+    improved = index.backend.linked(index.state, rows, mask, threading.Event())
+    assert improved is not None
+    index.state = index.backend.adopted(index.state, rows, improved)
+    assert index.state.hop is not None
+    return index
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Recall over some queries.
+
+    Attributes
+    ----------
+    mean, error : float
+        The mean share of the true hits, and the standard error of that mean.
+    methods : counter of str
+        How many queries each method answered.
+    """
+
+    mean: float
+    error: float
+    methods: Counter[str]
+
+    def reaches(self, asked: float) -> bool:
+        """Return whether the mean is what was asked for, within chance."""
+        return self.mean >= asked - SIGMAS * self.error
+
+
+def recall(
+    index: SmallIndex, queries: Rows, limit: int, asked: float = 0.9, *,
+    permitted: Mask | None = None, min_score: float = 0.0, skip: Sequence[int] | None = None,
+) -> Recall:  # fmt: skip
+    """Compare the answers at the recall asked for with those of the exact scan."""
+    found, true = (
+        index.search(
+            queries, SearchParams(limit=limit, recall=share, min_score=min_score),
+            permitted=permitted, skip=skip,
+        )
+        for share in (asked, 1.0)
+    )  # fmt: skip
+    shares = []
+    for hits, best in zip(found, true, strict=True):
+        check_hits(hits, limit, min_score, permitted)
+        assert min_score or min(limit, len(hits.rows)) == min(limit, len(best.rows))
+        shares.append(
+            mathematics.recall_by_score(hits.scores[:limit].tolist(), best.scores[:limit].tolist())
+        )
+    methods = Counter(hits.explanation.method for hits in found)
+    return Recall(float(np.mean(shares)), float(np.std(shares)) / len(shares) ** 0.5, methods)
+
+
+def check_hits(hits: RowHits, limit: int, min_score: float, permitted: Mask | None) -> None:
+    """Check what holds of any answer."""
+    assert mathematics.is_falling(hits.scores)
+    assert len(set(hits.rows.tolist())) == len(hits.rows)
+    assert all(score >= min_score for score in hits.scores)
+    assert permitted is None or permitted[hits.rows].all()
+    assert len(hits.rows) <= limit or hits.explanation.method == "scan"
+
+
+def far_apart(rng: np.random.Generator, n: int, *, clusters: int, spread: float) -> Floats:
+    """Return rows in tight clusters of equal size, far apart, in random order."""
+    centres = 10 * rng.standard_normal((clusters, 32))
+    which = rng.permutation(np.arange(n) % clusters)
+    made: Floats = (centres[which] + spread * rng.standard_normal((n, 32))).astype(np.float32)
+    return made

@@ -1,0 +1,49 @@
+"""A collection whose index keeps links, and its file."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+
+FILE = "things.sqlite"
+
+
+def some(count: int, first: int = 0) -> dict[str, float]:
+    return {f"i{n}": n + 1.0 for n in range(first, first + count)}
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[StoredCollection]:
+    catalog = Catalog.open(directory, threads=1)
+    try:
+        catalog.load()
+        yield catalog.get("things")
+    finally:
+        catalog.close()
+
+
+def copied(directory: Path, to: Path) -> Path:
+    """Copy what another process would find after a kill."""
+    to.mkdir()
+    for name in (f"{FILE}-wal", FILE):  # what a checkpoint moves meanwhile is in both
+        if (directory / name).exists():
+            shutil.copy(directory / name, to / name)
+    return to
+
+
+def change_file(directory: Path, sql: str, *parameters: object) -> None:
+    with sqlite3.connect(directory / FILE) as connection:
+        connection.execute(sql, parameters)
+    connection.close()
+
+
+@contextmanager
+def opened_as_it_is(directory: Path) -> Iterator[list[int]]:
+    """Yield the numbers of the parts in the file."""
+    connection = sqlite3.connect(directory / FILE)
+    yield [row[0] for row in connection.execute("SELECT part FROM links ORDER BY part")]
+    connection.close()

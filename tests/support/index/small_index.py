@@ -1,0 +1,108 @@
+"""A backend with its rows, as a collection would hold them, and the truth beside it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gcws_search.index.backends import GcwsBackend, make_backend
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowHits, RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.space import VectorSpace
+from tests.support.data.adapters import from_csr
+from tests.support.data.generated import Csr, Floats
+
+Mask = npt.NDArray[np.uint8]
+Rows = Floats | Csr
+Answer = tuple[list[int], list[float]]
+
+
+class SmallIndex:
+    """A backend, its state and its rows."""
+
+    def __init__(self, config: CollectionConfig, *, threads: int = 1) -> None:
+        self.config = config
+        self.space = VectorSpace.of(config)
+        self.backend = make_backend(config, threads=threads)
+        self.rows = GrowingRows(config.form, config.dim)
+        self.state = self.backend.empty()
+
+    def prepare(self, rows: Rows) -> VectorBatch:
+        """Return rows as the collection transforms them."""
+        raw = from_csr(self.space, rows) if isinstance(rows, Csr) else self.space.from_dense(rows)
+        return self.space.prepare(raw)
+
+    def add(
+        self, rows: Rows, sizes: Sequence[int] | None = None, *, settled: bool = False
+    ) -> "SmallIndex":
+        """Add rows, in batches of the given sizes, the last one taking what is left.
+
+        Settled, no row waits for its place in tables and lists.
+        """
+        first = 0
+        for size in [*(sizes or ()), len(rows)]:
+            batch = self.prepare(rows[first : first + size])
+            first += len(batch)
+            codes = self.backend.encode(batch)
+            self.rows.append(batch)
+            self.state = self.backend.extend(self.state, self.rows.view(), codes)
+            if settled:
+                self.settle()
+        return self
+
+    def settle(self) -> None:
+        """Let rows that wait have their places in tables and lists."""
+        assert isinstance(self.backend, GcwsBackend)
+        self.state = self.backend._complete(self.state, self.rows.view(), Workers(1))
+
+    def compact(self, stays: npt.NDArray[np.bool_]) -> None:
+        """Drop the rows that do not stay."""
+        new_rows = np.where(stays, np.cumsum(stays) - 1, -1).astype(np.int64)
+        self.rows = self.rows.take(np.flatnonzero(stays))
+        self.state = self.backend.renumber(self.state, self.rows.view(), new_rows)
+
+    def search(
+        self,
+        queries: Rows,
+        params: SearchParams,
+        *,
+        permitted: Mask | None = None,
+        skip: Sequence[int] | None = None,
+    ) -> list[RowHits]:
+        """Return the hits of every query."""
+        rows = self.rows.view()
+        mask = np.ones(len(rows), np.uint8) if permitted is None else permitted
+        view = RowView(rows, mask, int(mask.sum()))
+        skipped = None if skip is None else np.array(skip, np.int64)
+        return list(self.backend.search(self.state, view, self.prepare(queries), params, skipped))
+
+
+def answer(hits: RowHits) -> Answer:
+    """Return rows and scores as plain lists."""
+    return hits.rows.tolist(), hits.scores.tolist()
+
+
+def answers(results: Sequence[RowHits]) -> list[Answer]:
+    """Return rows and scores of several queries as plain lists."""
+    return [answer(hits) for hits in results]
+
+
+def expanded_matrix(rows: Rows, dim: int) -> npt.NDArray[np.float64]:
+    """Return the (n, 2 dim) non-negative form, positive parts first."""
+    dense = np.zeros((len(rows), dim))
+    if isinstance(rows, Csr):
+        dense[np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), rows.indices] = rows.values
+    else:
+        dense[:] = rows
+    return np.concatenate([np.maximum(dense, 0), np.maximum(-dense, 0)], axis=1)
+
+
+def all_scores(queries: Rows, rows: Rows, dim: int) -> npt.NDArray[np.float64]:
+    """Return the (m, n) exact GMM by the definition; `reference.mathematics` has the slow loop."""
+    left, right = expanded_matrix(queries, dim), expanded_matrix(rows, dim)
+    return np.stack(
+        [np.minimum(q, right).sum(axis=1) / np.maximum(q, right).sum(axis=1) for q in left]
+    )

@@ -1,0 +1,125 @@
+"""An application without a network: its start and end, requests to it, what they must answer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+from fastapi import FastAPI
+
+from gcws_search.service.app import create_app
+from gcws_search.service.settings import Settings
+
+START_SECONDS = 600
+"""The first start on a machine compiles kernels."""
+
+Json: TypeAlias = Any
+
+
+class Client:
+    """Sends requests to an application on an event loop of its own."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self.app = app
+        self._stopped = False
+        self._runner = asyncio.Runner()
+        self._lifespan: AbstractAsyncContextManager[Json] = app.router.lifespan_context(app)
+        transport = httpx.ASGITransport(app)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
+
+    def start(self) -> None:
+        try:
+            self._runner.run(self._lifespan.__aenter__())
+        except BaseException:
+            self._runner.close()
+            raise
+
+    def wait_until_ready(self) -> None:
+        assert self.app.state.service.startup.wait(START_SECONDS)
+
+    def stop(self) -> None:
+        """End the application; once is enough."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._runner.run(self.http.aclose())
+        self._runner.run(self._lifespan.__aexit__(None, None, None))
+        self._runner.close()
+
+    def request(self, method: str, url: str, **more: Json) -> httpx.Response:
+        return self._runner.run(self.http.request(method, url, **more))
+
+    def get(self, url: str, **more: Json) -> httpx.Response:
+        return self.request("GET", url, **more)
+
+    def put(self, url: str, **more: Json) -> httpx.Response:
+        return self.request("PUT", url, **more)
+
+    def post(self, url: str, **more: Json) -> httpx.Response:
+        return self.request("POST", url, **more)
+
+    def delete(self, url: str, **more: Json) -> httpx.Response:
+        return self.request("DELETE", url, **more)
+
+    def run(self, work: Json) -> Json:
+        """Run a coroutine on the application's loop."""
+        return self._runner.run(work)
+
+
+def started(data_dir: Path, **settings: Json) -> Client:
+    """Return a client of an application that is starting on a directory."""
+    defaults: dict[str, Json] = {"threads": 1, "durability": "normal"}
+    client = Client(create_app(Settings(data_dir=data_dir, **(defaults | settings))))
+    client.start()
+    return client
+
+
+Serve = Callable[..., Client]
+"""Takes settings by keyword; starts an application after ending the one before."""
+
+
+async def chunked(data: bytes, size: int = 100) -> AsyncIterator[bytes]:
+    """Yield a body piece by piece, so that its length is not announced."""
+    for first in range(0, len(data), size):
+        yield data[first : first + size]
+
+
+ITEMS: list[dict[str, Json]] = [
+    {"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}},
+    {"id": "b", "vector": [1, 0, 0, 1], "payload": {"label": 1, "tags": ["x", "y"]}},
+    {"id": "c", "vector": {"indices": [3, 1], "values": [2.5, -2]}},
+    {"id": 7, "vector": [-1, -1, -1, -1], "payload": {"label": 3, "price": 2.5}},
+]
+
+
+def fill(client: Client, name: str = "plants", **config: Json) -> None:
+    """Create a collection of dim 4 that holds `ITEMS`."""
+    created = client.put(f"/v1/collections/{name}", json={"dim": 4, **config})
+    assert created.status_code in (200, 201), created.text
+    put = client.put(f"/v1/collections/{name}/items", json={"items": ITEMS})
+    assert put.status_code == 200, put.text
+
+
+def count(client: Client, name: str = "plants") -> int:
+    """Return a collection's exact item count."""
+    items: int = client.get(f"/v1/collections/{name}").json()["items"]
+    return items
+
+
+def assert_problem(
+    response: httpx.Response, status: int, code: str, *words: str
+) -> dict[str, Json]:
+    """Check that an answer is this problem, and that its detail says these words."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"]
+    problem: dict[str, Json] = response.json()
+    assert {"type", "title", "status", "detail", "code", "errors"} <= set(problem)
+    assert problem["status"] == status
+    assert problem["code"] == code, problem
+    for word in words:
+        assert word in problem["detail"], problem["detail"]
+    assert "Traceback" not in response.text
+    return problem
