@@ -17,6 +17,9 @@ from .index import (
     Catalog as Catalog,
 )
 from .index import (
+    Collection as Collection,
+)
+from .index import (
     CollectionConfig as CollectionConfig,
 )
 from .index import (
@@ -153,9 +156,6 @@ from .index import (
 )
 from .index import (
     SparseVector as SparseVector,
-)
-from .index import (
-    StoredCollection as StoredCollection,
 )
 from .index import (
     StoredItem as StoredItem,

@@ -8,7 +8,7 @@ from .catalog.check import (
     check_directory as check_directory,
 )
 from .catalog.collection import (
-    StoredCollection as StoredCollection,
+    Collection as Collection,
 )
 from .catalog.describe import (
     BackendDescription as BackendDescription,

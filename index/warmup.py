@@ -21,7 +21,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import RoundedRows
+from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.exact.scan import Scanner, scan
 from gcws_search.index.hashing.gcws import compressed
 from gcws_search.index.joins.pair_sink import PairSink
@@ -34,7 +34,7 @@ from gcws_search.index.lsh.probe import TableSearch
 from gcws_search.index.similarities.public import gmm, gmm_matrix
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
-from gcws_search.index.vectors.quantization import CoarseRows, Rounding
+from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from gcws_search.index.vectors.space import SparseVector, VectorSpace
 
 Progress = Callable[[int, int, str], None]
@@ -42,7 +42,7 @@ Progress = Callable[[int, int, str], None]
 
 _ROWS = 1100  # enough for postings and for a second segment of tables
 _EQUAL = 20  # enough to tie at a limit of 3
-_ROUNDINGS = (Rounding(BYTES, 0.03, 128), Rounding(SHORTS, 1e-4))
+_ROUNDINGS = (Quantizer(BYTES, 0.03, 128), Quantizer(SHORTS, 1e-4))
 
 
 def kernels_are_cached() -> bool:
@@ -150,12 +150,16 @@ class _Exercise:
 
     def _scan_rounded(self, rows: VectorBatch) -> None:
         """Scan as lists of wide rows are measured."""
-        view = CoarseRows(_ROUNDINGS[0], rows.dense.shape[1]).cover(rows)
+        view = QuantizedRows(_ROUNDINGS[0], rows.dense.shape[1]).cover(rows)
         scan(
-            self._view(), rows[:MANY], SearchParams(limit=3, recall=1.0), skip=np.full(MANY, -1),
-            inverted=InvertedIndex(), workers=Workers(1),
-            rounded=RoundedRows.measured(view, Workers(1)),
-        )  # fmt: skip
+            self._view(),
+            rows[:MANY],
+            SearchParams(limit=3, recall=1.0),
+            skip=np.full(MANY, -1),
+            inverted=InvertedIndex(),
+            workers=Workers(1),
+            rounded=BoundedRows.measured(view, Workers(1)),
+        )
 
     def _pairs(self) -> None:
         for recall in (0.5, 1.0):

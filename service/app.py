@@ -10,11 +10,11 @@ from fastapi import FastAPI
 
 from gcws_search.index import Catalog
 from gcws_search.service.execution.context import Service
-from gcws_search.service.execution.group_commit import Together
-from gcws_search.service.execution.pools import Workers
+from gcws_search.service.execution.group_commit import GroupCommit
+from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
-from gcws_search.service.guards.keys import Keys
+from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import openapi, problems
 from gcws_search.service.http.dispatch import Application
@@ -84,27 +84,38 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     OSError
         A file of keys cannot be read.
     """
-    metrics, keys, admission = Metrics(), Keys(settings), Admission(settings)
+    metrics, keys, admission = Metrics(), ApiKeys(settings), Admission(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         opened = catalog
         if opened is None:
             opened = await asyncio.to_thread(open_catalog, settings)
-        workers = Workers(
-            threads=settings.threads, max_queue=settings.max_queue,
-            max_write_queue=settings.max_write_queue, max_loads=settings.max_loads,
+        workers = Pools(
+            threads=settings.threads,
+            max_queue=settings.max_queue,
+            max_write_queue=settings.max_write_queue,
+            max_loads=settings.max_loads,
             inline_seconds=settings.inline_seconds,
-        )  # fmt: skip
+        )
         startup = Startup(opened)
         app.state.service = Service(
-            settings, Limits.of(settings), startup, workers, Together(workers.writes), metrics,
-            keys, admission, Room(settings), threading.Lock(),
-        )  # fmt: skip
+            settings,
+            Limits.of(settings),
+            startup,
+            workers,
+            GroupCommit(workers.writes),
+            metrics,
+            keys,
+            admission,
+            Room(settings),
+            threading.Lock(),
+        )
         metrics.watch(
-            opened.list, lambda: startup.progress.phase == "ready",
+            opened.list,
+            lambda: startup.progress.phase == "ready",
             lambda: workers.gauges() | admission.gauges(),
-        )  # fmt: skip
+        )
         startup.start()
         try:
             yield
@@ -114,10 +125,15 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             await asyncio.to_thread(opened.close)
 
     app = Application(
-        metrics=metrics, admission=admission, access_log=settings.access_log,
-        title="gcws-search", version=program_version(), description=_DESCRIPTION,
-        lifespan=lifespan, redirect_slashes=False,
-    )  # fmt: skip
+        metrics=metrics,
+        admission=admission,
+        access_log=settings.access_log,
+        title="gcws-search",
+        version=program_version(),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
     # The routes are complete as they are: a router within a router costs at every request.
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
     problems.install(app)

@@ -66,9 +66,12 @@ def _flags() -> inspect.Signature:
         told = json.dumps(default) if isinstance(default, bool) else default
         shown = "" if default is None else f" [default: {told}]"
         option = typer.Option(
-            f"--{name.replace('_', '-')}", help=f"{field.description}{shown}",
-            envvar=f"GCWS_{name.upper()}", show_envvar=True, metavar=_metavar(field.annotation),
-        )  # fmt: skip
+            f"--{name.replace('_', '-')}",
+            help=f"{field.description}{shown}",
+            envvar=f"GCWS_{name.upper()}",
+            show_envvar=True,
+            metavar=_metavar(field.annotation),
+        )
         option.default = None
         parameters.append(
             inspect.Parameter(
@@ -115,12 +118,19 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
-        create_app(settings, catalog=catalog), host=settings.host, port=settings.port,
-        log_level=settings.log_level, log_config=None, access_log=False, server_header=False,
+        create_app(settings, catalog=catalog),
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level,
+        log_config=None,
+        access_log=False,
+        server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=settings.shutdown_seconds, http=timed(settings), ws="none",
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        http=timed(settings),
+        ws="none",
         proxy_headers=False,  # nothing here asks who the client is
-    )  # fmt: skip
+    )
 
 
 serve.__signature__ = _flags()  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from gcws_search.index.similarities.public import GmmKernel
 
 ROWS: Final = 500
 """Test rows whose kernel values with each other are looked at."""
-MOST_LANDMARKS: Final = 1024
+MAX_LANDMARKS: Final = 1024
 COLUMNS: Final = ("data", "k", "GMM: GCWS, law", "GMM-NYS", "RBF: NRFF, law", "RBF-NYS")
 
 Landmarks = Callable[[NystroemKind, int, int], NystroemMap | None]

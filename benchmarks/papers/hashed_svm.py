@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from benchmarks.harness.report import Table
 from benchmarks.harness.timing import in_threads
 from benchmarks.papers import approximation
-from benchmarks.papers.approximation import MOST_LANDMARKS
+from benchmarks.papers.approximation import MAX_LANDMARKS
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
@@ -105,7 +105,7 @@ class Features:
     def landmarks(self, kind: NystroemKind, k: int, seed: int) -> NystroemMap | None:
         """Return Nyström's map with k training rows for landmarks; None where there can be none."""
         train = self._batches[0]
-        if k > min(MOST_LANDMARKS, len(train)):
+        if k > min(MAX_LANDMARKS, len(train)):
             return None
         params = NystroemParams(kind=kind, landmarks=k, gamma=self.gamma, seed=seed)
         rows = np.random.default_rng(seed).choice(len(train), k, replace=False)
@@ -219,7 +219,7 @@ def accuracies(results: Sequence[Result], sizes: Sequence[int]) -> Table:
         "Linear SVMs, one against the rest, squared hinge, no intercept: LIBLINEAR's objective. "
         "GCWS and Nyström of GMM see rows that are not normalised; the linear column unit rows. "
         "NRFF and RBF-NYS take the γ that the paper found best for the RBF kernel. "
-        f"{prepared}. Nyström needs k rows to be landmarks, {MOST_LANDMARKS:,} here at most: "
+        f"{prepared}. Nyström needs k rows to be landmarks, {MAX_LANDMARKS:,} here at most: "
         "taking more apart takes minutes."
     )
     return table

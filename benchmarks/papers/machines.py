@@ -18,7 +18,7 @@ from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
 PASSES: Final = 60
 TOLERANCE: Final = 0.1
 """Of the projected gradient: LIBLINEAR's own default."""
-MOST_SPREAD: Final = 256
+MAX_SPREAD: Final = 256
 """Codes of up to so many columns are spread out into features: they are few for so many rows that
 coordinates depend on each other, and coordinate descent is slow."""
 PADDED: Final = 8
@@ -86,7 +86,7 @@ def fit(rows: Rows, which: Int64s, classes: int, *, cost: float, seed: int = 0) 
     signs = np.where(which[:, None] == np.arange(classes), np.float32(1), np.float32(-1))
     if not isinstance(rows, Codes):
         return newton.fit(rows, signs, cost=cost)
-    if rows.columns <= MOST_SPREAD:
+    if rows.columns <= MAX_SPREAD:
         return newton.fit(rows.spread(), signs, cost=cost)
     alpha = np.zeros((len(rows), classes), np.float32)
     weights = np.zeros((rows.columns, -(-classes // PADDED) * PADDED), np.float32)

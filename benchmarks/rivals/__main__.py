@@ -20,7 +20,6 @@ from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import METHODS, Method, Ours, installed
 from benchmarks.rivals.process import (
     BUILD_SECONDS,
-    LEAST_SECONDS,
     Built,
     Runner,
     normalised,
@@ -176,7 +175,7 @@ def notes(names: Sequence[str]) -> list[str]:
         for library in OTHER_LIBRARIES if find_spec(library) is not None
     ]  # fmt: skip
     return [
-        f"1,000 held-out queries in one call, repeated until {LEAST_SECONDS} s have passed, of "
+        f"1,000 held-out queries in one call, repeated until {MIN_SECONDS} s have passed, of "
         "which the median counts; all methods on L1-normalised rows, where L1 ranks as GMM does; "
         "the ratios are in the order of the columns of queries/s; speeds between two measured "
         "settings by linear interpolation of their logarithm, none extrapolated; "

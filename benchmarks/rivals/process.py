@@ -20,7 +20,7 @@ from benchmarks.harness.datasets import DataSet, Vectors, load
 from benchmarks.rivals.methods import METHODS, WARM_QUERIES, Method, Rows
 
 QUERIES: Final = 1000
-LEAST_SECONDS: Final = 0.2
+MIN_SECONDS: Final = 0.2
 """A batch is asked for until its calls have taken so long together: one of 6 ms often takes 8."""
 
 
@@ -175,7 +175,7 @@ def _built_once(build: Callable[[], Method]) -> tuple[Method, float, float, floa
     return index, seconds, cpu_seconds, index.table_seconds or 0.0
 
 
-def timed(ask: Callable[[], Rows], least_seconds: float = LEAST_SECONDS) -> Answered:
+def timed(ask: Callable[[], Rows], least_seconds: float = MIN_SECONDS) -> Answered:
     """Return the answer to a batch, and the median times of as many calls as take so long.
 
     Parameters

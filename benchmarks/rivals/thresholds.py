@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 
 QUANTILES: Final = (0.9, 0.5, 0.1)
 TARGETS: Final = (0.9, 0.99)
-MOST: Final = 1000
+MAX: Final = 1000
 COLUMNS: Final = (
     "data", "least score", "its quantile", "true items a query", "asked", "share found",
     "queries/s", "exact scan, queries/s", "ratio",
@@ -38,14 +38,14 @@ def timed(
 
 
 def share_found(found: Sequence[RowHits], true: Sequence[RowHits], least: float) -> float:
-    """Return the share of all queries' true items that were found, `MOST` a query at most."""
+    """Return the share of all queries' true items that were found, `MAX` a query at most."""
     there = [_reaching(hits, least) for hits in true]
     got = [min(_reaching(hits, least), most) for hits, most in zip(found, there, strict=True)]
     return sum(got) / max(1, sum(there))
 
 
 def _reaching(hits: RowHits, least: float) -> int:
-    return min(MOST, int(np.count_nonzero(hits.scores >= least - ROUNDING)))
+    return min(MAX, int(np.count_nonzero(hits.scores >= least - ROUNDING)))
 
 
 def add_rows(table: Table, data: DataSet) -> None:
@@ -59,10 +59,10 @@ def add_rows(table: Table, data: DataSet) -> None:
     tenth = [hits.scores[LIMIT - 1] for hits in nearest]
     for quantile in QUANTILES:
         least = float(np.quantile(tenth, quantile))
-        scan = SearchParams(limit=MOST, recall=1.0, min_score=least)
+        scan = SearchParams(limit=MAX, recall=1.0, min_score=least)
         truth, scan_rate = timed(exact, queries, scan)
         for target in TARGETS:
-            asked = SearchParams(limit=MOST, recall=target, min_score=least)
+            asked = SearchParams(limit=MAX, recall=target, min_score=least)
             found, rate = timed(engine, queries, asked)
             table.add(
                 data.name,
@@ -87,7 +87,7 @@ def main() -> None:
         add_rows(table, load(name, options.data))
     table.notes.append(
         f"{QUERIES:,} held-out queries in one call; the quantile is that of the queries' tenth "
-        f"scores; the share is of all true items of all queries, {MOST:,} a query at most."
+        f"scores; the share is of all true items of all queries, {MAX:,} a query at most."
     )
     table.publish(options, threads="1 thread")
 

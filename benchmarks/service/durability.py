@@ -27,7 +27,7 @@ from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import Server, resident_bytes, serving
 from benchmarks.service.http import npy
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -49,7 +49,7 @@ LOADED: Final = 50_000
 LOADS: Final = 3
 DURABILITIES: Final[tuple[Durability, ...]] = ("full", "normal")
 LOOK_SECONDS: Final = 0.1
-MOST_LOOKS: Final = 1200
+MAX_LOOKS: Final = 1200
 GROWTH: Final = 1.5
 """Lists are made anew once the collection has grown by this factor."""
 CHUNK_ROWS: Final = 8192
@@ -62,7 +62,7 @@ CHURN_SAMPLES: Final = 40
 COLUMNS: Final = ("what", "ours", "bare SQLite, or idle", "ratio", "goal")
 _URL: Final = "/v1/collections/things"
 _HALF: Final = "at least 0.5"
-_MOST: Final = "at least 0.6"
+_MAX: Final = "at least 0.6"
 _THREE: Final = "at most 3"
 
 Row: TypeAlias = tuple[Any, ...]
@@ -133,7 +133,7 @@ def bare_inserts(bare: Bare, like: Prepared) -> Insert:
     return insert
 
 
-def by_library(stored: StoredCollection, vectors: Vectors) -> Insert:
+def by_library(stored: Collection, vectors: Vectors) -> Insert:
     """Return what puts the items of some numbers, one by one."""
 
     def insert(numbers: range) -> None:
@@ -179,12 +179,12 @@ def single_inserts(table: Table, vectors: Vectors, like: Prepared) -> None:
                 ours = shared_out(by_library(stored, vectors), clients)
                 found = in_turn(ours, bare_inserts(bare, like), NUMBERS)
             kind = "" if durability == "full" else f" ({durability}: not yet on the disk)"
-            goal = _MOST if durability == "full" else ""
+            goal = _MAX if durability == "full" else ""
             add(table, f"single inserts{kind}, library, {told}, 1/s", found, goal)
         with served(vectors[:BEFORE]) as server, bare_file(like, BEFORE) as bare:
             ours = shared_out(by_http(server.port, vectors), clients)
             add(table, f"single inserts, HTTP, {told}, 1/s",
-                in_turn(ours, bare_inserts(bare, like), NUMBERS), _MOST)  # fmt: skip
+                in_turn(ours, bare_inserts(bare, like), NUMBERS), _MAX)  # fmt: skip
 
 
 def by_connections(table: Table, like: Prepared) -> None:
@@ -207,7 +207,7 @@ def by_connections(table: Table, like: Prepared) -> None:
 
 
 @contextmanager
-def in_library(vectors: Vectors, durability: Durability) -> Iterator[StoredCollection]:
+def in_library(vectors: Vectors, durability: Durability) -> Iterator[Collection]:
     """Open a collection of the first items, its lists made."""
     with tempfile.TemporaryDirectory() as name:
         catalog = Catalog.open(Path(name), durability=durability)
@@ -237,7 +237,7 @@ def served(vectors: Vectors, backend: str = "gcws") -> Iterator[Server]:
 
 def wait_for_lists(connection: Connection) -> None:
     """Return once no neighbour lists are being made, if the collection is to have any."""
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_LOOKS):
         described = connection.ask("GET", _URL)
         stats = described["backends"][0]["stats"]
         if "neighbour_lists" not in stats:

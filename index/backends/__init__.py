@@ -17,7 +17,7 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     RandomBinningParams,
 )
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.threads import Workers
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "FeatureBackend",
     "GcwsBackend",
     "RandomBinningBackend",
-    "Saved",
+    "SavedIndex",
     "make_backend",
 ]
 

@@ -20,13 +20,13 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.threads import Workers
 
-MOST_ROWS: Final = 1024
-_MOST_NUMBERS: Final = 1 << 17
+MAX_ROWS: Final = 1024
+_MAX_NUMBERS: Final = 1 << 17
 """Rows that wait, at most, and the numbers that a scan of them reads: some 10 µs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Newest:
+class Delta:
     """The codes of the rows put last.
 
     Attributes
@@ -35,18 +35,18 @@ class Newest:
         Of the rows that came last; None when there are none.
     count : int
         Rows in all.
-    before : Newest or None
+    before : Delta or None
         Those that came earlier: a row more copies nothing of them.
     """
 
     last: UInt64s | None = None
     count: int = 0
-    before: Newest | None = None
+    before: Delta | None = None
 
-    def with_more(self, codes: UInt64s) -> Newest:
+    def with_more(self, codes: UInt64s) -> Delta:
         """Return these rows and further ones."""
         count = len(codes)
-        return Newest(codes, self.count + count, self) if count else self
+        return Delta(codes, self.count + count, self) if count else self
 
     def may_wait(self, rows: VectorBatch) -> bool:
         """Return whether scanning them costs little; they are the last of ``rows``."""
@@ -57,45 +57,51 @@ class Newest:
 
         These are the last of ``rows``.
         """
-        if self.count + count > MOST_ROWS:
+        if self.count + count > MAX_ROWS:
             return False
         if rows.form == "dense":
             own = self.count * int(rows.dense.shape[1])
         else:
             own = int(rows.indptr[-1] - rows.indptr[-1 - self.count])
-        return own + numbers <= _MOST_NUMBERS
+        return own + numbers <= _MAX_NUMBERS
 
     @property
     def codes(self) -> UInt64s:
         """The (count, bands) codes; there is at least one row."""
         parts: list[UInt64s] = []
-        newest: Newest | None = self
+        newest: Delta | None = self
         while newest is not None and newest.last is not None:
             parts.append(newest.last)
             newest = newest.before
         return parts[0] if len(parts) == 1 else np.concatenate(parts[::-1])
 
-    def after(self, count: int) -> Newest:
+    def after(self, count: int) -> Delta:
         """Return those after the first ``count``."""
         if count == self.count:
             return NONE
-        return Newest(self.codes[count:], self.count - count) if count else self
+        return Delta(self.codes[count:], self.count - count) if count else self
 
-    def some(self, kept: Int64s) -> Newest:
+    def some(self, kept: Int64s) -> Delta:
         """Return those with some numbers, (m,) and rising, counted from the first that waits."""
-        return Newest(self.codes[kept], len(kept)) if len(kept) else NONE
+        return Delta(self.codes[kept], len(kept)) if len(kept) else NONE
 
 
-NONE: Final = Newest()
+NONE: Final = Delta()
 
 Search = Callable[[RowView, Int64s], BatchHits]
 """Returns the hits among rows; is told the row that each query must not return, or -1."""
 
 
-def with_newest(
-    search: Search, view: RowView, count: int, queries: VectorBatch, params: SearchParams,
-    skip: Int64s, *, workers: Workers,
-) -> BatchHits:  # fmt: skip
+def with_delta(
+    search: Search,
+    view: RowView,
+    count: int,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s,
+    *,
+    workers: Workers,
+) -> BatchHits:
     """Return the hits that ``search`` finds among all rows but the last, and those among the last.
 
     Parameters
@@ -127,7 +133,11 @@ def with_newest(
         least = float(found.scores[0, params.limit - 1])
         params = replace(params, min_score=min(1.0, max(params.min_score, least)))
     near = scan(
-        RowView(view.vectors[known:], permitted, new), queries, params,
-        skip=np.where(skip >= known, skip - known, -1), inverted=InvertedIndex(), workers=workers,
-    )  # fmt: skip
+        RowView(view.vectors[known:], permitted, new),
+        queries,
+        params,
+        skip=np.where(skip >= known, skip - known, -1),
+        inverted=InvertedIndex(),
+        workers=workers,
+    )
     return found.beside(near.moved(known), params.limit)

@@ -70,9 +70,14 @@ class SampledSearch:
         def answer(first: int, last: int) -> None:
             some = slice(first, last)
             found = gathered(
-                self.plan, self.tables, view, keys[some], skip[some], pool=params.pool,
+                self.plan,
+                self.tables,
+                view,
+                keys[some],
+                skip[some],
+                pool=params.pool,
                 counts=counts[some],
-            )  # fmt: skip
+            )
             for i, rows in enumerate(found, first):
                 candidates[i] = len(rows)
                 share = np.mean(self._codes(view.vectors[rows]) == ours[i], axis=1)

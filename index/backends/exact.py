@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.backends.protocol import ProgressReport, unheard
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.joins.all_pairs import ExactJoin
@@ -77,7 +77,7 @@ class ExactBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Report = unheard,
+        report: ProgressReport = unheard,
     ) -> InvertedIndex | None:
         """Return the state as it is."""
         del rows, alive, stop, report
@@ -90,12 +90,12 @@ class ExactBackend:
         del rows, improved
         return state
 
-    def saved(self, state: InvertedIndex) -> Saved | None:
+    def saved(self, state: InvertedIndex) -> SavedIndex | None:
         """Return None: all of it is made from the rows."""
         del state
         return None
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> InvertedIndex:
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> InvertedIndex:
         """Return the index of all rows."""
         del saved
         return self.extend(InvertedIndex(), rows, codes)

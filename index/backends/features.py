@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Encoder, Report, unheard
+from gcws_search.index.backends.protocol import Encoder, ProgressReport, unheard
 from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
 from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
 from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import UNKNOWN, Saved
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.features.fourier import FeatureMap, FourierMap
@@ -172,7 +172,7 @@ class FeatureBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Report = unheard,
+        report: ProgressReport = unheard,
     ) -> FeatureState | None:
         """Return the features by landmarks drawn from the live rows."""
         if isinstance(self._params, FourierParams):
@@ -198,14 +198,14 @@ class FeatureBackend:
         del state
         return self._extended(improved, rows)
 
-    def saved(self, state: FeatureState) -> Saved | None:
+    def saved(self, state: FeatureState) -> SavedIndex | None:
         """Return the landmarks; all else is made from the rows."""
         if not isinstance(state.map, NystroemMap):
             return None
         none = np.broadcast_to(np.int32(UNKNOWN), (state.rows, 1))
-        return Saved(none, {"drawn_from": state.drawn_from, "map": state.map.to_notes()})
+        return SavedIndex(none, {"drawn_from": state.drawn_from, "map": state.map.to_notes()})
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> FeatureState:
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> FeatureState:
         """Return the features of all rows."""
         del codes
         return self._extended(self._kept(saved.notes) or self.empty(), rows)
@@ -270,9 +270,16 @@ class FeatureBackend:
         def offer(first: int, last: int, rows: slice) -> _Pools:
             ours = _Pools.empty(last - first, pool)
             scan_products(
-                sought[first:last], features, view.permitted, skip[first:last], rows.start,
-                rows.stop, ours.estimates, ours.rows, ours.sizes,
-            )  # fmt: skip
+                sought[first:last],
+                features,
+                view.permitted,
+                skip[first:last],
+                rows.start,
+                rows.stop,
+                ours.estimates,
+                ours.rows,
+                ours.sizes,
+            )
             return ours
 
         if m < self._workers.threads:

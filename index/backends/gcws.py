@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.delta import NONE, with_newest
+from gcws_search.index.backends.delta import NONE, with_delta
 from gcws_search.index.backends.estimates import SampledSearch
 from gcws_search.index.backends.gcws_state import GcwsState
-from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.backends.protocol import ProgressReport, unheard
 from gcws_search.index.backends.rerank import refuse_proof
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
@@ -24,16 +24,16 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.graph import lifecycle
-from gcws_search.index.graph.search import Hop, HopSearch, is_worth_walking
+from gcws_search.index.graph.search import GraphIndex, GraphSearch, pays
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.planner import PairJoin
 from gcws_search.index.kernels.graph.batch_search import ANSWERED
-from gcws_search.index.lsh.band_keys import Keying
+from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.probe import TableSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.public import GmmKernel
@@ -64,7 +64,7 @@ class GcwsBackend:
         self.plan = BandPlan.of(params)
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
-        self._keying = Keying(self.plan, self.hash, workers)
+        self._keying = BandKeys(self.plan, self.hash, workers)
         self._all_wanted = False  # once there was use for all tables
 
     @property
@@ -153,7 +153,7 @@ class GcwsBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Report = unheard,
+        report: ProgressReport = unheard,
     ) -> GcwsState | None:
         """Return ``state`` with all rows in tables and lists.
 
@@ -218,11 +218,11 @@ class GcwsBackend:
     ) -> InvertedIndex:
         return inverted.cover(rows, workers) if self._form == "sparse" else inverted
 
-    def saved(self, state: GcwsState) -> Saved | None:
+    def saved(self, state: GcwsState) -> SavedIndex | None:
         """Return the neighbour lists; all else is made from the codes."""
         return None if state.hop is None else lifecycle.saved(state.hop)
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> GcwsState:
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows."""
         state = self.extend(self.empty(), rows, codes)
         if not self.plan.prefix:
@@ -253,10 +253,15 @@ class GcwsBackend:
             return estimates.search(view, queries, params, skipped)
         if not state.newest.count or params.recall >= 1:  # a scan takes all rows
             return self._found(state, view, queries, params, skipped)
-        return with_newest(
+        return with_delta(
             lambda older, skip: self._found(state, older, queries, params, skip),
-            view, state.newest.count, queries, params, skipped, workers=self._workers,
-        )  # fmt: skip
+            view,
+            state.newest.count,
+            queries,
+            params,
+            skipped,
+            workers=self._workers,
+        )
 
     def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
         """Return all tables, of all rows: estimates do not depend on what has been made."""
@@ -281,7 +286,7 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits:
         """Return the hits among rows that are all in tables and lists, or of an exact scan."""
-        if state.hop is not None and is_worth_walking(view, params):
+        if state.hop is not None and pays(view, params):
             found = self._walked(state, state.hop, view, queries, params, skip)
             if found is not None:
                 return found
@@ -290,14 +295,16 @@ class GcwsBackend:
     def _walked(
         self,
         state: GcwsState,
-        hop: Hop,
+        hop: GraphIndex,
         view: RowView,
         queries: VectorBatch,
         params: SearchParams,
         skip: Int64s,
     ) -> BatchHits | None:
         """Return the hits found by walks, None where another way is foreseen to be quicker."""
-        walks = HopSearch(hop.neighbours, hop.lists, state.tables, self._keying.keys, self._workers)
+        walks = GraphSearch(
+            hop.neighbours, hop.lists, state.tables, self._keying.keys, self._workers
+        )
         walk = hop.walk(walks, view, params, len(queries))
         if walk is None:
             return None

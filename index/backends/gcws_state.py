@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gcws_search.index.backends.delta import NONE, Newest
+from gcws_search.index.backends.delta import NONE, Delta
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.graph.search import Hop
+from gcws_search.index.graph.search import GraphIndex
 from gcws_search.index.lsh.tables import Tables
 
 
@@ -20,9 +20,9 @@ class GcwsState:
         As many as have been needed: the first, and those that lists or proofs want beside.
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
-    hop : Hop or None
+    hop : GraphIndex or None
         Neighbour lists of the same rows, once they have been made.
-    newest : Newest
+    newest : Delta
         Later rows, which are in none of these; none where lists have yet to be judged or made.
     scanned : int
         For so many rows scans were found to be as quick as walks, and no lists are made; or 0.
@@ -30,8 +30,8 @@ class GcwsState:
 
     tables: Tables
     inverted: InvertedIndex
-    hop: Hop | None = None
-    newest: Newest = NONE
+    hop: GraphIndex | None = None
+    newest: Delta = NONE
     scanned: int = 0
 
     @property

@@ -12,7 +12,7 @@ from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Explanation, Pairs, RowHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.similarities.public import Kernel
 
 __all__ = [
@@ -21,16 +21,16 @@ __all__ = [
     "Explanation",
     "Kernel",
     "Pairs",
-    "Report",
+    "ProgressReport",
     "RowHits",
     "RowView",
-    "Saved",
+    "SavedIndex",
     "unheard",
 ]
 
 State = TypeVar("State")
 
-Report: TypeAlias = Callable[[float], None]
+ProgressReport: TypeAlias = Callable[[float], None]
 """Is told, from time to time, the share of some work that is done."""
 
 
@@ -128,7 +128,7 @@ class Backend(Protocol[State]):
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Report = unheard,
+        report: ProgressReport = unheard,
     ) -> State | None:
         """Return ``state`` with what makes searches quicker: long work, for any thread.
 
@@ -162,14 +162,14 @@ class Backend(Protocol[State]):
             None when too many rows have been added since.
         """
 
-    def saved(self, state: State) -> Saved | None:
+    def saved(self, state: State) -> SavedIndex | None:
         """Return what to keep of ``state``; None when there is nothing.
 
         Cheap, for it is asked once for every piece written: ``links`` may be the array in use, and
         change while it is read.
         """
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> State:
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> State:
         """Return the index of all of ``rows`` at once.
 
         Parameters
@@ -177,7 +177,7 @@ class Backend(Protocol[State]):
         rows : VectorBatch
         codes : (n, code_width) uint64
             What `encode` returned for the rows.
-        saved : Saved
+        saved : SavedIndex
             What was kept of an earlier state, in numbers of the present rows, the backend's to
             keep. R is that of the widest list kept, 1 without any. Lists may stem from several
             moments: of two rows, one may name the other and not be named back. Entries for rows

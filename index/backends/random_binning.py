@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Report, unheard
+from gcws_search.index.backends.protocol import ProgressReport, unheard
 from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
@@ -17,7 +17,7 @@ from gcws_search.index.contracts.parameters import (
     RandomBinningParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.hashing.banding import BandPlan
@@ -109,7 +109,7 @@ class RandomBinningBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Report = unheard,
+        report: ProgressReport = unheard,
     ) -> Tables | None:
         """Return the state as it is."""
         del rows, alive, stop, report
@@ -120,12 +120,12 @@ class RandomBinningBackend:
         del rows, improved
         return state
 
-    def saved(self, state: Tables) -> Saved | None:
+    def saved(self, state: Tables) -> SavedIndex | None:
         """Return None: tables are made from the codes."""
         del state
         return None
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> Tables:
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> Tables:
         """Return the tables of all rows."""
         del saved
         return self.extend(self.empty(), rows, codes)
@@ -178,9 +178,14 @@ class RandomBinningBackend:
 
         def answer(first: int, last: int) -> None:
             found = gathered(
-                self.plan, state, view, keys[first:last], skip[first:last], pool=params.pool,
+                self.plan,
+                state,
+                view,
+                keys[first:last],
+                skip[first:last],
+                pool=params.pool,
                 counts=counts[first:last],
-            )  # fmt: skip
+            )
             for i, rows in enumerate(found, first):
                 candidates[i] = len(rows)
                 estimates = np.empty(0, np.float64)
@@ -191,9 +196,11 @@ class RandomBinningBackend:
 
         self._workers.split(m, answer)
         hits = packed(
-            _METHOD, [each for each in answers if each is not None], candidates=candidates,
+            _METHOD,
+            [each for each in answers if each is not None],
+            candidates=candidates,
             scored=0 if params.rerank == "none" else candidates,
-        )  # fmt: skip
+        )
         hits.work[:, BANDS] = self.plan.bands
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]
         return hits

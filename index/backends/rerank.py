@@ -124,6 +124,11 @@ def packed(
     for i, (found, exact) in enumerate(answers):
         rows[i, : len(found)], scores[i, : len(found)] = found, exact
     return BatchHits.found(
-        method, rows, scores, sizes, expected_recall=expected_recall, candidates=candidates,
+        method,
+        rows,
+        scores,
+        sizes,
+        expected_recall=expected_recall,
+        candidates=candidates,
         scored=scored,
-    )  # fmt: skip
+    )

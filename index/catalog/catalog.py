@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gcws_search.index.catalog.check import findings_of
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import (
     CollectionExists,
@@ -60,9 +60,7 @@ class Catalog:
         self._closing = False
         self._started = False
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
-        self._found: dict[str, StoredCollection | StoreError | None] = dict.fromkeys(
-            directory.names()
-        )
+        self._found: dict[str, Collection | StoreError | None] = dict.fromkeys(directory.names())
 
     @classmethod
     def open(
@@ -140,11 +138,9 @@ class Catalog:
                 self._found[name] = error
         return stores
 
-    def _loaded(
-        self, store: Store, report: Callable[[str, int], None]
-    ) -> StoredCollection | StoreError:
+    def _loaded(self, store: Store, report: Callable[[str, int], None]) -> Collection | StoreError:
         try:
-            collection = StoredCollection(
+            collection = Collection(
                 store, config_of(store.identity, store.name), threads=self._threads
             )
             collection.load(lambda count: report(store.name, count))
@@ -179,9 +175,9 @@ class Catalog:
     def list(self) -> list[Summary]:
         """Return the collections that can be used, by name."""
         found = sorted(self._found.copy().items())
-        return [_summary(entry) for _, entry in found if isinstance(entry, StoredCollection)]
+        return [_summary(entry) for _, entry in found if isinstance(entry, Collection)]
 
-    def create(self, name: str, config: CollectionConfig) -> tuple[StoredCollection, bool]:
+    def create(self, name: str, config: CollectionConfig) -> tuple[Collection, bool]:
         """Return the collection of this name, and whether it was made just now.
 
         Raises
@@ -206,13 +202,13 @@ class Catalog:
             self._found[name] = collection
             return collection, True
 
-    def _same(self, name: str, config: CollectionConfig) -> StoredCollection:
+    def _same(self, name: str, config: CollectionConfig) -> Collection:
         found = self.get(name)
         if found.config != config:
             raise CollectionExists(name)
         return found
 
-    def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
+    def _create(self, name: str, config: CollectionConfig) -> Collection:
         try:
             with no_space_is_disk_full(name):
                 identity = Identity(config.to_dict(), ALGORITHM_VERSION)
@@ -222,9 +218,9 @@ class Catalog:
             self._directory.discard(name)
             raise
         store = Store(self._directory.file(name), name, durability=self._durability)
-        return StoredCollection(store, config, threads=self._threads)
+        return Collection(store, config, threads=self._threads)
 
-    def get(self, name: str) -> StoredCollection:
+    def get(self, name: str) -> Collection:
         """Return a collection.
 
         Raises
@@ -258,7 +254,7 @@ class Catalog:
                 raise CollectionLoading(name)
             if self._directory.file(name).is_dir():
                 raise DamagedFile(name, "a folder is in its place")
-            if isinstance(found, StoredCollection):
+            if isinstance(found, Collection):
                 found.close(dropped=True)
             try:
                 self._directory.remove(name)
@@ -284,7 +280,7 @@ class Catalog:
         """
         return self.snapshots.create(name, snapshot, self.get(name).copy_to)
 
-    def restore(self, name: str, snapshot: str, *, replace: bool = False) -> StoredCollection:
+    def restore(self, name: str, snapshot: str, *, replace: bool = False) -> Collection:
         """Make a collection of a snapshot, and return it when it is loaded.
 
         Parameters
@@ -319,7 +315,7 @@ class Catalog:
                         raise CollectionLoading(name)  # it has been restored, dropped, made
                     self._found[name] = None
                     try:
-                        if isinstance(before, StoredCollection):
+                        if isinstance(before, Collection):
                             before.close(dropped=True)
                             with suppress(DamagedFile):  # it is replaced as it is
                                 move_log(self._directory.file(name), name)
@@ -331,13 +327,13 @@ class Catalog:
                 self._directory.discard(name)
             return self._reloaded(name)
 
-    def _return_to(self, name: str, before: StoredCollection | StoreError | None) -> None:
+    def _return_to(self, name: str, before: Collection | StoreError | None) -> None:
         if before is None:
             del self._found[name]
         else:
             self._reloaded(name)
 
-    def _found_before(self, name: str, *, replace: bool) -> StoredCollection | StoreError | None:
+    def _found_before(self, name: str, *, replace: bool) -> Collection | StoreError | None:
         found = self._found.get(name)
         if name in self._found:
             if found is None:
@@ -346,7 +342,7 @@ class Catalog:
                 raise CollectionExists(name, "already, and is not to be replaced")
         return found
 
-    def _reloaded(self, name: str) -> StoredCollection:
+    def _reloaded(self, name: str) -> Collection:
         """Load a file that has just been put in its place."""
         try:
             store = Store(self._directory.file(name), name, durability=self._durability)
@@ -366,7 +362,7 @@ class Catalog:
         self._closing = True
         with self._loading, self._changing:
             for found in self._found.values():
-                if isinstance(found, StoredCollection):
+                if isinstance(found, Collection):
                     found.close()
             self._found.clear()
             self._directory.close()
@@ -380,11 +376,15 @@ def _wrong_with(path: Path, name: str) -> str:
         return str(error)
 
 
-def _summary(collection: StoredCollection) -> Summary:
+def _summary(collection: Collection) -> Summary:
     described = collection.describe()
     return Summary(
-        name=described.name, items=described.items, dim=described.config.dim,
+        name=described.name,
+        items=described.items,
+        dim=described.config.dim,
         backends=[backend.name for backend in described.backends],
-        bytes_on_disk=described.bytes_on_disk, bytes_in_memory=described.bytes_in_memory,
-        commits=described.commits, commit_seconds=described.commit_seconds,
-    )  # fmt: skip
+        bytes_on_disk=described.bytes_on_disk,
+        bytes_in_memory=described.bytes_in_memory,
+        commits=described.commits,
+        commit_seconds=described.commit_seconds,
+    )

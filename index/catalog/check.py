@@ -19,13 +19,13 @@ from gcws_search.index.persistence.config import config_of, up_to_date
 from gcws_search.index.storage.checksums import codes_checksum, content_checksum
 from gcws_search.index.storage.data_directory import DataDirectory, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
-from gcws_search.index.storage.records import Rows
+from gcws_search.index.storage.records import RowBatch
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
-_MOST_LISTED: Final = 100
+_MAX_LISTED: Final = 100
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Report:
 
     def find(self, what: str) -> None:
         """Take note of what is wrong."""
-        if len(self.findings) < _MOST_LISTED:
+        if len(self.findings) < _MAX_LISTED:
             self.findings.append(what)
         else:
             self.more += 1
@@ -279,11 +279,13 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
     if rows:
         copy.write_at(
             [row.key for row in rows],
-            Rows(
-                [row.id.decode() for row in rows], [row.vector for row in rows],
-                [row.codes for row in rows], [row.payload for row in rows],
+            RowBatch(
+                [row.id.decode() for row in rows],
+                [row.vector for row in rows],
+                [row.codes for row in rows],
+                [row.payload for row in rows],
             ),
-        )  # fmt: skip
+        )
 
 
 def _has_its_codes(row: FoundRow) -> bool:

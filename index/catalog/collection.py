@@ -17,9 +17,9 @@ from gcws_search.index.catalog.describe import (
     described,
     versions,
 )
-from gcws_search.index.collection.compare import SAMPLE, Comparison, Queries, compare
+from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
 from gcws_search.index.collection.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt16s
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
@@ -29,13 +29,13 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.hashing.gcws import Signatures
-from gcws_search.index.persistence.attached_backends import Attachments
+from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.persistence.changes import Delete, Mode, Put, WriteResult, encoded_together
 from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.persistence.item_reader import AsSent
-from gcws_search.index.persistence.optimizer_thread import Improver
+from gcws_search.index.persistence.item_reader import ItemReader
+from gcws_search.index.persistence.optimizer_thread import OptimizerThread
 from gcws_search.index.persistence.pages import JsonVector, Page, StoredItem
-from gcws_search.index.persistence.reclaim import Tidier
+from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.store import Store
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class StoredCollection:
+class Collection:
     """A collection of items that outlive the process.
 
     Parameters
@@ -65,13 +65,13 @@ class StoredCollection:
         self.name = store.name
         self.config = config
         self._store = store
-        self._memory = Collection(config, threads=threads)
+        self._memory = MemoryCollection(config, threads=threads)
         self._writer = Writer(store, self._memory)
         self._checkpoints = Checkpoints(store, self._memory, self._writer)
-        self._attachments = Attachments(store, self._memory, self._writer, threads)
-        self._improver = Improver(self._memory, self._writer, self._improved)
-        self._as_sent = AsSent(store, self._memory)
-        self._tidier = Tidier(store, self._writer)
+        self._attachments = AttachedBackends(store, self._memory, self._writer, threads)
+        self._improver = OptimizerThread(self._memory, self._writer, self._improved)
+        self._as_sent = ItemReader(store, self._memory)
+        self._tidier = Reclaimer(store, self._writer)
         self.space = self._memory.space
 
     def __len__(self) -> int:
@@ -228,7 +228,7 @@ class StoredCollection:
     def attach(self, params: BackendParams, name: str | None = None) -> BackendDescription:
         """Attach a comparison backend, made from the stored vectors beside other work.
 
-        See `index.persistence.attached_backends.Attachments.attach` for parameters and errors.
+        See `index.persistence.attached_backends.AttachedBackends.attach` for parameters and errors.
         """
         attached = self._attachments.attach(params, name)
         self._improver.start_if_due()
@@ -237,7 +237,7 @@ class StoredCollection:
     def detach(self, name: str) -> None:
         """Drop a comparison backend.
 
-        See `index.persistence.attached_backends.Attachments.drop` for errors.
+        See `index.persistence.attached_backends.AttachedBackends.drop` for errors.
         """
         self._attachments.drop(name)
 
@@ -255,7 +255,7 @@ class StoredCollection:
     def page(
         self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
     ) -> Page:
-        """Return items in the order in which they were put; see `AsSent.page`."""
+        """Return items in the order in which they were put; see `ItemReader.page`."""
         return self._as_sent.page(limit=limit, cursor=cursor, with_vector=with_vector)
 
     def search(
@@ -349,13 +349,13 @@ class StoredCollection:
         """
         view = self._memory.view
         if queries is None:
-            chosen = Queries.sampled(view, sample, seed)
+            chosen = ComparedQueries.sampled(view, sample, seed)
         else:
-            chosen = Queries.given(self.space.prepare(queries))
+            chosen = ComparedQueries.given(self.space.prepare(queries))
         return self._waking_improver(params, compare(self._memory, view, chosen, params, backends))
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
-        """Return the vectors of hits as sent; see `AsSent.vectors`."""
+        """Return the vectors of hits as sent; see `ItemReader.vectors`."""
         return self._as_sent.vectors(hits)
 
     def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
@@ -369,9 +369,10 @@ class StoredCollection:
         backend = self._memory.backend
         if not isinstance(backend, GcwsBackend):
             raise InvalidParameter(
-                expected="a collection whose backend is 'gcws'", got=repr(backend.kind),
+                expected="a collection whose backend is 'gcws'",
+                got=repr(backend.kind),
                 loc=("backend",),
-            )  # fmt: skip
+            )
         return backend.sketch(self.space.prepare(vectors), encoding)
 
     def pairs(
@@ -401,11 +402,16 @@ class StoredCollection:
         """Return all there is to know of the collection."""
         view = self._memory.view
         return Description(
-            name=self.name, config=self.config, items=view.count, rows=len(view),
-            bytes_in_memory=self._memory.nbytes(), bytes_on_disk=self._store.bytes_on_disk,
-            commits=self._writer.commits, commit_seconds=self._writer.commit_seconds,
+            name=self.name,
+            config=self.config,
+            items=view.count,
+            rows=len(view),
+            bytes_in_memory=self._memory.nbytes(),
+            bytes_on_disk=self._store.bytes_on_disk,
+            commits=self._writer.commits,
+            commit_seconds=self._writer.commit_seconds,
             backends=all_described(
                 self._memory.indexed(view), view.attached, self._attachments.building
             ),
             versions=versions(),
-        )  # fmt: skip
+        )

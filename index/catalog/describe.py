@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gcws_search.index.collection.backend_index import Attached, Indexed
+from gcws_search.index.collection.backend_index import Attached, BackendIndex
 from gcws_search.index.contracts.parameters import CollectionConfig, backend_document
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.persistence.attached_backends import Building
@@ -88,25 +88,36 @@ class Summary:
     commit_seconds: float
 
 
-def described(indexed: Indexed, *, primary: bool = False) -> BackendDescription:
+def described(indexed: BackendIndex, *, primary: bool = False) -> BackendDescription:
     """Return the description of a backend that answers queries."""
     return BackendDescription(
-        name=indexed.name, **backend_document(indexed.params), primary=primary, status="ready",
-        progress=1.0, bytes_in_memory=indexed.nbytes, build_seconds=indexed.build_seconds,
+        name=indexed.name,
+        **backend_document(indexed.params),
+        primary=primary,
+        status="ready",
+        progress=1.0,
+        bytes_in_memory=indexed.nbytes,
+        build_seconds=indexed.build_seconds,
         stats=indexed.backend.stats(indexed.state),
-    )  # fmt: skip
+    )
 
 
 def described_early(building: Building) -> BackendDescription:
     """Return the description of a backend that is being made."""
     return BackendDescription(
-        name=building.name, **backend_document(building.params), primary=False, status="building",
-        progress=building.progress, bytes_in_memory=0, build_seconds=0.0, stats={},
-    )  # fmt: skip
+        name=building.name,
+        **backend_document(building.params),
+        primary=False,
+        status="building",
+        progress=building.progress,
+        bytes_in_memory=0,
+        build_seconds=0.0,
+        stats={},
+    )
 
 
 def all_described(
-    primary: Indexed, attached: Attached, building: Iterable[Building]
+    primary: BackendIndex, attached: Attached, building: Iterable[Building]
 ) -> list[BackendDescription]:
     """Return the descriptions of all backends, the primary one first."""
     return [

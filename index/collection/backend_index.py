@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Backend, Encoder, Report, unheard
+from gcws_search.index.backends.protocol import Backend, Encoder, ProgressReport, unheard
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import BackendParams, GcwsParams, SearchParams
-from gcws_search.index.contracts.saved_index import UNKNOWN, Saved
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 
 FEW_ROWS: Final = 32
-MOST_CATCHING_UP: Final = 8
+MAX_CATCHING_UP: Final = 8
 """An index that was made or improved takes in the rows put meanwhile until few are left, or so many
 times; changes wait only while it takes in the last."""
 
@@ -27,7 +27,7 @@ _CHUNK_ROWS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PreparedCodes:
     """Codes of rows to come, made before their turn.
 
     Attributes
@@ -43,13 +43,13 @@ class Ahead:
     codes: UInt64s
     seconds: float
 
-    def chosen(self, places: slice | Int64s) -> Ahead:
+    def chosen(self, places: slice | Int64s) -> PreparedCodes:
         """Return those of some of the rows."""
         return replace(self, codes=self.codes[places])
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class BackendIndex:
     """A backend and its index of a number of rows.
 
     Attributes
@@ -70,20 +70,22 @@ class Indexed:
     state: Any
     build_seconds: float = 0.0
 
-    def ahead(self, coming: VectorBatch) -> Ahead:
+    def ahead(self, coming: VectorBatch) -> PreparedCodes:
         """Return the codes of rows that are to be added; any thread, no lock."""
         start = time.perf_counter()
         encoder = self.backend.encoder(self.state)
         codes = encoder.encode(coming)
-        return Ahead(encoder, codes, time.perf_counter() - start)
+        return PreparedCodes(encoder, codes, time.perf_counter() - start)
 
-    def extended(self, rows: VectorBatch, new: VectorBatch, ahead: Ahead | None = None) -> Indexed:
+    def extended(
+        self, rows: VectorBatch, new: VectorBatch, ahead: PreparedCodes | None = None
+    ) -> BackendIndex:
         """Return the backend with ``new``, the last of ``rows``, in its index.
 
         Parameters
         ----------
         rows, new : VectorBatch
-        ahead : Ahead or None
+        ahead : PreparedCodes or None
             Codes of ``new``; those made otherwise than now, by a backend of the same name or
             landmarks that were drawn before, are left aside.
         """
@@ -95,20 +97,24 @@ class Indexed:
         state = self.backend.extend(self.state, rows, ahead.codes)
         return self.with_state(state, ahead.seconds + time.perf_counter() - start)
 
-    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> Indexed:
+    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
 
-    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> Indexed:
+    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> BackendIndex:
         """Return the backend with all ``rows`` in its index, ``notes`` kept of an earlier one."""
         start = time.perf_counter()
-        nothing = Saved(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
+        nothing = SavedIndex(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
         state = self.backend.restored(rows, self.backend.encode(rows), nothing)
         return self.with_state(state, time.perf_counter() - start)
 
     def improved(
-        self, rows: VectorBatch, alive: UInt8s, stop: threading.Event, report: Report = unheard
-    ) -> Indexed | None:
+        self,
+        rows: VectorBatch,
+        alive: UInt8s,
+        stop: threading.Event,
+        report: ProgressReport = unheard,
+    ) -> BackendIndex | None:
         """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
         if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
             return self
@@ -116,7 +122,7 @@ class Indexed:
         state = self.backend.improved(self.state, rows, alive, stop, report)
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
-    def with_state(self, state: object, seconds: float = 0.0) -> Indexed:
+    def with_state(self, state: object, seconds: float = 0.0) -> BackendIndex:
         """Return the backend with another index, which took so long to make."""
         return replace(self, state=state, build_seconds=self.build_seconds + seconds)
 
@@ -134,18 +140,18 @@ class Indexed:
         return self.backend.nbytes(self.state)
 
 
-Attached = Mapping[str, Indexed]
+Attached = Mapping[str, BackendIndex]
 """Attached backends by name."""
 
 
 def built(
-    indexed: Indexed, rows: VectorBatch, report: Report, stop: threading.Event
-) -> Indexed | None:
+    indexed: BackendIndex, rows: VectorBatch, report: ProgressReport, stop: threading.Event
+) -> BackendIndex | None:
     """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set.
 
     Parameters
     ----------
-    indexed : Indexed
+    indexed : BackendIndex
     rows : VectorBatch
     report : callable
         Is told the share that is done.
@@ -163,7 +169,7 @@ def built(
     return indexed
 
 
-def _try_out(indexed: Indexed, one: VectorBatch) -> None:
+def _try_out(indexed: BackendIndex, one: VectorBatch) -> None:
     """Let kernels be compiled that have not been: no part of building, nor of a first search."""
     state = indexed.extended(one, one).state
     view = RowView(one, np.ones(1, np.uint8), 1)
@@ -171,12 +177,12 @@ def _try_out(indexed: Indexed, one: VectorBatch) -> None:
         indexed.backend.search(state, view, one, SearchParams(limit=1, rerank=rerank))
 
 
-def caught_up(indexed: Indexed, keys: Int64s, rows: VectorBatch, now: Int64s) -> Indexed:
+def caught_up(indexed: BackendIndex, keys: Int64s, rows: VectorBatch, now: Int64s) -> BackendIndex:
     """Return a backend made for some rows with its index brought to later ones.
 
     Parameters
     ----------
-    indexed : Indexed
+    indexed : BackendIndex
     keys : (n,) int64
         Of the rows it was made for.
     rows : VectorBatch

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.collection.backend_index import Indexed
+from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.items import View
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
@@ -82,7 +82,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
+class ComparedQueries:
     """What is searched for.
 
     Attributes
@@ -96,12 +96,12 @@ class Queries:
     skip: Int64s
 
     @classmethod
-    def given(cls, vectors: VectorBatch) -> Queries:
+    def given(cls, vectors: VectorBatch) -> ComparedQueries:
         """Return queries that are no items."""
         return cls(vectors, np.full(len(vectors), -1, np.int64))
 
     @classmethod
-    def sampled(cls, view: View, count: int, seed: int) -> Queries:
+    def sampled(cls, view: View, count: int, seed: int) -> ComparedQueries:
         """Return stored items, drawn without replacement; all, where there are no more.
 
         Raises
@@ -112,9 +112,10 @@ class Queries:
         live = np.flatnonzero(view.alive)
         if len(live) < 2:  # noqa: PLR2004 (one to search for, one to find)
             raise InvalidParameter(
-                expected="a collection of at least 2 items", got=f"one of {len(live)}",
+                expected="a collection of at least 2 items",
+                got=f"one of {len(live)}",
                 loc=("sample",),
-            )  # fmt: skip
+            )
         rows = np.random.default_rng(seed).choice(live, min(count, len(live)), replace=False)
         return cls(view.vectors[rows], rows.astype(np.int64))
 
@@ -124,9 +125,9 @@ class Queries:
 
 
 def compare(
-    collection: Collection,
+    collection: MemoryCollection,
     view: View,
-    queries: Queries,
+    queries: ComparedQueries,
     params: SearchParams,
     names: Sequence[str] | None = None,
 ) -> Comparison:
@@ -134,9 +135,9 @@ def compare(
 
     Parameters
     ----------
-    collection : Collection
+    collection : MemoryCollection
     view : View
-    queries : Queries
+    queries : ComparedQueries
     params : SearchParams
         How they are re-ranked is left aside.
     names : sequence of str or None
@@ -175,14 +176,14 @@ class _Truth:
 
 
 class _Trial:
-    def __init__(self, view: View, queries: Queries, params: SearchParams) -> None:
+    def __init__(self, view: View, queries: ComparedQueries, params: SearchParams) -> None:
         self._view = view
         self._queries = queries
         self._params = params
         self._rows = RowView(view.vectors, view.alive, view.count)
         self.truths = {"gmm": self._truth(GmmKernel())}
 
-    def of(self, indexed: Indexed) -> Compared:
+    def of(self, indexed: BackendIndex) -> Compared:
         """Return what one backend does."""
         kernel = indexed.backend.kernel
         found, seconds, candidates = self._found(indexed, replace(self._params, rerank="gmm"))
@@ -192,15 +193,20 @@ class _Trial:
             found, _, _ = self._found(indexed, replace(self._params, rerank="own"))
             own = self._recall(kernel, self._truth(kernel), found)
         return Compared(
-            name=indexed.name, kind=indexed.params.kind, kernel=kernel.name, recall=recall,
-            recall_own=own, latency_p50_seconds=float(np.quantile(seconds, 0.5)),
-            latency_p95_seconds=float(np.quantile(seconds, 0.95)), candidates=candidates,
+            name=indexed.name,
+            kind=indexed.params.kind,
+            kernel=kernel.name,
+            recall=recall,
+            recall_own=own,
+            latency_p50_seconds=float(np.quantile(seconds, 0.5)),
+            latency_p95_seconds=float(np.quantile(seconds, 0.95)),
+            candidates=candidates,
             bytes_per_item=indexed.nbytes / max(1, self._view.count),
             build_seconds=indexed.build_seconds,
-        )  # fmt: skip
+        )
 
     def _found(
-        self, indexed: Indexed, params: SearchParams
+        self, indexed: BackendIndex, params: SearchParams
     ) -> tuple[list[Int64s], list[float], float]:
         """Return the rows each query finds, how long each took, and the mean of candidates."""
         rows: list[Int64s] = []

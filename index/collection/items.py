@@ -9,8 +9,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from gcws_search.index.collection.backend_index import Ahead, Attached
-from gcws_search.index.contracts.arrays import LEAST_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
+from gcws_search.index.collection.backend_index import Attached, PreparedCodes
+from gcws_search.index.contracts.arrays import MIN_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import joined
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import (
@@ -113,7 +113,7 @@ class View:
         found: list[Int64s] = []
         wanted = limit
         while wanted and start < len(self):
-            stop = min(len(self), start + 2 * wanted + LEAST_CAPACITY)
+            stop = min(len(self), start + 2 * wanted + MIN_CAPACITY)
             live = start + np.flatnonzero(self.alive[start:stop])[:wanted]
             found.append(live)
             wanted -= len(live)
@@ -130,9 +130,11 @@ class View:
         chosen = vectors[rows]
         signs = np.where(chosen.slots & 1, np.float32(-1), np.float32(1))
         return RawBatch(
-            "sparse", indptr=chosen.indptr, indices=(chosen.slots >> 1).astype(np.int32),
+            "sparse",
+            indptr=chosen.indptr,
+            indices=(chosen.slots >> 1).astype(np.int32),
             values=chosen.values * signs,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,14 +319,14 @@ class Encoded:
         What the backend's `encode` returned.
     seconds : float
         How long that took.
-    attached : mapping of str to Ahead
+    attached : mapping of str to PreparedCodes
         Codes for the comparison backends that there were.
     """
 
     vectors: VectorBatch
     codes: UInt64s
     seconds: float = 0.0
-    attached: Mapping[str, Ahead] = field(default_factory=dict)
+    attached: Mapping[str, PreparedCodes] = field(default_factory=dict)
 
     def chosen(self, places: slice | Int64s) -> Encoded:
         """Return some of the vectors, and their share of the time."""
@@ -337,7 +339,7 @@ class Encoded:
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
         """Return the vectors of all parts, in order."""
         attached = {
-            name: Ahead(
+            name: PreparedCodes(
                 first.encoder,
                 np.concatenate([part.attached[name].codes for part in parts]),
                 sum(part.attached[name].seconds for part in parts),

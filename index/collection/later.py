@@ -10,7 +10,7 @@ from gcws_search.index.collection.items import Encoded
 
 @dataclass(frozen=True, slots=True)
 class NewItems:
-    """Items to be taken in; parameters as of `memory_collection.Collection.put`."""
+    """Items to be taken in; parameters as of `memory_collection.MemoryCollection.put`."""
 
     ids: Sequence[str]
     payloads: Sequence[bytes | None]

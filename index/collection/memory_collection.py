@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gcws_search.index.backends import make_backend
-from gcws_search.index.collection.backend_index import Indexed
+from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.items import Encoded, Loaded, QueryResults, View
 from gcws_search.index.collection.later import Later, NewItems
 from gcws_search.index.collection.parts import search_in_parts
-from gcws_search.index.collection.row_store import Contents
+from gcws_search.index.collection.row_store import RowStore
 from gcws_search.index.collection.rows_by_id import RowsById
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.errors import BackendNotFound
 from gcws_search.index.contracts.hits import LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.threads import searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import RawBatch, VectorBatch, VectorSpace
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
-_MOST_LATER: Final = 32
+_MAX_LATER: Final = 32
 """New items may wait up to so many: whoever reads next takes them in, in some 0.2 ms."""
 
 
-class Collection:
+class MemoryCollection:
     """The items of one collection, in memory.
 
     Parameters
@@ -62,7 +62,7 @@ class Collection:
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         rows = GrowingRows(config.form, config.dim)
-        self._contents = Contents(rows, [], [], np.empty(0, np.int64))
+        self._contents = RowStore(rows, [], [], np.empty(0, np.int64))
         self._shown = self._contents.view(self.backend.empty(), 0, 0)
         self._later = Later()
         self._taking = threading.Lock()  # held while items come to wait, or are taken in
@@ -109,7 +109,9 @@ class Collection:
 
     # Writing: one thread at a time.
 
-    def load(self, pieces: Iterable[Loaded], count: int, saved: Callable[[Int64s], Saved]) -> None:
+    def load(
+        self, pieces: Iterable[Loaded], count: int, saved: Callable[[Int64s], SavedIndex]
+    ) -> None:
         """Take stored items into an empty collection; their index is made once, at the end.
 
         Parameters
@@ -187,7 +189,7 @@ class Collection:
         with self._taking:
             shown, later = self._shown, self._later
             count = len(later) + len(new.ids)
-            if shown.attached or count > _MOST_LATER:
+            if shown.attached or count > _MAX_LATER:
                 return False
             numbers = later.numbers + new.encoded.vectors.numbers
             if not self.backend.may_wait(shown.state, shown.vectors, count, numbers):
@@ -265,7 +267,7 @@ class Collection:
 
     # Attaching: the caller sees to it that nothing else changes.
 
-    def attach(self, indexed: Indexed) -> None:
+    def attach(self, indexed: BackendIndex) -> None:
         """Add a backend of a new name, with an index of the present rows."""
         view = self.view
         attached = {**view.attached, indexed.name: indexed}
@@ -293,7 +295,7 @@ class Collection:
                 return indexed.name
         return None
 
-    def adopt(self, indexed: Indexed) -> None:
+    def adopt(self, indexed: BackendIndex) -> None:
         """Give a backend of the present view another index; no change is being made."""
         view = self.view
         if indexed.backend is self.backend:
@@ -305,7 +307,7 @@ class Collection:
 
     # Reading: any thread.
 
-    def indexed(self, view: View, name: str | None = None) -> Indexed:
+    def indexed(self, view: View, name: str | None = None) -> BackendIndex:
         """Return a backend of a view, the primary one unless another is named.
 
         Raises
@@ -315,7 +317,7 @@ class Collection:
         backend = self.backend
         if name is None or name == backend.kind:
             params = self.config.backend
-            return Indexed(backend.kind, params, backend, view.state, self._build_seconds)
+            return BackendIndex(backend.kind, params, backend, view.state, self._build_seconds)
         try:
             return view.attached[name]
         except KeyError:
@@ -395,6 +397,8 @@ class Collection:
         """Return about how many bytes of memory the collection holds."""
         view = self.view
         return (
-            self._contents.nbytes + view.columns.nbytes + self.backend.nbytes(view.state)
+            self._contents.nbytes
+            + view.columns.nbytes
+            + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
-        )  # fmt: skip
+        )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from gcws_search.index.collection.backend_index import FEW_ROWS, MOST_CATCHING_UP, Indexed
+from gcws_search.index.collection.backend_index import FEW_ROWS, MAX_CATCHING_UP, BackendIndex
 from gcws_search.index.collection.items import View
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import BackendNotFound
 
 Publish = Callable[[Callable[[], bool]], bool | None]
@@ -15,12 +15,12 @@ Publish = Callable[[Callable[[], bool]], bool | None]
 it can be called no more."""
 
 
-def improve(collection: Collection, publish: Publish, stop: threading.Event) -> bool | None:
+def improve(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
     """Make searches by one backend quicker; long work, but for the moment it is published.
 
     Parameters
     ----------
-    collection : Collection
+    collection : MemoryCollection
     publish : callable
     stop : threading.Event
         Once it is set the work ends soon.
@@ -37,7 +37,7 @@ def improve(collection: Collection, publish: Publish, stop: threading.Event) -> 
     if improved is None:
         return None
     # While rows are taken in that were put meanwhile, more are put.
-    for _ in range(MOST_CATCHING_UP):
+    for _ in range(MAX_CATCHING_UP):
         now = collection.view
         if len(now) - len(view) <= FEW_ROWS or stop.is_set():
             break
@@ -56,7 +56,9 @@ def improve(collection: Collection, publish: Publish, stop: threading.Event) -> 
     return publish(adopt)
 
 
-def _adopted(collection: Collection, indexed: Indexed, view: View, now: View) -> Indexed | None:
+def _adopted(
+    collection: MemoryCollection, indexed: BackendIndex, view: View, now: View
+) -> BackendIndex | None:
     """Return a backend improved for an earlier view with the rows of a later one.
 
     None when that cannot be: rows have been renumbered, or the backend is gone.

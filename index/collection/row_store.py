@@ -21,7 +21,7 @@ _BYTES_PER_ID: Final = 49 + 8 + 104
 _BYTES_PER_PAYLOAD: Final = 33
 
 
-class Contents:
+class RowStore:
     """The items of one numbering of rows; one writer adds, readers hold views of the first n.
 
     Parameters
@@ -112,16 +112,23 @@ class Contents:
         vectors = self.rows.view() if rows is None else rows
         n = len(vectors)
         return View(
-            vectors=vectors, alive=self.alive[:n], count=count, keys=self.keys[:n],
-            ids=self.ids, payloads=self.payloads, columns=self.columns, state=state,
-            version=version, attached=attached,
-        )  # fmt: skip
+            vectors=vectors,
+            alive=self.alive[:n],
+            count=count,
+            keys=self.keys[:n],
+            ids=self.ids,
+            payloads=self.payloads,
+            columns=self.columns,
+            state=state,
+            version=version,
+            attached=attached,
+        )
 
-    def take(self, kept: Int64s) -> Contents:
+    def take(self, kept: Int64s) -> RowStore:
         """Return the items of some rows, (m,) and rising, all of them live."""
         chosen = kept.tolist()
         ids, payloads = [self.ids[row] for row in chosen], [self.payloads[row] for row in chosen]
-        return Contents(self.rows.take(kept), ids, payloads, self.keys[kept])
+        return RowStore(self.rows.take(kept), ids, payloads, self.keys[kept])
 
     def cut(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""

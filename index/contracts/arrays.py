@@ -21,7 +21,7 @@ AnyArray: TypeAlias = NDArray[Any]
 LANES: Final = 16
 """float32 numbers that one vector instruction takes: 512 bits."""
 
-LEAST_CAPACITY: Final = 64
+MIN_CAPACITY: Final = 64
 """Entries for which a growing array has room at first."""
 
 _HUGE: Final = 1 << 21
@@ -60,7 +60,7 @@ def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
     """
     if wanted <= len(array):
         return array
-    capacity = max(wanted, 2 * len(array), LEAST_CAPACITY)
+    capacity = max(wanted, 2 * len(array), MIN_CAPACITY)
     grown = large((capacity, *array.shape[1:]), array.dtype)
     grown[:used] = array[:used]
     return grown

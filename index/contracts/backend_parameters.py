@@ -11,9 +11,16 @@ Encoding = Literal["full", "zero_bit", "b_bit"]
 FourierKind = Literal["rff", "nrff", "folded_rff"]
 NystroemKind = Literal["gmm_nystroem", "rbf_nystroem"]
 Distribution = Literal[
-    "gamma", "exponential", "chi_square", "chi", "half_normal", "rayleigh", "nakagami", "weibull",
+    "gamma",
+    "exponential",
+    "chi_square",
+    "chi",
+    "half_normal",
+    "rayleigh",
+    "nakagami",
+    "weibull",
     "shifted_poisson",
-]  # fmt: skip
+]
 
 FOURIER_KINDS: Final[tuple[FourierKind, ...]] = ("rff", "nrff", "folded_rff")
 NYSTROEM_KINDS: Final[tuple[NystroemKind, ...]] = ("gmm_nystroem", "rbf_nystroem")
@@ -104,12 +111,16 @@ class GcwsParams:
         require(1 <= self.bands <= 256, name="bands", expected="1 to 256", got=self.bands)
         require(
             self.band_width is None or 1 <= self.band_width <= 64,
-            name="band_width", expected="null or 1 to 64", got=self.band_width,
-        )  # fmt: skip
+            name="band_width",
+            expected="null or 1 to 64",
+            got=self.band_width,
+        )
         require(
             self.encoding in ("full", "zero_bit", "b_bit"),
-            name="encoding", expected="'full', 'zero_bit' or 'b_bit'", got=self.encoding,
-        )  # fmt: skip
+            name="encoding",
+            expected="'full', 'zero_bit' or 'b_bit'",
+            got=self.encoding,
+        )
         require(1 <= self.bits <= 16, name="bits", expected="1 to 16", got=self.bits)
         _require_seed(self.seed)
 
@@ -154,8 +165,10 @@ class FourierParams:
         """Raise InvalidParameter when a field is outside its range."""
         require(
             self.kind in FOURIER_KINDS,
-            name="kind", expected="'rff', 'nrff' or 'folded_rff'", got=self.kind,
-        )  # fmt: skip
+            name="kind",
+            expected="'rff', 'nrff' or 'folded_rff'",
+            got=self.kind,
+        )
         require(
             1 <= self.features <= 16384, name="features", expected="1 to 16384", got=self.features
         )
@@ -192,8 +205,10 @@ class RandomBinningParams:
         """Raise InvalidParameter when a field is outside its range; fill in the shape."""
         require(
             self.distribution in SHAPES,
-            name="distribution", expected=f"one of {', '.join(SHAPES)}", got=self.distribution,
-        )  # fmt: skip
+            name="distribution",
+            expected=f"one of {', '.join(SHAPES)}",
+            got=self.distribution,
+        )
         permitted = SHAPES[self.distribution]
         if permitted is None:
             expected = f"null: {self.distribution} has no shape"
@@ -205,8 +220,10 @@ class RandomBinningParams:
             object.__setattr__(self, "shape", float(shape))
         require(
             0 < self.scale <= MAX_SCALE,
-            name="scale", expected=f"a number above 0, at most {MAX_SCALE:g}", got=self.scale,
-        )  # fmt: skip
+            name="scale",
+            expected=f"a number above 0, at most {MAX_SCALE:g}",
+            got=self.scale,
+        )
         require(1 <= self.bands <= 256, name="bands", expected="1 to 256", got=self.bands)
         _require_seed(self.seed)
 
@@ -241,8 +258,10 @@ class NystroemParams:
         """Raise InvalidParameter when a field is outside its range."""
         require(
             self.kind in NYSTROEM_KINDS,
-            name="kind", expected="'gmm_nystroem' or 'rbf_nystroem'", got=self.kind,
-        )  # fmt: skip
+            name="kind",
+            expected="'gmm_nystroem' or 'rbf_nystroem'",
+            got=self.kind,
+        )
         require(
             1 <= self.landmarks <= 4096, name="landmarks", expected="1 to 4096", got=self.landmarks
         )

@@ -104,9 +104,12 @@ class VectorBatch:
             return VectorBatch("dense", dense=self.dense[rows], norms=self.norms[rows])
         indptr, take = _take_rows(self.indptr, rows)
         return VectorBatch(
-            "sparse", indptr=indptr, slots=self.slots[take], values=self.values[take],
+            "sparse",
+            indptr=indptr,
+            slots=self.slots[take],
+            values=self.values[take],
             norms=self.norms[rows],
-        )  # fmt: skip
+        )
 
     def first(self, count: int) -> VectorBatch:
         """Return the first vectors, without copying anything."""
@@ -114,9 +117,12 @@ class VectorBatch:
             return self[:count]
         last = self.indptr[count]
         return VectorBatch(
-            "sparse", indptr=self.indptr[: count + 1], slots=self.slots[:last],
-            values=self.values[:last], norms=self.norms[:count],
-        )  # fmt: skip
+            "sparse",
+            indptr=self.indptr[: count + 1],
+            slots=self.slots[:last],
+            values=self.values[:last],
+            norms=self.norms[:count],
+        )
 
     @property
     def longest(self) -> int:

@@ -16,9 +16,16 @@ SAMPLE_ROWS: Final = 24
 """Rows by which the costs of a search are judged."""
 
 METHODS: Final = (
-    "scan", "probe", "hop", "rff", "nrff", "folded_rff", "random_binning", "gmm_nystroem",
+    "scan",
+    "probe",
+    "hop",
+    "rff",
+    "nrff",
+    "folded_rff",
+    "random_binning",
+    "gmm_nystroem",
     "rbf_nystroem",
-)  # fmt: skip
+)
 """How queries are answered; the column `METHOD` of `BatchHits.work` numbers them."""
 SCAN, PROBE, HOP = range(3)
 
@@ -149,9 +156,12 @@ class BatchHits(Sequence[RowHits]):
     def none(cls) -> BatchHits:
         """Return the hits of no queries."""
         return cls(
-            np.empty((0, 0), np.int64), np.empty((0, 0), np.float64), np.empty(0, np.int64),
-            np.empty((0, 6), np.int64), np.empty(0, np.float64),
-        )  # fmt: skip
+            np.empty((0, 0), np.int64),
+            np.empty((0, 0), np.float64),
+            np.empty(0, np.int64),
+            np.empty((0, 6), np.int64),
+            np.empty(0, np.float64),
+        )
 
     @classmethod
     def merged(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
@@ -166,9 +176,13 @@ class BatchHits(Sequence[RowHits]):
         width = max((hits.rows.shape[1] for _, hits in parts), default=0)
         wider: dict[int, tuple[Int64s, Float64s]] = {}
         whole = cls(
-            np.zeros((m, width), np.int64), np.zeros((m, width), np.float64),
-            np.empty(m, np.int64), np.empty((m, 6), np.int64), np.empty(m, np.float64), wider,
-        )  # fmt: skip
+            np.zeros((m, width), np.int64),
+            np.zeros((m, width), np.float64),
+            np.empty(m, np.int64),
+            np.empty((m, 6), np.int64),
+            np.empty(m, np.float64),
+            wider,
+        )
         for places, hits in parts:
             k = hits.rows.shape[1]
             whole.rows[places, :k] = hits.rows
@@ -193,9 +207,13 @@ class BatchHits(Sequence[RowHits]):
             else _NONE_WIDER
         )
         return BatchHits(
-            self.rows[chosen], self.scores[chosen], self.sizes[chosen], self.work[chosen],
-            self.expected_recall[chosen], wider,
-        )  # fmt: skip
+            self.rows[chosen],
+            self.scores[chosen],
+            self.sizes[chosen],
+            self.work[chosen],
+            self.expected_recall[chosen],
+            wider,
+        )
 
     def moved(self, by: int) -> BatchHits:
         """Return the same hits with so much added to their row numbers."""

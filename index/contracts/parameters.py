@@ -26,10 +26,10 @@ __all__ = [
     "BACKEND_KINDS",
     "FOURIER_KINDS",
     "KEY_BITS",
-    "LEAST_POOL",
     "MAX_CENTER",
     "MAX_DENSE_DIM",
     "MAX_DIM",
+    "MIN_POOL",
     "NYSTROEM_KINDS",
     "POOL_SHARE",
     "SHAPES",
@@ -66,7 +66,7 @@ MAX_DENSE_DIM: Final = 4096
 MAX_CENTER: Final = 1e38
 """Largest coordinate of a centre; NaN and infinities are beyond it."""
 KEY_BITS: Final = 64
-LEAST_POOL: Final = 100
+MIN_POOL: Final = 100
 POOL_SHARE: Final = 10
 
 
@@ -93,13 +93,17 @@ class Transform:
         require(0 < self.power <= 64, name="power", expected="a number in (0, 64]", got=self.power)
         require(
             self.normalize in ("none", "l1", "l2"),
-            name="normalize", expected="'none', 'l1' or 'l2'", got=self.normalize,
-        )  # fmt: skip
+            name="normalize",
+            expected="'none', 'l1' or 'l2'",
+            got=self.normalize,
+        )
         for value in self.center or ():
             require(
                 abs(value) <= MAX_CENTER,
-                name="center", expected=f"numbers of at most {MAX_CENTER:g} in size", got=value,
-            )  # fmt: skip
+                name="center",
+                expected=f"numbers of at most {MAX_CENTER:g} in size",
+                got=value,
+            )
 
     @property
     def is_identity(self) -> bool:
@@ -108,8 +112,12 @@ class Transform:
 
 
 BACKEND_KINDS: Final = (
-    "gcws", "exact", *FOURIER_KINDS, "random_binning", *NYSTROEM_KINDS,
-)  # fmt: skip
+    "gcws",
+    "exact",
+    *FOURIER_KINDS,
+    "random_binning",
+    *NYSTROEM_KINDS,
+)
 """The words that name backends in the API."""
 
 
@@ -173,19 +181,24 @@ class CollectionConfig:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
         require(
             self.dim is None or 1 <= self.dim <= MAX_DIM,
-            name="dim", expected=f"null or 1 to {MAX_DIM}", got=self.dim,
-        )  # fmt: skip
+            name="dim",
+            expected=f"null or 1 to {MAX_DIM}",
+            got=self.dim,
+        )
         center = self.transform.center
         if center is not None:
             require(
                 self.form == "dense",
-                name="center", expected=f"null unless dim is at most {MAX_DENSE_DIM}",
+                name="center",
+                expected=f"null unless dim is at most {MAX_DENSE_DIM}",
                 got=f"{len(center)} values with dim {self.dim}",
-            )  # fmt: skip
+            )
             require(
                 len(center) == self.dim,
-                name="center", expected=f"{self.dim} values", got=f"{len(center)} values",
-            )  # fmt: skip
+                name="center",
+                expected=f"{self.dim} values",
+                got=f"{len(center)} values",
+            )
 
     @property
     def form(self) -> Form:
@@ -237,7 +250,7 @@ class SearchParams:
         estimate.
     candidates : int or None
         How many of the best by estimate are scored exactly, where a backend estimates; None for
-        `LEAST_POOL` or `POOL_SHARE` times the limit, whichever is more.
+        `MIN_POOL` or `POOL_SHARE` times the limit, whichever is more.
     """
 
     limit: int = 10
@@ -253,20 +266,26 @@ class SearchParams:
         require(0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall)
         require(
             0 <= self.min_score <= 1,
-            name="min_score", expected="a number in [0, 1]", got=self.min_score,
-        )  # fmt: skip
+            name="min_score",
+            expected="a number in [0, 1]",
+            got=self.min_score,
+        )
         require(
             self.rerank in ("gmm", "own", "none"),
-            name="rerank", expected="'gmm', 'own' or 'none'", got=self.rerank,
-        )  # fmt: skip
+            name="rerank",
+            expected="'gmm', 'own' or 'none'",
+            got=self.rerank,
+        )
         require(
             self.candidates is None or self.candidates >= 1,
-            name="candidates", expected="null or at least 1", got=self.candidates,
-        )  # fmt: skip
+            name="candidates",
+            expected="null or at least 1",
+            got=self.candidates,
+        )
 
     @property
     def pool(self) -> int:
         """How many rows are scored exactly, never fewer than the hits wanted."""
         if self.candidates is None:
-            return max(LEAST_POOL, POOL_SHARE * self.limit)
+            return max(MIN_POOL, POOL_SHARE * self.limit)
         return max(self.candidates, self.limit)

@@ -11,13 +11,13 @@ import orjson
 from gcws_search.index.contracts.arrays import Int32s
 
 NO_ROW: Final = -1
-"""An entry of `Saved.links` that names no row."""
+"""An entry of `SavedIndex.links` that names no row."""
 UNKNOWN: Final = -2
 """The first entry of a row whose links are not known and must be found anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedIndex:
     """What of a state is worth keeping beside the codes, for it is slow to make from them.
 
     Attributes

@@ -9,13 +9,13 @@ import numpy as np
 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.kernels.sparse.postings import part_postings, slot_borders, sort_entries
-from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE, Segment
+from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE, PostingSegment
 from gcws_search.index.threads import Workers
 
-LEAST_ROWS: Final = 256
+MIN_ROWS: Final = 256
 """Rows get postings once there are so many that have none; until then they are scanned as they are,
 each of which takes some hundred nanoseconds."""
-MOST_ROWS: Final = 1 << 15
+MAX_ROWS: Final = 1 << 15
 """Rows of one segment at most: their sums stay in the second cache, their numbers in 16 bits."""
 MAX_ENTRIES: Final = 2**31 - 1
 """Entries of one segment at most: sorting numbers them in 32 bits."""
@@ -29,12 +29,12 @@ class Postings:
     Attributes
     ----------
     first, last : int
-    segment : kernels.terms.Segment
+    segment : kernels.terms.PostingSegment
     """
 
     first: int
     last: int
-    segment: Segment
+    segment: PostingSegment
 
     @property
     def nbytes(self) -> int:
@@ -68,12 +68,12 @@ class InvertedIndex:
         workers : Workers
         """
         first, last = self.covered, len(rows)
-        if last - first < LEAST_ROWS:
+        if last - first < MIN_ROWS:
             return self
         kept = list(self.segments)
         while (
             kept
-            and kept[-1].last - kept[-1].first < MOST_ROWS
+            and kept[-1].last - kept[-1].first < MAX_ROWS
             and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first
             and rows.indptr[last] - rows.indptr[kept[-1].first] <= MAX_ENTRIES
         ):
@@ -81,7 +81,7 @@ class InvertedIndex:
         borders = []
         while first < last:
             full = np.searchsorted(rows.indptr, rows.indptr[first] + MAX_ENTRIES, "right") - 1
-            stop = min(last, first + MOST_ROWS, max(first + 1, int(full)))
+            stop = min(last, first + MAX_ROWS, max(first + 1, int(full)))
             borders.append((first, stop))
             first = stop
         made: dict[int, Postings] = {}
@@ -113,11 +113,18 @@ def _post(rows: VectorBatch, first: int, last: int) -> Postings:
     posted_rows, posted_values = np.empty(posted, np.uint16), np.empty(posted, np.float32)
     columns = np.zeros((len(frequent), n), np.float32)
     part_postings(
-        entry_starts, entry_rows, entry_values, column_of, greatest, starts, posted_rows,
-        posted_values, columns,
-    )  # fmt: skip
+        entry_starts,
+        entry_rows,
+        entry_values,
+        column_of,
+        greatest,
+        starts,
+        posted_rows,
+        posted_values,
+        columns,
+    )
     least_norm = np.float32(rows.norms[first:last].min())
-    segment = Segment(
+    segment = PostingSegment(
         first, slots, starts, greatest, column_of, posted_rows, posted_values, columns, least_norm
     )
     return Postings(first, last, segment)

@@ -17,9 +17,9 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import RoundedRows
+from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.kernels.gmm.dense import collect_dense, scan_dense
-from gcws_search.index.kernels.gmm.exact_rerank import settle
+from gcws_search.index.kernels.gmm.exact_rerank import rerank_exactly
 from gcws_search.index.kernels.gmm.sparse import (
     collect_shared,
     offer_sparse,
@@ -30,7 +30,7 @@ from gcws_search.index.kernels.gmm.sparse import (
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.quantized.scan import scan_rounded
 from gcws_search.index.kernels.sparse.maxscore import collect_segment, scan_segment
-from gcws_search.index.kernels.sparse.query_terms import Rows, Scratch, scratch
+from gcws_search.index.kernels.sparse.query_terms import SparseRows, TermScratch, scratch
 from gcws_search.index.similarities.gmm import EPSILON, exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
@@ -47,7 +47,7 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     inverted: InvertedIndex,
     workers: Workers,
     with_ties: bool = True,
-    rounded: RoundedRows | None = None,
+    rounded: BoundedRows | None = None,
 ) -> BatchHits:
     """Return the exact hits of every query.
 
@@ -64,7 +64,7 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     workers : Workers
     with_ties : bool
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
-    rounded : RoundedRows or None
+    rounded : BoundedRows or None
         Copies of all dense rows, which many queries look at first.
     """
     vectors, m = view.vectors, len(queries)
@@ -83,14 +83,28 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     def finish(some: VectorBatch, part: slice, heaps: list[_Heaps]) -> None:
         ranked = heaps[0] if len(heaps) == 1 else _Heaps.beside(heaps)
         incomplete.append(
-            settle(
-                some.dense, some.indptr, some.slots, some.values, vectors.dense, vectors.indptr,
-                vectors.slots, vectors.values, ranked.scores, ranked.rows,
-                ranked.sizes.reshape(-1, len(heaps)), view.permitted_count, params.limit,
-                float(params.min_score), slack, rows[part], scores[part], sizes[part],
+            rerank_exactly(
+                some.dense,
+                some.indptr,
+                some.slots,
+                some.values,
+                vectors.dense,
+                vectors.indptr,
+                vectors.slots,
+                vectors.values,
+                ranked.scores,
+                ranked.rows,
+                ranked.sizes.reshape(-1, len(heaps)),
+                view.permitted_count,
+                params.limit,
+                float(params.min_score),
+                slack,
+                rows[part],
+                scores[part],
+                sizes[part],
                 bounds[part],
             )
-        )  # fmt: skip
+        )
 
     if vectors.form == "dense" and len(vectors) > 0 and m < workers.threads:
         heaps: list[_Heaps] = []
@@ -124,9 +138,15 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
             if with_ties and len(found) > kept:
                 wider[i] = found, exact
     return BatchHits.found(
-        SCAN, rows, scores, sizes, expected_recall=1.0, candidates=view.permitted_count,
-        scored=view.permitted_count, wider=wider,
-    )  # fmt: skip
+        SCAN,
+        rows,
+        scores,
+        sizes,
+        expected_recall=1.0,
+        candidates=view.permitted_count,
+        scored=view.permitted_count,
+        wider=wider,
+    )
 
 
 def scan_work(
@@ -181,9 +201,11 @@ class _Heaps:
     def empty(cls, m: int, kept: int) -> _Heaps:
         """Return room for ``kept`` rows of each query."""
         return cls(
-            np.empty((m, kept), np.float32), np.empty((m, kept), np.int64), np.zeros(m, np.int64),
+            np.empty((m, kept), np.float32),
+            np.empty((m, kept), np.int64),
+            np.zeros(m, np.int64),
             np.zeros(m, np.float64),
-        )  # fmt: skip
+        )
 
     @classmethod
     def beside(cls, parts: Sequence[_Heaps]) -> _Heaps:
@@ -206,14 +228,19 @@ class Scanner:
     min_score : float
     in_tiles : bool
         Whether `offer` is called with many queries at a time, of dense rows.
-    rounded : RoundedRows or None
+    rounded : BoundedRows or None
         Copies of all dense rows, where they are to be looked at first.
     """
 
     def __init__(
-        self, view: RowView, inverted: InvertedIndex, min_score: float, *,
-        in_tiles: bool = False, rounded: RoundedRows | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        view: RowView,
+        inverted: InvertedIndex,
+        min_score: float,
+        *,
+        in_tiles: bool = False,
+        rounded: BoundedRows | None = None,
+    ) -> None:
         self.vectors = view.vectors
         self._permitted = view.permitted
         self._inverted = inverted
@@ -221,7 +248,7 @@ class Scanner:
         self._in_tiles = in_tiles
         self._rounded = rounded
         vectors = view.vectors
-        self._rows = Rows(vectors.indptr, vectors.slots, vectors.values, vectors.norms)
+        self._rows = SparseRows(vectors.indptr, vectors.slots, vectors.values, vectors.norms)
 
     def tolerance(self, queries: VectorBatch) -> float:
         """Return how far a float32 score can be from the exact one."""
@@ -244,24 +271,58 @@ class Scanner:
         if self._rounded is not None:
             rows, sought = self._rounded, self._rounded.of_queries(queries)
             scan_rounded(
-                queries.dense, queries.norms, sought.copies, sought.errors, vectors.dense,
-                vectors.norms, rows.copies, rows.errors, rows.rounding.step, self._permitted, skip,
-                least, first, last, heaps.scores, heaps.rows, heaps.sizes,
-            )  # fmt: skip
+                queries.dense,
+                queries.norms,
+                sought.copies,
+                sought.errors,
+                vectors.dense,
+                vectors.norms,
+                rows.copies,
+                rows.errors,
+                rows.rounding.step,
+                self._permitted,
+                skip,
+                least,
+                first,
+                last,
+                heaps.scores,
+                heaps.rows,
+                heaps.sizes,
+            )
             return
         if self._in_tiles:
             width = vectors.dense.shape[1]
             scan_tiles(
-                queries.dense, queries.norms, vectors.dense, vectors.norms, self._permitted,
-                skip, least, first, last, np.empty((tile_rows(width), width), np.float32),
-                heaps.scores, heaps.rows, heaps.sizes,
-            )  # fmt: skip
+                queries.dense,
+                queries.norms,
+                vectors.dense,
+                vectors.norms,
+                self._permitted,
+                skip,
+                least,
+                first,
+                last,
+                np.empty((tile_rows(width), width), np.float32),
+                heaps.scores,
+                heaps.rows,
+                heaps.sizes,
+            )
             return
         if vectors.form == "dense":
             scan_dense(
-                queries.dense, queries.norms, vectors.dense, vectors.norms, self._permitted,
-                skip, least, first, last, heaps.scores, heaps.rows, heaps.sizes,
-            )  # fmt: skip
+                queries.dense,
+                queries.norms,
+                vectors.dense,
+                vectors.norms,
+                self._permitted,
+                skip,
+                least,
+                first,
+                last,
+                heaps.scores,
+                heaps.rows,
+                heaps.sizes,
+            )
             return
         start = queries.indptr[0]
         entries = slice(start, queries.indptr[-1])
@@ -269,19 +330,39 @@ class Scanner:
         room = self._scratch(queries, heaps.scores.shape[1])
         for postings in self._inverted.segments:
             scan_segment(
-                queries.indptr - start, queries.slots[entries], queries.values[entries],
-                queries.norms, postings.segment, self._rows, self._permitted, skip, least, slack,
-                room, heaps.scores, heaps.rows, heaps.sizes, heaps.work,
-            )  # fmt: skip
+                queries.indptr - start,
+                queries.slots[entries],
+                queries.values[entries],
+                queries.norms,
+                postings.segment,
+                self._rows,
+                self._permitted,
+                skip,
+                least,
+                slack,
+                room,
+                heaps.scores,
+                heaps.rows,
+                heaps.sizes,
+                heaps.work,
+            )
         if self._inverted.covered < last:
             for m in range(len(queries)):
                 shared = self._tail(queries[m : m + 1])
                 heaps.sizes[m] = offer_sparse(
-                    shared, queries.norms[m], vectors.norms, self._permitted, skip[m], least,
-                    self._inverted.covered, heaps.scores[m], heaps.rows[m], heaps.sizes[m],
-                )  # fmt: skip
+                    shared,
+                    queries.norms[m],
+                    vectors.norms,
+                    self._permitted,
+                    skip[m],
+                    least,
+                    self._inverted.covered,
+                    heaps.scores[m],
+                    heaps.rows[m],
+                    heaps.sizes[m],
+                )
 
-    def _scratch(self, queries: VectorBatch, kept: int) -> Scratch:
+    def _scratch(self, queries: VectorBatch, kept: int) -> TermScratch:
         """Return room for the scan of any segment for one query of these."""
         most = max((each.last - each.first for each in self._inverted.segments), default=0)
         return scratch(most, queries.longest, kept)
@@ -294,9 +375,14 @@ class Scanner:
         spread(query.slots, query.values, slots, values)
         shared = np.empty(len(vectors) - self._inverted.covered, np.float32)
         shared_rows(
-            slots, values, vectors.indptr, vectors.slots, vectors.values,
-            self._inverted.covered, shared,
-        )  # fmt: skip
+            slots,
+            values,
+            vectors.indptr,
+            vectors.slots,
+            vectors.values,
+            self._inverted.covered,
+            shared,
+        )
         return shared
 
     def collect(self, query: VectorBatch, skip: int, bound: float, *, after: int = -1) -> Int64s:
@@ -317,9 +403,15 @@ class Scanner:
         least = np.float32(max(bound, float(self._least(query))))
         if vectors.form == "dense":
             found = collect_dense(
-                query.dense[0], query.norms[0], vectors.dense, vectors.norms, self._permitted,
-                skip, least, rows,
-            )  # fmt: skip
+                query.dense[0],
+                query.norms[0],
+                vectors.dense,
+                vectors.norms,
+                self._permitted,
+                skip,
+                least,
+                rows,
+            )
             return rows[:found]
         found = 0
         slack, room = np.float32(2 * self.tolerance(query)), self._scratch(query, 1)
@@ -327,13 +419,31 @@ class Scanner:
             if postings.last <= after + 1:
                 continue
             found = collect_segment(
-                query.slots, query.values, query.norms[0], postings.segment, self._rows,
-                self._permitted, skip, least, slack, after, room, rows, found,
-            )  # fmt: skip
+                query.slots,
+                query.values,
+                query.norms[0],
+                postings.segment,
+                self._rows,
+                self._permitted,
+                skip,
+                least,
+                slack,
+                after,
+                room,
+                rows,
+                found,
+            )
         if self._inverted.covered < len(vectors):
             later = max(after + 1, self._inverted.covered)
             found = collect_shared(
-                self._tail(query)[later - self._inverted.covered :], query.norms[0],
-                vectors.norms, self._permitted, skip, least, later, rows, found,
-            )  # fmt: skip
+                self._tail(query)[later - self._inverted.covered :],
+                query.norms[0],
+                vectors.norms,
+                self._permitted,
+                skip,
+                least,
+                later,
+                rows,
+                found,
+            )
         return rows[:found]

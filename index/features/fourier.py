@@ -119,9 +119,14 @@ class FourierMap:
 
         def work(first: int, last: int) -> None:
             dense_features(
-                rows[first:last], projection, self._phases, self._amplitudes, self._scale,
-                self._normalised, out[first:last],
-            )  # fmt: skip
+                rows[first:last],
+                projection,
+                self._phases,
+                self._amplitudes,
+                self._scale,
+                self._normalised,
+                out[first:last],
+            )
 
         self._workers.split(len(rows), work, least=_ROWS_A_THREAD)
 
@@ -130,9 +135,16 @@ class FourierMap:
 
         def work(first: int, last: int) -> None:
             sparse_features(
-                indptr[first : last + 1], slots, values, self._seed, self._phases,
-                self._amplitudes, self._scale, self._normalised, out[first:last],
-            )  # fmt: skip
+                indptr[first : last + 1],
+                slots,
+                values,
+                self._seed,
+                self._phases,
+                self._amplitudes,
+                self._scale,
+                self._normalised,
+                out[first:last],
+            )
 
         self._workers.split(len(batch), work, least=_SPARSE_ROWS_A_THREAD)
 

@@ -67,9 +67,15 @@ class _Rbf:
         self._gamma = gamma
         self._known = np.unique(landmarks.slots >> 1)
         self._units = self._unit(landmarks).T
-        held = (self._units,) if isinstance(self._units, np.ndarray) else (
-            self._units.data, self._units.indices, self._units.indptr,
-        )  # fmt: skip
+        held = (
+            (self._units,)
+            if isinstance(self._units, np.ndarray)
+            else (
+                self._units.data,
+                self._units.indices,
+                self._units.indptr,
+            )
+        )
         self.nbytes = self._known.nbytes + sum(array.nbytes for array in held)
 
     def _unit(self, batch: VectorBatch) -> Any:  # noqa: ANN401 (an array or a sparse one)
@@ -205,9 +211,12 @@ class NystroemMap:
             if len(indptr) != len(norms) + 1 or len(counts) > 1 or (np.diff(indptr) < 1).any():
                 raise ValueError("no rows in compressed form")
             landmarks = VectorBatch(
-                "sparse", indptr=indptr, slots=arrays["slots"], values=arrays["values"],
+                "sparse",
+                indptr=indptr,
+                slots=arrays["slots"],
+                values=arrays["values"],
                 norms=norms,
-            )  # fmt: skip
+            )
         if len(landmarks) == 0:
             raise ValueError("no landmarks")
         return cls(params, landmarks, workers)

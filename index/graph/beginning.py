@@ -10,11 +10,11 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.graph.neighbour_graph import Neighbours
+from gcws_search.index.graph.neighbour_graph import NeighbourGraph
 from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.quantization import Rounding, choose_rounding, dimension
+from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, dimension
 
 _ROWS_OF_TABLES: Final = 150_000
 _ROWS_TO_DOUBLE: Final = 8
@@ -28,7 +28,7 @@ _NEAR: Final = 64
 """Roundings and dimensions are judged by so many rows, and by so many rows near to each."""
 
 
-def entered(rows: int, bands: int) -> int:
+def choose_entry_tables(rows: int, bands: int) -> int:
     """Return through how many of ``bands`` tables walks over so many rows enter."""
     tables = FIRST_TABLES
     while rows > _ROWS_OF_TABLES and tables < bands:
@@ -37,7 +37,7 @@ def entered(rows: int, bands: int) -> int:
     return min(tables, bands)
 
 
-def begun(rows: VectorBatch, alive: UInt8s, bands: int, workers: Workers) -> Neighbours:
+def empty_graph(rows: VectorBatch, alive: UInt8s, bands: int, workers: Workers) -> NeighbourGraph:
     """Return empty lists of all rows, rounded as far as near rows stay apart.
 
     Parameters
@@ -48,13 +48,13 @@ def begun(rows: VectorBatch, alive: UInt8s, bands: int, workers: Workers) -> Nei
         Tables that there can be.
     workers : Workers
     """
-    through = entered(len(rows), bands)
+    through = choose_entry_tables(len(rows), bands)
     if rows.form == "sparse":
-        return Neighbours(Rounding(SPARSE), rows, through)
+        return NeighbourGraph(Quantizer(SPARSE), rows, through)
     groups, centres = near_groups(rows, alive, workers)
     narrow = dimension(groups, centres) < _FEW_DIMENSIONS
-    rounding = choose_rounding(groups, centres, rows.dense)
-    return Neighbours(rounding, rows, through, narrow=narrow)
+    rounding = choose_quantizer(groups, centres, rows.dense)
+    return NeighbourGraph(rounding, rows, through, narrow=narrow)
 
 
 def near_groups(rows: VectorBatch, alive: UInt8s, workers: Workers) -> tuple[Float32s, Float32s]:
@@ -70,7 +70,11 @@ def near_groups(rows: VectorBatch, alive: UInt8s, workers: Workers) -> tuple[Flo
     view = RowView(rows, alive, len(live))
     near = min(_NEAR, len(live) - 1)
     found = scan(
-        view, rows[centres], SearchParams(limit=near, recall=1.0), skip=centres,
-        inverted=InvertedIndex(), workers=workers,
-    )  # fmt: skip
+        view,
+        rows[centres],
+        SearchParams(limit=near, recall=1.0),
+        skip=centres,
+        inverted=InvertedIndex(),
+        workers=workers,
+    )
     return rows.dense[found.rows[:, :near]], rows.dense[centres]

@@ -15,9 +15,9 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.recall_curve import FAR, Calibration, Curve, Effort
+from gcws_search.index.graph.recall_curve import FAR, BeamSetting, Calibration, RecallCurve
 from gcws_search.index.kernels.graph.batch_search import PLACE
-from gcws_search.index.kernels.graph.beam_search import LEAST_DISTANCE
+from gcws_search.index.kernels.graph.beam_search import MIN_DISTANCE
 
 QUERIES: Final = 1024
 _MEASURED: Final = ((10, (1, 10), QUERIES), (30, (30,), 160), (100, (100,), 160))
@@ -35,7 +35,7 @@ _RARE_FOUND: Final = 0.1
 """A query is rare whose hits score less than those of nearly all others: less than the last true
 hit of all but this share of the queries measured, and less than the last hit that all but this
 share of them find by the same effort."""
-_MOST_FEW: Final = 0.1
+_MAX_FEW: Final = 0.1
 """No effort is of use by which more queries than this share find too few rows: what second walks
 add for one limit says nothing about those between."""
 _BEYOND: Final = 0.2
@@ -47,9 +47,36 @@ Of queries like the items, if distances fall off exponentially, one in 3,500 is 
 1024, and one in 900 beyond that of 160."""
 
 _LADDER: Final = (
-    0.05, 0.07, 0.08, 0.09, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.01, 1.02, 1.03,
-    1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22, 1.3, 1.4, 1.6, 2.0, 3.0,
-)  # fmt: skip
+    0.05,
+    0.07,
+    0.08,
+    0.09,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.01,
+    1.02,
+    1.03,
+    1.04,
+    1.06,
+    1.08,
+    1.1,
+    1.13,
+    1.17,
+    1.22,
+    1.3,
+    1.4,
+    1.6,
+    2.0,
+    3.0,
+)
 """Efforts measured."""
 _FIRST: Final = tuple(
     _LADDER.index(number)
@@ -75,16 +102,16 @@ _ENOUGH: Final = 0.9965
 _LEFT: Final = 0.9
 """Nor once one of the first efforts that reach as far as `FAR` leaves this share of the miss of the
 one before: what is missing then is not to be had by reaching farther."""
-_MOST_SHARE: Final = 0.25
+_MAX_SHARE: Final = 0.25
 """Of the rows: a walk that scores more is not worth measuring."""
 _ROUNDING: Final = 1e-9
 """Scores so near to each other tie."""
 _DOUBT: Final = 0.5
 """Recall is taken to be less than its mean over the queries measured by so many standard errors."""
 
-Sweep = Callable[[Int64s, int, Sequence[Effort], float], list[BatchHits]]
+Sweep = Callable[[Int64s, int, Sequence[BeamSetting], float], list[BatchHits]]
 """Walks once for each of some queries, by number; limit, efforts, factor of `Calibration.flat`."""
-Search = Callable[[Int64s, int, Effort, float], BatchHits]
+Search = Callable[[Int64s, int, BeamSetting, float], BatchHits]
 """Walks twice for each of some queries, by number; limit, effort, the same factor."""
 Scan = Callable[[Int64s, int], BatchHits]
 """The true hits of queries by number, and a limit."""
@@ -127,7 +154,7 @@ _Walked = tuple[Int64s, dict[int, _True], dict[int, BatchHits]]
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """What one effort gave for one limit; as `Curve` has it for all, recall as it was measured."""
+    """What one effort gave for one limit; as `RecallCurve` has it for all, recall as it was measured."""
 
     recall: float
     candidates: float
@@ -136,9 +163,15 @@ class _Point:
 
 
 def calibrate(
-    queries: int, rows: int, sweep: Sweep, search: Search, scan: Scan, *, scan_nanoseconds: float,
+    queries: int,
+    rows: int,
+    sweep: Sweep,
+    search: Search,
+    scan: Scan,
+    *,
+    scan_nanoseconds: float,
     most_candidates: float = inf,
-) -> Calibration:  # fmt: skip
+) -> Calibration:
     """Measure recall by effort for the limits 1, 10, 30 and 100.
 
     Other limits lie between or beyond.
@@ -160,7 +193,7 @@ def calibrate(
     """
     truth = _truth(queries, rows, scan)
     flat = _flat(truth)
-    most = min(most_candidates, _MOST_SHARE * rows)
+    most = min(most_candidates, _MAX_SHARE * rows)
     curves = []
     for searched, limits, count in _MEASURED:
         chosen = np.arange(min(count, queries))
@@ -195,7 +228,7 @@ def _flat(truth: list[tuple[int, BatchHits]]) -> float:
     distances = 1.0 - np.concatenate([scores[:, [0, PLACE - 1]] for scores in full])
     if not len(distances):
         return 1.0
-    factors = distances[:, 0] / np.maximum(distances[:, 1], LEAST_DISTANCE)
+    factors = distances[:, 0] / np.maximum(distances[:, 1], MIN_DISTANCE)
     return _quantile(factors, 1.0 - _FLAT)
 
 
@@ -223,9 +256,14 @@ class _Ladder:
     """
 
     def __init__(
-        self, queries: Int64s, true: dict[int, _True], searched: int, sweep: Sweep, search: Search,
+        self,
+        queries: Int64s,
+        true: dict[int, _True],
+        searched: int,
+        sweep: Sweep,
+        search: Search,
         flat: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._searched, self._sweep, self._search, self._flat = searched, sweep, search, flat
         self._all = queries, true
         second = slice(None, None, 2)
@@ -252,16 +290,19 @@ class _Ladder:
                 below = [(low, middle)] if self._measure(middle, low) else []
                 gaps += [*below, (middle, high)]
 
-    def curve(self, limit: int) -> Curve:
+    def curve(self, limit: int) -> RecallCurve:
         """Return what was measured for a limit."""
         places = sorted(self._points)
         points = [self._points[place][limit] for place in places]
         recalls = np.maximum.accumulate([point.recall for point in points]).tolist()
-        return Curve(
-            limit, tuple(_LADDER[place] for place in places), tuple(recalls),
-            tuple(point.candidates for point in points), tuple(point.rare for point in points),
+        return RecallCurve(
+            limit,
+            tuple(_LADDER[place] for place in places),
+            tuple(recalls),
+            tuple(point.candidates for point in points),
+            tuple(point.rare for point in points),
             tuple(point.strange for point in points),
-        )  # fmt: skip
+        )
 
     def _point(self, place: int) -> _Point:
         return self._points[place][self._searched]
@@ -271,7 +312,7 @@ class _Ladder:
         queries, true, hits = self._walk(place, before)
         found = hits[place]
         few = found.sizes < true[self._searched].wanted
-        if np.mean(few) > _MOST_FEW and place < len(_LADDER) - 1:
+        if np.mean(few) > _MAX_FEW and place < len(_LADDER) - 1:
             return False
         rare, rests = {}, {}
         rare_anywhere = np.zeros(len(queries), np.bool_)
@@ -283,7 +324,7 @@ class _Ladder:
         again = np.flatnonzero(rare_anywhere)
         wider = found[:0]
         if len(again):
-            effort = Effort.of(_LADDER[place], self._searched)
+            effort = BeamSetting.of(_LADDER[place], self._searched)
             wider = self._search(queries[again], self._searched, effort, self._flat)
         self._points[place] = {
             limit: _point(found, wider, again, rests[limit], each, rare[limit])
@@ -298,7 +339,7 @@ class _Ladder:
         if first not in self._walked:
             dear = before in self._points and self._point(before).candidates > _DEAR
             queries, true = self._fewer if dear else self._all
-            efforts = [Effort.of(_LADDER[each], self._searched) for each in places]
+            efforts = [BeamSetting.of(_LADDER[each], self._searched) for each in places]
             hits = self._sweep(queries, self._searched, efforts, self._flat)
             self._walked[first] = queries, true, dict(zip(places, hits, strict=True))
         return self._walked[first]

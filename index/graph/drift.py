@@ -21,7 +21,7 @@ _CHEAP_ENTRIES: Final = 2_000_000
 128, or more where there are so many rows: a single insert in a hundred may take longer, not more.
 """
 _WINDOW: Final = 32
-_LEAST: Final = 16
+_MIN: Final = 16
 _FAR_BELOW: Final = 0.15
 """Of the last checks, so many at least, the mean recall is this far below what was expected: that
 is 4 standard errors of rows like those measured, of which one varies by 0.15."""
@@ -36,7 +36,7 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class DriftMonitor:
     """What rows put since the calibration found.
 
     Attributes
@@ -54,11 +54,11 @@ class Checks:
         if count < _FEW:
             return False
         below = sum(self.shortfalls) / count  # each search asks, and numpy takes 10 µs for this
-        return below > (_FAR_BELOW if count >= _LEAST else _CLEARLY_BELOW)
+        return below > (_FAR_BELOW if count >= _MIN else _CLEARLY_BELOW)
 
-    def with_more(self, shares: Float64s, expected: float) -> Checks:
+    def with_more(self, shares: Float64s, expected: float) -> DriftMonitor:
         """Return the checks with some more, of which each found a share of its true hits."""
-        return Checks((*self.shortfalls, *(expected - shares).tolist())[-_WINDOW:])
+        return DriftMonitor((*self.shortfalls, *(expected - shares).tolist())[-_WINDOW:])
 
 
 def to_check(first: int, rows: int, entries: int) -> Int64s:

@@ -15,41 +15,41 @@ from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.contracts.saved_index import UNKNOWN, Saved
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.cost_model import (
     counted_scan_nanoseconds,
     dense_scan_nanoseconds,
     scan_nanoseconds,
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import RoundedRows
+from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.exact.scan import scan, scan_work
-from gcws_search.index.graph.beginning import begun
+from gcws_search.index.graph.beginning import empty_graph
 from gcws_search.index.graph.calibrate import QUERIES, calibrate
-from gcws_search.index.graph.drift import LIMIT, RECALL, Checks, shares_found, to_check
+from gcws_search.index.graph.drift import LIMIT, RECALL, DriftMonitor, shares_found, to_check
 from gcws_search.index.graph.neighbour_graph import (
-    LEAST_ROWS,
+    MIN_ROWS,
     WIDTH,
-    Lists,
-    Neighbours,
+    NeighbourGraph,
+    NeighbourLists,
     keys_by_row,
 )
-from gcws_search.index.graph.recall_curve import Calibration, Effort
-from gcws_search.index.graph.search import Hop, HopSearch, least_walk_nanoseconds
+from gcws_search.index.graph.recall_curve import BeamSetting, Calibration
+from gcws_search.index.graph.search import GraphIndex, GraphSearch, min_search_nanoseconds
 from gcws_search.index.graph.sweeps import swept
 from gcws_search.index.kernels.graph.beam_search import NONE
-from gcws_search.index.lsh.band_keys import Keying
+from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.quantization import Rounding
+from gcws_search.index.vectors.quantization import Quantizer
 
 GROWTH: Final = 1.5
 """Lists are made anew when the collection has grown by this factor since."""
-_LEAST_LIVE: Final = 0.75
+_MIN_LIVE: Final = 0.75
 """They are made anew, too, when fewer of the rows linked than this are still alive."""
-_LEAST_NEW: Final = 1 / 64
+_MIN_NEW: Final = 1 / 64
 """And when the calibration does not hold for the rows put since, and they are this share."""
-_MOST_ADDED: Final = 1.0
+_MAX_ADDED: Final = 1.0
 """Lists are given up when more rows than this share of those linked are put at once."""
 
 _WIDE: Final = 128
@@ -60,7 +60,7 @@ _COSTED: Final = 64
 """Queries by which the cost of a scan is judged."""
 _WORTH: Final = 2.0
 """Lists are worth their making where scans take more than so many times what a walk does."""
-_MOST_HELD_OUT: Final = 32
+_MAX_HELD_OUT: Final = 32
 """At most one row in so many is held out of the lists at first, to measure them."""
 
 _NOTES_VERSION: Final = 8
@@ -69,17 +69,17 @@ _NOTES_VERSION: Final = 8
 KeysOf = Callable[[VectorBatch, int], UInt64s]
 
 
-def is_overdue(hop: Hop | None, rows: int, live: int) -> bool:
+def is_overdue(hop: GraphIndex | None, rows: int, live: int) -> bool:
     """Return whether lists should be made, or made anew."""
-    if live < LEAST_ROWS:
+    if live < MIN_ROWS:
         return False
     if hop is None or rows > GROWTH * hop.built:
         return True
-    if hop.neighbours.checks.fail and rows - hop.built > _LEAST_NEW * rows:
+    if hop.neighbours.checks.fail and rows - hop.built > _MIN_NEW * rows:
         return True
     # Rows that were dead when the lists were made are in none: they do not count.
     linked = hop.calibration.rows + max(0, rows - hop.built)
-    return live < _LEAST_LIVE * linked
+    return live < _MIN_LIVE * linked
 
 
 def scans_are_enough(rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) -> bool:
@@ -101,13 +101,19 @@ def scans_are_enough(rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) 
     view = RowView(rows, alive, len(live))
     work = scan_work(view, rows[chosen], LIMIT, skip=chosen, inverted=inverted)
     entries = float(rows.indptr[-1]) / max(1, len(rows))
-    return counted_scan_nanoseconds(work) <= _WORTH * least_walk_nanoseconds(entries)
+    return counted_scan_nanoseconds(work) <= _WORTH * min_search_nanoseconds(entries)
 
 
 def made(
-    rows: VectorBatch, alive: UInt8s, tables: Tables, inverted: InvertedIndex, keying: Keying,
-    *, workers: Workers, stop: threading.Event,
-) -> tuple[Hop, Tables] | None:  # fmt: skip
+    rows: VectorBatch,
+    alive: UInt8s,
+    tables: Tables,
+    inverted: InvertedIndex,
+    keying: BandKeys,
+    *,
+    workers: Workers,
+    stop: threading.Event,
+) -> tuple[GraphIndex, Tables] | None:
     """Return lists of all rows, linked in random order, and calibrated; None when stopped.
 
     Parameters
@@ -116,7 +122,7 @@ def made(
     alive : (n,) uint8
     tables : Tables
     inverted : InvertedIndex
-    keying : Keying
+    keying : BandKeys
     workers : Workers
     stop : threading.Event
 
@@ -127,8 +133,8 @@ def made(
     """
     order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
     wide = rows.dense.shape[1] > _WIDE
-    held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MOST_HELD_OUT)]
-    neighbours = begun(rows, alive, keying.plan.bands, workers)
+    held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MAX_HELD_OUT)]
+    neighbours = empty_graph(rows, alive, keying.plan.bands, workers)
     tables = keying.widened(tables, rows, neighbours.tables, workers)
     lists = neighbours.cover(rows)
     keys = keys_by_row(tables, neighbours.linked_through(tables))
@@ -141,19 +147,25 @@ def made(
     if stop.is_set():
         return None
     view = RowView(rows, alive, len(order))
-    walks = HopSearch(neighbours, lists, tables, keying.keys, workers)
+    walks = GraphSearch(neighbours, lists, tables, keying.keys, workers)
     try:
         calibration = _calibrated(walks, view, held_out, keys[held_out], inverted, stop)
     except _Stopped:
         return None
     neighbours.link(
-        held_out, keys[held_out], tables, lists, alive, linked=len(linked), workers=workers,
+        held_out,
+        keys[held_out],
+        tables,
+        lists,
+        alive,
+        linked=len(linked),
+        workers=workers,
         stop=stop,
-    )  # fmt: skip
+    )
     if stop.is_set():  # some rows may have been left out
         return None
     neighbours.all_linked()
-    return Hop(neighbours, lists, calibration, len(rows)), tables
+    return GraphIndex(neighbours, lists, calibration, len(rows)), tables
 
 
 class _Stopped(Exception):
@@ -161,19 +173,23 @@ class _Stopped(Exception):
 
 
 def _calibrated(
-    walks: HopSearch, view: RowView, held_out: Int64s, keys: UInt64s, inverted: InvertedIndex,
+    walks: GraphSearch,
+    view: RowView,
+    held_out: Int64s,
+    keys: UInt64s,
+    inverted: InvertedIndex,
     stop: threading.Event,
-) -> Calibration:  # fmt: skip
+) -> Calibration:
     """Measure walks by rows that are not linked yet, of which the keys are known."""
     others = view.permitted.copy()
     others[held_out] = 0
     hidden = np.zeros(len(view.vectors), np.uint8)
     hidden[held_out] = 1
     linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
-    rounded = RoundedRows.of(walks.lists.coarse, walks.workers)
+    rounded = BoundedRows.of(walks.lists.coarse, walks.workers)
     none = np.full(len(held_out), -1, np.int64)
 
-    def searching(chosen: Int64s) -> tuple[HopSearch, VectorBatch]:
+    def searching(chosen: Int64s) -> tuple[GraphSearch, VectorBatch]:
         """Return what searches for some of the rows, and these as queries."""
         if stop.is_set():
             raise _Stopped
@@ -184,12 +200,12 @@ def _calibrated(
         return replace(walks, keys_of=keys_of), view.vectors[held_out[chosen]]
 
     def sweep(
-        chosen: Int64s, limit: int, efforts: Sequence[Effort], flat: float
+        chosen: Int64s, limit: int, efforts: Sequence[BeamSetting], flat: float
     ) -> list[BatchHits]:
         own, queries = searching(chosen)
         return swept(own, view, queries, limit, efforts, flat=flat, hidden=hidden, pieces=_PIECES)
 
-    def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         own, queries = searching(chosen)
         params = SearchParams(limit=limit)
         walk = replace(own.walk(view, limit, effort), rare=inf, flat=flat)
@@ -200,9 +216,15 @@ def _calibrated(
     def true(chosen: Int64s, limit: int) -> BatchHits:
         params = SearchParams(limit=limit, recall=1.0)
         return scan(
-            linked, view.vectors[held_out[chosen]], params, skip=none[chosen], inverted=inverted,
-            workers=walks.workers, with_ties=False, rounded=rounded,
-        )  # fmt: skip
+            linked,
+            view.vectors[held_out[chosen]],
+            params,
+            skip=none[chosen],
+            inverted=inverted,
+            workers=walks.workers,
+            with_ties=False,
+            rounded=rounded,
+        )
 
     queries, rows = view.vectors[held_out[:_COSTED]], linked.permitted_count
     if queries.form == "dense":
@@ -212,20 +234,31 @@ def _calibrated(
         work = scan_work(linked, queries, LIMIT, skip=none[:_COSTED], inverted=inverted)
         cost = alone = counted_scan_nanoseconds(work)
     return calibrate(
-        len(held_out), rows, sweep, search, true, scan_nanoseconds=cost / rows,
+        len(held_out),
+        rows,
+        sweep,
+        search,
+        true,
+        scan_nanoseconds=cost / rows,
         most_candidates=walks.candidates_within(view, GROWTH * alone),
-    )  # fmt: skip
+    )
 
 
 def extended(
-    hop: Hop, rows: VectorBatch, keys: UInt64s, tables: Tables, inverted: InvertedIndex,
-    keys_of: KeysOf, *, workers: Workers,
-) -> Hop | None:  # fmt: skip
+    hop: GraphIndex,
+    rows: VectorBatch,
+    keys: UInt64s,
+    tables: Tables,
+    inverted: InvertedIndex,
+    keys_of: KeysOf,
+    *,
+    workers: Workers,
+) -> GraphIndex | None:
     """Return the lists with the last len(keys) of ``rows`` linked; None gives the lists up.
 
     Parameters
     ----------
-    hop : Hop
+    hop : GraphIndex
     rows : VectorBatch
         All rows.
     keys : (n, bands) uint64
@@ -233,13 +266,13 @@ def extended(
     tables, inverted : Tables, InvertedIndex
         The new rows included.
     keys_of : callable
-        See `HopSearch`.
+        See `GraphSearch`.
     workers : Workers
     """
     first = len(rows) - len(keys)
-    if len(keys) > _MOST_ADDED * first:
+    if len(keys) > _MAX_ADDED * first:
         return None
-    walks = HopSearch(hop.neighbours, hop.lists, tables, keys_of, workers)
+    walks = GraphSearch(hop.neighbours, hop.lists, tables, keys_of, workers)
     effort = hop.calibration.effort(LIMIT, RECALL)
     if effort is None:
         return replace(hop, lists=hop.neighbours.extend(rows, keys, tables, workers))
@@ -250,9 +283,15 @@ def extended(
 
 
 def _checked(
-    hop: Hop, walks: HopSearch, rows: VectorBatch, lists: Lists, new: Int64s, *,
-    effort: Effort, inverted: InvertedIndex,
-) -> Checks:  # fmt: skip
+    hop: GraphIndex,
+    walks: GraphSearch,
+    rows: VectorBatch,
+    lists: NeighbourLists,
+    new: Int64s,
+    *,
+    effort: BeamSetting,
+    inverted: InvertedIndex,
+) -> DriftMonitor:
     """Return the checks with those of some new rows, while no list names them.
 
     Nor are rows looked for that were dead when the lists were made: no list names them either.
@@ -266,16 +305,25 @@ def _checked(
     found = walks.search(view, queries, params, none, walk, hidden=hidden).hits
     others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
     true = scan(
-        others, queries, replace(params, recall=1.0), skip=none, inverted=inverted,
+        others,
+        queries,
+        replace(params, recall=1.0),
+        skip=none,
+        inverted=inverted,
         workers=walks.workers,
-    )  # fmt: skip
+    )
     return hop.neighbours.checks.with_more(shares_found(found, true), effort.recall)
 
 
 def adopted(
-    hop: Hop, rows: VectorBatch, tables: Tables, inverted: InvertedIndex, keys_of: KeysOf,
-    *, workers: Workers,
-) -> Hop | None:  # fmt: skip
+    hop: GraphIndex,
+    rows: VectorBatch,
+    tables: Tables,
+    inverted: InvertedIndex,
+    keys_of: KeysOf,
+    *,
+    workers: Workers,
+) -> GraphIndex | None:
     """Return lists that were made for the first of ``rows``, with the later ones linked.
 
     None when they are too many.
@@ -289,18 +337,18 @@ def adopted(
     return extended(hop, rows, keys, tables, inverted, keys_of, workers=workers)
 
 
-def renumbered(hop: Hop, rows: VectorBatch, new_rows: Int64s) -> Hop | None:
+def renumbered(hop: GraphIndex, rows: VectorBatch, new_rows: Int64s) -> GraphIndex | None:
     """Return the lists after a compaction; None where too little of them is left."""
-    if len(rows) < LEAST_ROWS:
+    if len(rows) < MIN_ROWS:
         return None
     if is_overdue(hop, len(new_rows), len(rows)):  # what is left would not keep its promises
         return None
     neighbours = hop.neighbours.renumber(new_rows, rows)
     built = min(hop.built, len(rows))
-    return Hop(neighbours, neighbours.cover(rows), hop.calibration, built)
+    return GraphIndex(neighbours, neighbours.cover(rows), hop.calibration, built)
 
 
-def saved(hop: Hop) -> Saved:
+def saved(hop: GraphIndex) -> SavedIndex:
     """Return what to keep of lists."""
     rounding = hop.neighbours.rounding
     notes: dict[str, Any] = {
@@ -312,31 +360,31 @@ def saved(hop: Hop) -> Saved:
         "calibration": hop.calibration.to_dict(),
         "shortfalls": list(hop.neighbours.checks.shortfalls),
     }
-    return Saved(hop.lists.links, notes)
+    return SavedIndex(hop.lists.links, notes)
 
 
 def restored(
-    rows: VectorBatch, tables: Tables, kept: Saved, keying: Keying, workers: Workers
-) -> tuple[Hop, Tables] | None:
+    rows: VectorBatch, tables: Tables, kept: SavedIndex, keying: BandKeys, workers: Workers
+) -> tuple[GraphIndex, Tables] | None:
     """Return lists as they were kept, and tables enough for them; None where none were.
 
     Rows without a list are linked anew.
     """
     unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
-    if len(rows) < LEAST_ROWS or len(unknown) > len(rows) / 2:
+    if len(rows) < MIN_ROWS or len(unknown) > len(rows) / 2:
         return None
     if kept.notes.get("version") != _NOTES_VERSION:
         return None
     try:
         kind, step, origin = kept.notes["rounding"]
-        rounding = Rounding(int(kind), float(step), int(origin))
+        rounding = Quantizer(int(kind), float(step), int(origin))
         used = min(int(kept.notes["tables"]), keying.plan.bands)
         calibration = Calibration.from_dict(kept.notes["calibration"])
         built, narrow = int(kept.notes["built"]), bool(kept.notes["narrow"])
-        checks = Checks(tuple(float(each) for each in kept.notes.get("shortfalls", ())))
+        checks = DriftMonitor(tuple(float(each) for each in kept.notes.get("shortfalls", ())))
     except (KeyError, TypeError, ValueError):  # damaged
         return None
-    neighbours = Neighbours(rounding, rows, used, narrow=narrow, checks=checks)
+    neighbours = NeighbourGraph(rounding, rows, used, narrow=narrow, checks=checks)
     tables = keying.widened(tables, rows, neighbours.tables, workers)
     lists = neighbours.cover(rows)
     width = min(WIDTH, kept.links.shape[1])
@@ -348,4 +396,4 @@ def restored(
         neighbours.link(unknown, keys, tables, lists, alive, linked=known, workers=workers)
     neighbours.all_linked()
     # Rows that were dead when the lists were made, or died since, are not there any more.
-    return Hop(neighbours, lists, calibration, min(built, len(rows))), tables
+    return GraphIndex(neighbours, lists, calibration, min(built, len(rows))), tables

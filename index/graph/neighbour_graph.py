@@ -21,15 +21,15 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.graph.drift import Checks
-from gcws_search.index.graph.scratch import Sizes, Spaces
+from gcws_search.index.graph.drift import DriftMonitor
+from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.kernels.graph.build import choose_neighbours, join_lists, list_joins
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.quantization import CoarseRows, CoarseView, Rounding
+from gcws_search.index.vectors.quantization import QuantizedRows, QuantizedView, Quantizer
 
 WIDTH: Final = 32
 """R: entries of a list."""
@@ -37,7 +37,7 @@ BESIDE: Final = 2
 """Rows looked at on each side of a key's place."""
 SEEN_A_PLACE: Final = 64
 """Rows that a walk has room to see, for each place of its beam."""
-LEAST_ROWS: Final = 2048
+MIN_ROWS: Final = 2048
 """Smaller collections have no lists: scanning them is as fast."""
 
 _OWN: Final = 24
@@ -67,30 +67,30 @@ _DIVERSITY: Final = np.float32(1.2)
 _ROUND_SHARE: Final = 10
 """A round links at most 1/_ROUND_SHARE of the rows linked before it. With 25, building took up to
 8 % more processor time, and searches scored as many rows."""
-_LEAST_ROUND: Final = 64
-_MOST_ROUND: Final = 8192
+_MIN_ROUND: Final = 64
+_MAX_ROUND: Final = 8192
 """Rows of a round at least and at most, whatever the share."""
 _PIECES: Final = 4
 """A round is cut into so many parts for each thread."""
 _NOBODY: Final = np.empty(0, np.int64)
-_NO_CHECKS: Final = Checks()
+_NO_CHECKS: Final = DriftMonitor()
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class NeighbourLists:
     """The lists of rows 0 … n-1, as one reader sees them.
 
     Attributes
     ----------
     links : (n, WIDTH) int32
         Neighbours of each row, `NONE` after the last.
-    coarse : CoarseView
+    coarse : QuantizedView
     tables : int
         Through how many tables walks enter.
     """
 
     links: Int32s
-    coarse: CoarseView
+    coarse: QuantizedView
     tables: int
 
     def __len__(self) -> int:
@@ -98,30 +98,35 @@ class Lists:
         return len(self.links)
 
 
-class Neighbours:
+class NeighbourGraph:
     """The lists of one collection; any number of readers of what `cover` and `extend` returned.
 
     One thread at a time changes them: `extend` sees to it, of all else its caller does.
 
     Parameters
     ----------
-    rounding : Rounding
+    rounding : Quantizer
     rows : VectorBatch
         All rows; none of them is linked yet.
     tables : int
         Tables through which walks enter.
     narrow : bool
         Whether dense rows lie along few dimensions, so that a narrow beam is enough to link them.
-    checks : Checks
+    checks : DriftMonitor
         Of rows that are linked already.
     """
 
     def __init__(
-        self, rounding: Rounding, rows: VectorBatch, tables: int, *, narrow: bool = False,
-        checks: Checks = _NO_CHECKS,
-    ) -> None:  # fmt: skip
-        self._spaces = Spaces()
-        self._coarse = CoarseRows(rounding, rows.dense.shape[1])
+        self,
+        rounding: Quantizer,
+        rows: VectorBatch,
+        tables: int,
+        *,
+        narrow: bool = False,
+        checks: DriftMonitor = _NO_CHECKS,
+    ) -> None:
+        self._spaces = ScratchPool()
+        self._coarse = QuantizedRows(rounding, rows.dense.shape[1])
         self._tables = tables
         self._narrow = narrow
         self._beam = _SPARSE_BEAM if rounding.kind == SPARSE else _BEAM
@@ -141,7 +146,7 @@ class Neighbours:
         return self._links.nbytes + self._coarse.nbytes
 
     @property
-    def checks(self) -> Checks:
+    def checks(self) -> DriftMonitor:
         """Of rows linked since the lists were made, by whatever state."""
         return self._checks
 
@@ -151,11 +156,11 @@ class Neighbours:
         return self._narrow
 
     @property
-    def rounding(self) -> Rounding:
+    def rounding(self) -> Quantizer:
         """How rows are rounded."""
         return self._coarse.rounding
 
-    def cover(self, rows: VectorBatch) -> Lists:
+    def cover(self, rows: VectorBatch) -> NeighbourLists:
         """Take in new rows, with empty lists; return the lists of all of ``rows``."""
         n = len(rows)
         if n > self._count:
@@ -165,7 +170,7 @@ class Neighbours:
                 new = np.diff(rows.indptr[self._count : n + 1])
                 self._longest = max(self._longest, int(new.max(initial=0)))
             self._count = n
-        return Lists(self._links[:n], self._coarse.cover(rows), self._tables)
+        return NeighbourLists(self._links[:n], self._coarse.cover(rows), self._tables)
 
     @property
     def tables(self) -> int:
@@ -177,7 +182,7 @@ class Neighbours:
         """Return in how many of the tables the keys of rows must be known to link them."""
         return min(self.tables, tables.bands)
 
-    def sizes(self, tables: Tables, beam: int, room: int) -> Sizes:
+    def sizes(self, tables: Tables, beam: int, room: int) -> ScratchSizes:
         """Return what walks over these lists need, and rows to be linked.
 
         Parameters
@@ -189,10 +194,10 @@ class Neighbours:
         """
         keys = self.linked_through(tables) * len(tables.segments)
         entered = keys * 2 * BESIDE
-        return Sizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
+        return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
     @property
-    def spaces(self) -> Spaces:
+    def spaces(self) -> ScratchPool:
         """Memory for walks."""
         return self._spaces
 
@@ -201,9 +206,15 @@ class Neighbours:
         self._in_turn = self._count
 
     def extend(
-        self, rows: VectorBatch, keys: UInt64s, tables: Tables, workers: Workers, *,
-        checked: Int64s = _NOBODY, check: Callable[[Lists, Int64s], Checks] | None = None,
-    ) -> Lists:  # fmt: skip
+        self,
+        rows: VectorBatch,
+        keys: UInt64s,
+        tables: Tables,
+        workers: Workers,
+        *,
+        checked: Int64s = _NOBODY,
+        check: Callable[[NeighbourLists, Int64s], DriftMonitor] | None = None,
+    ) -> NeighbourLists:
         """Link the last len(keys) of ``rows`` in order, but for those that are linked already.
 
         Any thread: one waits for the other.
@@ -249,9 +260,17 @@ class Neighbours:
         return lists
 
     def link(  # noqa: PLR0913 (what it reads, what it changes, and how)
-        self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
-        *, linked: int, workers: Workers, stop: threading.Event | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        chosen: Int64s,
+        keys: UInt64s,
+        tables: Tables,
+        lists: NeighbourLists,
+        alive: UInt8s,
+        *,
+        linked: int,
+        workers: Workers,
+        stop: threading.Event | None = None,
+    ) -> None:
         """Give rows their lists, round by round, and let them join those of others.
 
         Parameters
@@ -261,7 +280,7 @@ class Neighbours:
         keys : (c, t) uint64
             Their keys in the first tables, as many as `linked_through` says.
         tables : Tables
-        lists : Lists
+        lists : NeighbourLists
             Of all rows.
         alive : (n,) uint8
             Rows that may be chosen as neighbours.
@@ -273,7 +292,7 @@ class Neighbours:
         """
         done = 0
         while done < len(chosen) and not (stop is not None and stop.is_set()):
-            size = max(_LEAST_ROUND, min(_MOST_ROUND, (linked + done) // _ROUND_SHARE))
+            size = max(_MIN_ROUND, min(_MAX_ROUND, (linked + done) // _ROUND_SHARE))
             part = slice(done, done + size)
             early = self._narrow and linked + done < _EARLY * self._count
             beam = self._beam * (_WIDER if early else 1)
@@ -283,9 +302,16 @@ class Neighbours:
             done += size
 
     def _link_round(
-        self, chosen: Int64s, keys: UInt64s, tables: Tables, lists: Lists, alive: UInt8s,
-        *, beam: int, workers: Workers,
-    ) -> None:  # fmt: skip
+        self,
+        chosen: Int64s,
+        keys: UInt64s,
+        tables: Tables,
+        lists: NeighbourLists,
+        alive: UInt8s,
+        *,
+        beam: int,
+        workers: Workers,
+    ) -> None:
         """Let rows find their lists in those there are, then join the lists of those they chose.
 
         Rows take their turns in the order of the first table: those beside each other there see
@@ -302,10 +328,19 @@ class Neighbours:
         def choose(first: int, last: int) -> None:
             with self._spaces.taken(sizes) as space:
                 choose_neighbours(
-                    lists.coarse.addresses, space, chosen[first:last], keys[first:last],
-                    tables.addresses, BESIDE, lists.links, alive, beam, _OWN, _DIVERSITY,
+                    lists.coarse.addresses,
+                    space,
+                    chosen[first:last],
+                    keys[first:last],
+                    tables.addresses,
+                    BESIDE,
+                    lists.links,
+                    alive,
+                    beam,
+                    _OWN,
+                    _DIVERSITY,
                     own[first:last],
-                )  # fmt: skip
+                )
 
         workers.split(len(chosen), choose, least=4, pieces=_PIECES)
         lists.links[chosen] = own
@@ -318,13 +353,20 @@ class Neighbours:
         def join(first: int, last: int) -> None:
             with self._spaces.taken(sizes) as space:
                 join_lists(
-                    lists.coarse.addresses, space, targets, sources, first, last, _AFTER_OVERFLOW,
-                    _DIVERSITY, lists.links,
-                )  # fmt: skip
+                    lists.coarse.addresses,
+                    space,
+                    targets,
+                    sources,
+                    first,
+                    last,
+                    _AFTER_OVERFLOW,
+                    _DIVERSITY,
+                    lists.links,
+                )
 
         workers.split(count, join, least=64, pieces=_PIECES)
 
-    def renumber(self, new_rows: Int64s, rows: VectorBatch) -> Neighbours:
+    def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the lists after a compaction; entries for rows that are gone are left out.
 
         So are those for rows beyond: who works behind has linked them, but they wait still.
@@ -333,7 +375,7 @@ class Neighbours:
         names = np.append(new_rows, NONE)  # the last one is that of NONE, too
         renamed = names[np.minimum(self._links[kept], len(new_rows))]
         order = np.argsort(renamed < 0, axis=1, kind="stable")
-        taken = Neighbours(
+        taken = NeighbourGraph(
             self.rounding, rows[:0], self._tables, narrow=self._narrow, checks=self._checks
         )
         taken._coarse = self._coarse.take(kept)

@@ -1,7 +1,7 @@
 """What effort a walk needs for the recall asked for, as measured on the collection's own items.
 
 An effort is one number whatever the limit is. Below 1 it is of how many of the best rows the lists
-are read, as a share of the limit (of `LEAST_BEAM` at least); from 1 on it is how far a walk
+are read, as a share of the limit (of `MIN_BEAM` at least); from 1 on it is how far a walk
 reaches: it goes on with rows up to so many times as far away as the last hit wanted.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-LEAST_BEAM: Final = 10
+MIN_BEAM: Final = 10
 _PLACES: Final = 32
 """A walk that is ended by its reach keeps at most so many rows for each hit wanted."""
 _FEW_PLACES: Final = 2
@@ -31,7 +31,7 @@ FAR: Final = 1.04
 _LISTS_A_PLACE: Final = 4
 _MORE_LISTS: Final = 64
 """No walk reads more lists than so many for each place of its beam, and so many more."""
-_MOST_BEYOND: Final = 10
+_MAX_BEYOND: Final = 10
 """Limits up to this many times the greatest one measured take its effort."""
 _CAUTION: Final = 5
 """The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
@@ -39,7 +39,7 @@ vary."""
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class RecallCurve:
     """Recall by effort, for one limit.
 
     Attributes
@@ -97,7 +97,7 @@ def most_lists(beam: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class BeamSetting:
     """What a walk shall do.
 
     Attributes
@@ -129,14 +129,14 @@ class Effort:
         short = self.lists < self.beam or self.reach < FAR
         return min(most, max(_FEW_TABLES, most // 2)) if short else most
 
-    def wider(self) -> Effort:
+    def wider(self) -> BeamSetting:
         """Return the effort of the second walk, for a query that is unlike most."""
         reach = max(_RARE_REACH, _FARTHER * self.number)
-        return Effort.of(reach, self.places, self.recall, _PLACES * self.candidates)
+        return BeamSetting.of(reach, self.places, self.recall, _PLACES * self.candidates)
 
-    def onward(self) -> Effort:
+    def onward(self) -> BeamSetting:
         """Return the effort with which a walk of few lists goes on."""
-        return Effort.of(_ONWARD_REACH, self.places, self.recall, _PLACES * self.candidates)
+        return BeamSetting.of(_ONWARD_REACH, self.places, self.recall, _PLACES * self.candidates)
 
     @property
     def number(self) -> float:
@@ -145,16 +145,20 @@ class Effort:
 
     @property
     def places(self) -> int:
-        """The limit it is for, `LEAST_BEAM` at least."""
+        """The limit it is for, `MIN_BEAM` at least."""
         return max(1, self.beam // (_PLACES if self.reach < inf else _FEW_PLACES))
 
     @classmethod
     def of(
-        cls, effort: float, limit: int, recall: float = 0.0, candidates: float = 0.0,
+        cls,
+        effort: float,
+        limit: int,
+        recall: float = 0.0,
+        candidates: float = 0.0,
         rare: float = 0.0,
-    ) -> Effort:  # fmt: skip
+    ) -> BeamSetting:
         """Return the effort of a number; see the module."""
-        places = max(limit, LEAST_BEAM)
+        places = max(limit, MIN_BEAM)
         if effort < 1:
             return cls(_FEW_PLACES * places, effort * places, recall, candidates, rare)
         beam = _PLACES * places
@@ -169,7 +173,7 @@ class Calibration:
     ----------
     rows : int
         How many items there were.
-    curves : tuple of Curve
+    curves : tuple of RecallCurve
         By rising limit.
     scan_nanoseconds : float
         What scanning one row takes for the queries measured, on average.
@@ -179,18 +183,18 @@ class Calibration:
     """
 
     rows: int
-    curves: tuple[Curve, ...]
+    curves: tuple[RecallCurve, ...]
     scan_nanoseconds: float
     flat: float = 1.0
 
-    def effort(self, limit: int, recall: float) -> Effort | None:
+    def effort(self, limit: int, recall: float) -> BeamSetting | None:
         """Return the effort for a recall in the mean over queries like the items.
 
         None where no effort measured reaches it.
         """
         aim = recall + (1.0 - recall) / _CAUTION
         known = [(curve, curve.effort(aim)) for curve in self.curves]
-        if not known or limit > _MOST_BEYOND * self.curves[-1].limit:
+        if not known or limit > _MAX_BEYOND * self.curves[-1].limit:
             return None
         after = next((i for i, (curve, _) in enumerate(known) if curve.limit >= limit), len(known))
         above, most = known[min(after, len(known) - 1)]
@@ -204,7 +208,7 @@ class Calibration:
         # Where the hits of one limit lie in a cluster and those of the other beyond it, either
         # may be harder to find.
         rare = (1 - share) * below.at(least)[2] + share * rare
-        return Effort.of(max(least, most), limit, expected, candidates, rare)
+        return BeamSetting.of(max(least, most), limit, expected, candidates, rare)
 
     def strange(self, limit: int, effort: float) -> float:
         """Return below which score of the last hit a query is unlike the items, in the end.
@@ -222,40 +226,51 @@ class Calibration:
             "flat": self.flat,
             "curves": [
                 {
-                    "limit": curve.limit, "efforts": list(curve.efforts),
-                    "recalls": list(curve.recalls), "candidates": list(curve.candidates),
-                    "rare": list(curve.rare), "strange": list(curve.strange),
+                    "limit": curve.limit,
+                    "efforts": list(curve.efforts),
+                    "recalls": list(curve.recalls),
+                    "candidates": list(curve.candidates),
+                    "rare": list(curve.rare),
+                    "strange": list(curve.strange),
                 }
                 for curve in self.curves
             ],
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Calibration:
         """Inverse of `to_dict`."""
         curves = tuple(
-            Curve(
-                int(each["limit"]), tuple(each["efforts"]), tuple(each["recalls"]),
-                tuple(each["candidates"]), tuple(each["rare"]), tuple(each["strange"]),
+            RecallCurve(
+                int(each["limit"]),
+                tuple(each["efforts"]),
+                tuple(each["recalls"]),
+                tuple(each["candidates"]),
+                tuple(each["rare"]),
+                tuple(each["strange"]),
             )
             for each in document["curves"]
-        )  # fmt: skip
+        )
         flat = float(document.get("flat", 1.0))
         return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]), flat)
 
 
-def _scaled(curve: Curve, number: float, limit: int) -> Effort:
+def _scaled(curve: RecallCurve, number: float, limit: int) -> BeamSetting:
     """Return the effort of one curve for another limit than its own, or for that."""
     expected, candidates, rare = curve.at(number)
     if limit <= curve.limit:
-        return Effort.of(number, limit, expected, candidates, rare)
+        return BeamSetting.of(number, limit, expected, candidates, rare)
     # Hits that far down score less than any measured: no query is rare.
-    return Effort.of(number, limit, expected, candidates * limit / curve.limit)
+    return BeamSetting.of(number, limit, expected, candidates * limit / curve.limit)
 
 
 def _by_another_limit(
-    known: Sequence[tuple[Curve, float | None]], below: Curve, above: Curve, limit: int, aim: float
-) -> Effort | None:
+    known: Sequence[tuple[RecallCurve, float | None]],
+    below: RecallCurve,
+    above: RecallCurve,
+    limit: int,
+    aim: float,
+) -> BeamSetting | None:
     """Return an effort where one of the curves beside a limit does not reach the recall.
 
     Where the lesser one does, limits near to it may, too. A greater limit is walked for as if so
@@ -267,13 +282,13 @@ def _by_another_limit(
         if number is not None:
             return _scaled(between, number, limit)
     for curve, number in known:
-        if number is not None and curve.limit > max(limit, LEAST_BEAM):
+        if number is not None and curve.limit > max(limit, MIN_BEAM):
             expected, candidates, rare = curve.at(number)
-            return Effort.of(number, curve.limit, expected, candidates, rare)
+            return BeamSetting.of(number, curve.limit, expected, candidates, rare)
     return None
 
 
-def _between(below: Curve, above: Curve, limit: int) -> Curve:
+def _between(below: RecallCurve, above: RecallCurve, limit: int) -> RecallCurve:
     """Return what is to be expected for a limit between two that were measured.
 
     The farther a hit is down, the less the lesser one says of it.
@@ -286,8 +301,11 @@ def _between(below: Curve, above: Curve, limit: int) -> Curve:
         greater = np.interp(efforts, above.efforts, high)
         return tuple(((1 - share) * lesser + share * greater).tolist())
 
-    return Curve(
-        limit, tuple(efforts), mixed(below.recalls, above.recalls),
-        mixed(below.candidates, above.candidates), mixed(below.rare, above.rare),
+    return RecallCurve(
+        limit,
+        tuple(efforts),
+        mixed(below.recalls, above.recalls),
+        mixed(below.candidates, above.candidates),
+        mixed(below.rare, above.rare),
         mixed(below.strange, above.strange),
-    )  # fmt: skip
+    )

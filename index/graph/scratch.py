@@ -24,12 +24,12 @@ _SHARE_TO_GROW: Final = 8
 """Spaces are made for so many rows more, and this part of them, lest each insert makes new ones."""
 
 _ENTRY_BYTES: Final = 8
-_MOST_FREE: Final = 16
+_MAX_FREE: Final = 16
 """Spaces that are kept for later; more are only taken at once by more threads than that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ScratchSizes:
     """What the walks of one search need.
 
     Attributes
@@ -52,7 +52,7 @@ class Sizes:
     longest: int
     keys: int
 
-    def covers(self, other: Sizes) -> bool:
+    def covers(self, other: ScratchSizes) -> bool:
         """Return whether what is made for this is large enough for ``other``."""
         return (
             self.rows >= other.rows
@@ -62,29 +62,29 @@ class Sizes:
             and self.keys >= other.keys
         )
 
-    def for_queries(self, longest: int) -> Sizes:
+    def for_queries(self, longest: int) -> ScratchSizes:
         """Return what is large enough for sparse queries, too."""
         return self if longest <= self.longest else replace(self, longest=longest)
 
-    def with_room(self) -> Sizes:
+    def with_room(self) -> ScratchSizes:
         """Return what is still large enough once some rows and segments have been added."""
         rows = self.rows + self.rows // _SHARE_TO_GROW + _ROWS_TO_GROW
         return replace(self, rows=rows, keys=2 * self.keys)
 
 
-class Space:
+class Scratch:
     """Arrays of a few walks that take their steps in turn.
 
     Attributes
     ----------
-    sizes : Sizes
+    sizes : ScratchSizes
     addresses : (walks, 11) int64
         Of each walk's arrays, as `kernels.walk.space_at` takes them.
     first : (1, 11) int64
         Those of one walk, for a query that comes alone.
     """
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ScratchSizes) -> None:
         self.sizes = sizes
         table = places(sizes.longest) if sizes.longest else 1
         other = np.zeros(table, np.float32)
@@ -108,32 +108,41 @@ class Space:
             )
             pool, hits = (address + GUARD * _ENTRY_BYTES for address in (pool, hits))
             walk[:] = (
-                words, seen, sizes.room, pool, hits, fresh, scores, own, other.ctypes.data, found,
+                words,
+                seen,
+                sizes.room,
+                pool,
+                hits,
+                fresh,
+                scores,
+                own,
+                other.ctypes.data,
+                found,
                 state,
-            )  # fmt: skip
+            )
         self.first = self.addresses[:1]
 
 
-class Spaces:
+class ScratchPool:
     """Spaces that are not in use; any thread takes one and gives it back."""
 
     def __init__(self) -> None:
-        self._free: deque[Space] = deque(maxlen=_MOST_FREE)
+        self._free: deque[Scratch] = deque(maxlen=_MAX_FREE)
 
-    def take(self, sizes: Sizes) -> Space:
+    def take(self, sizes: ScratchSizes) -> Scratch:
         """Return room for a few walks, for this thread alone until it gives it back."""
         try:
             space = self._free.pop()
         except IndexError:
-            return Space(sizes.with_room())
-        return space if space.sizes.covers(sizes) else Space(sizes.with_room())
+            return Scratch(sizes.with_room())
+        return space if space.sizes.covers(sizes) else Scratch(sizes.with_room())
 
-    def give(self, space: Space) -> None:
+    def give(self, space: Scratch) -> None:
         """Take room back; not after an error, for its marks may still be set."""
         self._free.append(space)
 
     @contextmanager
-    def taken(self, sizes: Sizes) -> Iterator[Int64s]:
+    def taken(self, sizes: ScratchSizes) -> Iterator[Int64s]:
         """Lend room for a few walks: a line of addresses each, as `kernels.walk.space_at` takes."""
         space = self.take(sizes)
         yield space.addresses

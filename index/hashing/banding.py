@@ -69,26 +69,44 @@ class BandPlan:
         encoding = _ENCODINGS[params.encoding]
         if params.band_width is not None:
             return cls(
-                bands=params.bands, band_width=params.band_width, prefix=False, depths=1,
-                bits=KEY_BITS, step=params.band_width, floor=0.0,
-                encoding=encoding, code_bits=params.bits,
-            )  # fmt: skip
+                bands=params.bands,
+                band_width=params.band_width,
+                prefix=False,
+                depths=1,
+                bits=KEY_BITS,
+                step=params.band_width,
+                floor=0.0,
+                encoding=encoding,
+                code_bits=params.bits,
+            )
         bits = params.bits if encoding == B_BIT else PREFIX_BITS
         width = KEY_BITS // bits
         return cls(
-            bands=params.bands, band_width=width, prefix=True, depths=width, bits=bits, step=1,
+            bands=params.bands,
+            band_width=width,
+            prefix=True,
+            depths=width,
+            bits=bits,
+            step=1,
             floor=2.0**-bits,
-            encoding=encoding, code_bits=bits,
-        )  # fmt: skip
+            encoding=encoding,
+            code_bits=bits,
+        )
 
     @classmethod
     def of_codes(cls, bands: int) -> BandPlan:
         """Return the plan of keys that hold samples of one number each, in `Signatures.slots`."""
         return cls(
-            bands=bands, band_width=KEY_BITS // PREFIX_BITS, prefix=True,
-            depths=KEY_BITS // PREFIX_BITS, bits=PREFIX_BITS, step=1, floor=2.0**-PREFIX_BITS,
-            encoding=ZERO_BIT, code_bits=PREFIX_BITS,
-        )  # fmt: skip
+            bands=bands,
+            band_width=KEY_BITS // PREFIX_BITS,
+            prefix=True,
+            depths=KEY_BITS // PREFIX_BITS,
+            bits=PREFIX_BITS,
+            step=1,
+            floor=2.0**-PREFIX_BITS,
+            encoding=ZERO_BIT,
+            code_bits=PREFIX_BITS,
+        )
 
     @property
     def samples(self) -> int:
@@ -132,9 +150,16 @@ class BandPlan:
         """
         if hash_.keeps_table:
             keys_from_table(
-                batch.dense, hash_.parameters(), hash_.slots, band, self.band_width,
-                self.bits if self.prefix else self.code_bits, self.encoding, self.prefix, out,
-            )  # fmt: skip
+                batch.dense,
+                hash_.parameters(),
+                hash_.slots,
+                band,
+                self.band_width,
+                self.bits if self.prefix else self.code_bits,
+                self.encoding,
+                self.prefix,
+                out,
+            )
         else:
             start = band * self.band_width // LANES * LANES
             count = round_up((band + out.shape[1]) * self.band_width - start)

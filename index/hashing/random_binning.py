@@ -103,9 +103,14 @@ class RandomBinning:
             lows = np.minimum(part.min(axis=0), sought)
             highs = np.maximum(part.max(axis=0), sought)
             count_collisions(
-                values, lows, highs, sought, self._parameters(), self.samples // LANES,
+                values,
+                lows,
+                highs,
+                sought,
+                self._parameters(),
+                self.samples // LANES,
                 counts[first : first + values.shape[1]],
-            )  # fmt: skip
+            )
         return np.asarray(counts[: len(rows)] / self.samples, np.float64)
 
     def _parameters(self) -> Float32s:

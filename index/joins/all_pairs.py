@@ -132,9 +132,17 @@ def _compare_dense(
     left, right = first, first + 1
     while right < len(vectors) and not sink.done:
         count, left, right = join_block(
-            vectors.dense, vectors.norms, view.permitted, np.float32(sink.least - slack),
-            first, last, left, right, a, b,
-        )  # fmt: skip
+            vectors.dense,
+            vectors.norms,
+            view.permitted,
+            np.float32(sink.least - slack),
+            first,
+            last,
+            left,
+            right,
+            a,
+            b,
+        )
         sink.add(a[:count], b[:count])
 
 

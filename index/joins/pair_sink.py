@@ -109,8 +109,9 @@ class PairSink:
             self._complete = True  # the other threads need not go on
             raise InvalidParameter(
                 expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
-                got=f"more than that at {self._min_score}", loc=("min_score",),
-            )  # fmt: skip
+                got=f"more than that at {self._min_score}",
+                loc=("min_score",),
+            )
         self._pairs, self._scores = pairs, scores
 
     def _exact(self, packed: UInt64s) -> Float64s:
@@ -162,10 +163,21 @@ def joined_pairs(
             place, partner = 0, 0
             while place < len(segment) and not sink.done:
                 count, place, partner = join_table(
-                    segment.keys[table], segment.rows[table], shift, vectors.dense,
-                    vectors.indptr, vectors.slots, vectors.values, vectors.norms, view.permitted,
-                    np.float32(sink.least - slack), place, partner, a, b,
-                )  # fmt: skip
+                    segment.keys[table],
+                    segment.rows[table],
+                    shift,
+                    vectors.dense,
+                    vectors.indptr,
+                    vectors.slots,
+                    vectors.values,
+                    vectors.norms,
+                    view.permitted,
+                    np.float32(sink.least - slack),
+                    place,
+                    partner,
+                    a,
+                    b,
+                )
                 sink.add(a[:count], b[:count])
 
     workers.split(plan.bands, join)

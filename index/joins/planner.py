@@ -41,9 +41,9 @@ from gcws_search.index.threads import Workers
 
 _SAMPLED: Final = 256
 """Rows all of whose partners are found by comparing them with all rows."""
-_MOST_PARTNERS: Final = 16
+_MAX_PARTNERS: Final = 16
 """Partners of a sampled row that are judged by."""
-_MOST_SAMPLE_PAIRS: Final = 1 << 20
+_MAX_SAMPLE_PAIRS: Final = 1 << 20
 """More partners in all than this say that there is nothing to be won."""
 _WORTH: Final = 3.0
 """Lists are tried when the other ways take so many times what the sample takes."""
@@ -54,7 +54,7 @@ _ROWS_A_CALL: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Walks:
+class GraphJoin:
     """What walks over lists are expected to do.
 
     Attributes
@@ -73,7 +73,7 @@ class Walks:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PairSample:
     """Some rows with all their partners.
 
     Attributes
@@ -94,7 +94,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class BucketJoin:
     """What joining tables is expected to take.
 
     Attributes
@@ -169,11 +169,15 @@ class PairJoin:
             exact.offer(sink, self.workers)
             return True
         return joined_pairs(
-            self.view, self.widened(joining.bands), self.plan.of_first(joining.bands), sink,
-            recall=recall, workers=self.workers,
-        )  # fmt: skip
+            self.view,
+            self.widened(joining.bands),
+            self.plan.of_first(joining.bands),
+            sink,
+            recall=recall,
+            workers=self.workers,
+        )
 
-    def _joining(self, least: float, recall: float, sample: Sample | None) -> Joining:
+    def _joining(self, least: float, recall: float, sample: PairSample | None) -> BucketJoin:
         """Return the quickest join: by the tables there are, or by twice as many, and so on.
 
         The more tables, the deeper and smaller are the buckets that are enough; those of further
@@ -203,11 +207,11 @@ class PairJoin:
             for bands, shared, found in zip(choices, pairs.tolist(), repeats, strict=True)
         ]
         if not costs:
-            return Joining(made, float("inf"))
+            return BucketJoin(made, float("inf"))
         best = int(np.argmin(costs))
-        return Joining(choices[best], costs[best])
+        return BucketJoin(choices[best], costs[best])
 
-    def _repeats(self, sample: Sample, plan: BandPlan, depth: int) -> float:
+    def _repeats(self, sample: PairSample, plan: BandPlan, depth: int) -> float:
         """Return how often pairs are found in all tables together, at a depth."""
         matches = match_probabilities(plan, sample.scores, depth)
         every = self.view.permitted_count / len(sample.rows) / 2  # each pair has two rows
@@ -236,20 +240,32 @@ class PairJoin:
         done = 0
         while done < len(chosen) and not sink.done:
             count, done = walk_partners(
-                vectors.dense, vectors.indptr, vectors.slots, vectors.values, vectors.norms,
-                self.view.permitted, links, chosen, done, least, patience, a, b, work,
-            )  # fmt: skip
+                vectors.dense,
+                vectors.indptr,
+                vectors.slots,
+                vectors.values,
+                vectors.norms,
+                self.view.permitted,
+                links,
+                chosen,
+                done,
+                least,
+                patience,
+                a,
+                b,
+                work,
+            )
             sink.add(a[:count].copy(), b[:count].copy())
         return work
 
-    def measured(self, links: Int32s, sample: Sample, recall: float) -> Walks | None:
+    def measured(self, links: Int32s, sample: PairSample, recall: float) -> GraphJoin | None:
         """Return walks that find the share of the pairs asked for, as some rows' partners tell.
 
         None when no walks do, or when there are too few pairs to tell.
         """
         least, rows, numbers = sample.least, sample.rows, sample.numbers
         weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
-        judged = _some_of_each(numbers, _MOST_PARTNERS)
+        judged = _some_of_each(numbers, _MAX_PARTNERS)
         a, b, numbers = rows[numbers[judged]], sample.partners[judged], numbers[judged]
         wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
         walkers = np.unique(np.concatenate([a, b]))
@@ -266,10 +282,10 @@ class PairJoin:
                 work = self._partners(links, rows, patience, _Kept(least))
                 scale = self.view.permitted_count / len(rows)
                 cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[READ] * scale)
-                return Walks(patience, expected, cost)
+                return GraphJoin(patience, expected, cost)
         return None
 
-    def sampled(self, least: float) -> Sample | None:
+    def sampled(self, least: float) -> PairSample | None:
         """Return some rows with all their partners, None where these are too many."""
         view, vectors = self.view, self.view.vectors
         rows = np.flatnonzero(view.permitted)
@@ -278,12 +294,19 @@ class PairJoin:
         bound = least - tolerance(vectors, vectors)
         found: list[tuple[Int64s, Int64s, Float64s]] = []
         if vectors.form == "dense":
-            numbers = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
-            partners = np.empty(_MOST_SAMPLE_PAIRS, np.int32)
+            numbers = np.empty(_MAX_SAMPLE_PAIRS, np.int32)
+            partners = np.empty(_MAX_SAMPLE_PAIRS, np.int32)
             count, last = meet(
-                vectors.dense, vectors.norms, view.permitted, rows, np.float32(bound), 0,
-                len(vectors), numbers, partners,
-            )  # fmt: skip
+                vectors.dense,
+                vectors.norms,
+                view.permitted,
+                rows,
+                np.float32(bound),
+                0,
+                len(vectors),
+                numbers,
+                partners,
+            )
             if last < len(vectors):
                 return None
             order = np.argsort(numbers[:count], kind="stable")
@@ -298,7 +321,7 @@ class PairJoin:
             for row in rows.tolist():
                 near.append(scanner.collect(vectors[row : row + 1], row, bound))
                 total += len(near[-1])
-                if total > _MOST_SAMPLE_PAIRS:
+                if total > _MAX_SAMPLE_PAIRS:
                     return None
         for number, some in enumerate(near):
             row = int(rows[number])
@@ -308,7 +331,7 @@ class PairJoin:
         if not found:
             return None
         every: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
-        return Sample(least, rows, *every)
+        return PairSample(least, rows, *every)
 
 
 class _Kept:

@@ -15,8 +15,8 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.cost_model import prefix_nanoseconds
 from gcws_search.index.joins.pair_sink import CAPACITY, PairSink
 from gcws_search.index.kernels.sparse.prefix_join import (
-    MOST_ENTRIES,
-    MOST_PLACE_BITS,
+    MAX_ENTRIES,
+    MAX_PLACE_BITS,
     count_places,
     join_prefixes,
     list_prefixes,
@@ -24,9 +24,9 @@ from gcws_search.index.kernels.sparse.prefix_join import (
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
-LEAST_PLACE_BITS: Final = 12
+MIN_PLACE_BITS: Final = 12
 """Of the number of a place, at least."""
-_MOST_LISTED: Final = 1 << 27
+_MAX_LISTED: Final = 1 << 27
 """Entries that are listed at most: 16 bytes each."""
 _PARTS: Final = 16
 """For each thread: rows that come late are compared with more before them."""
@@ -76,23 +76,32 @@ class PrefixJoin:
         """
         vectors = view.vectors
         least -= tolerance(vectors, vectors)
-        if least <= 0 or vectors.longest > MOST_ENTRIES:
+        if least <= 0 or vectors.longest > MAX_ENTRIES:
             return None
         rows = np.flatnonzero(view.permitted)
         rows = rows[np.argsort(vectors.norms[rows], kind="stable")]
         indptr, slots = vectors.indptr, vectors.slots
         entries = int(np.sum(indptr[rows + 1] - indptr[rows]))
-        if entries > _MOST_LISTED:
+        if entries > _MAX_LISTED:
             return None
-        bits = min(MOST_PLACE_BITS, max(LEAST_PLACE_BITS, entries.bit_length()))
+        bits = min(MAX_PLACE_BITS, max(MIN_PLACE_BITS, entries.bit_length()))
         shift, counts = np.uint32(32 - bits), np.zeros(1 << bits, np.int32)
         count_places(indptr, slots, rows, shift, counts)
         starts, listed = np.empty(len(counts) + 1, np.int64), np.empty(entries, np.int32)
         over = np.empty(entries, np.float32)
         reads = list_prefixes(
-            indptr, slots, vectors.values, vectors.norms, rows, shift, counts, least, starts,
-            listed, over,
-        )  # fmt: skip
+            indptr,
+            slots,
+            vectors.values,
+            vectors.norms,
+            rows,
+            shift,
+            counts,
+            least,
+            starts,
+            listed,
+            over,
+        )
         cost = prefix_nanoseconds(view, reads)
         return cls(view, least, rows, shift, counts, starts, listed, over, cost)
 
@@ -110,10 +119,22 @@ class PrefixJoin:
                 while number < m and not sink.done:
                     least = max(self.least, sink.least - slack)
                     count, number = join_prefixes(
-                        vectors.indptr, vectors.slots, vectors.values, vectors.norms, self.rows,
-                        self.shift, self.counts, self.starts, self.listed, self.over, least,
-                        number, step, a, b,
-                    )  # fmt: skip
+                        vectors.indptr,
+                        vectors.slots,
+                        vectors.values,
+                        vectors.norms,
+                        self.rows,
+                        self.shift,
+                        self.counts,
+                        self.starts,
+                        self.listed,
+                        self.over,
+                        least,
+                        number,
+                        step,
+                        a,
+                        b,
+                    )
                     sink.add(a[:count], b[:count])
 
         workers.split(step, run)

@@ -17,7 +17,7 @@ _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""
 
 
-class Keying:
+class BandKeys:
     """How the rows of one index are hashed.
 
     Parameters

@@ -46,9 +46,17 @@ def gathered(
     visited, rows = np.empty((n + 63) // 64, np.uint64), np.empty(n, np.int32)
     for i, counted in enumerate(counts):
         gather(
-            keys[i], int(skip[i]), view.permitted, tables.addresses, plan.depths, plan.bits, pool,
-            visited, rows, counted,
-        )  # fmt: skip
+            keys[i],
+            int(skip[i]),
+            view.permitted,
+            tables.addresses,
+            plan.depths,
+            plan.bits,
+            pool,
+            visited,
+            rows,
+            counted,
+        )
         certain, found = (int(counted[each]) for each in (counters.CERTAIN, counters.GATHERED))
         if counted[counters.DEPTH] > 0:
             others: Int64s = np.sort(rows[certain:found]).astype(np.int64)

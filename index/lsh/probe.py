@@ -76,9 +76,12 @@ class _Found:
     def none(cls, m: int, limit: int) -> _Found:
         """Return room for the hits of m queries."""
         return cls(
-            np.empty((m, limit), np.float64), np.empty((m, limit), np.int64),
-            np.zeros(m, np.int64), np.zeros((m, COUNTERS), np.int64), np.zeros(m, np.float64),
-        )  # fmt: skip
+            np.empty((m, limit), np.float64),
+            np.empty((m, limit), np.int64),
+            np.zeros(m, np.int64),
+            np.zeros((m, COUNTERS), np.int64),
+            np.zeros(m, np.float64),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +200,30 @@ class TableSearch:
             part = slice(first, last)
             some = queries if last - first == m else queries[part]
             probe(
-                some.dense, some.indptr, some.slots, some.values, some.norms, keys[part],
-                skip[part], vectors.dense, vectors.indptr, vectors.slots, vectors.values,
-                vectors.norms, view.permitted, self.tables.addresses, self.plan.bits, rule,
-                cost_limits[part], row_cost, found.scores[part], found.rows[part],
-                found.sizes[part], found.counters[part], found.recall[part],
-            )  # fmt: skip
+                some.dense,
+                some.indptr,
+                some.slots,
+                some.values,
+                some.norms,
+                keys[part],
+                skip[part],
+                vectors.dense,
+                vectors.indptr,
+                vectors.slots,
+                vectors.values,
+                vectors.norms,
+                view.permitted,
+                self.tables.addresses,
+                self.plan.bits,
+                rule,
+                cost_limits[part],
+                row_cost,
+                found.scores[part],
+                found.rows[part],
+                found.sizes[part],
+                found.counters[part],
+                found.recall[part],
+            )
 
         self.workers.split(m, run)
         return found
@@ -227,17 +248,27 @@ class TableSearch:
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.
         limits = cost_limits if plan.prefix else np.full(len(queries), np.inf)
         rule = Rule(
-            depths=plan.depths, tables=plan.bands, step=plan.step, floor=plan.floor,
-            allowed=1.0 - params.recall, least=float(params.min_score),
+            depths=plan.depths,
+            tables=plan.bands,
+            step=plan.step,
+            floor=plan.floor,
+            allowed=1.0 - params.recall,
+            least=float(params.min_score),
             slack=2 * tolerance(view.vectors, queries),
-        )  # fmt: skip
+        )
         found = self._probe(view, queries, params.limit, rule, skip, limits)
         counters = found.counters.T
         hits = BatchHits.found(
-            PROBE, found.rows, found.scores, found.sizes, expected_recall=found.recall,
-            bands=counters[TABLES], depth=counters[DEPTH], candidates=counters[CANDIDATES],
+            PROBE,
+            found.rows,
+            found.scores,
+            found.sizes,
+            expected_recall=found.recall,
+            bands=counters[TABLES],
+            depth=counters[DEPTH],
+            candidates=counters[CANDIDATES],
             scored=counters[SCORED],
-        )  # fmt: skip
+        )
         if not plan.prefix and params.guarantee == "measured":
             return hits, np.arange(len(queries))
         return hits, np.flatnonzero(counters[ANSWERED])

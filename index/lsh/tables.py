@@ -25,7 +25,7 @@ _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread doe
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TableSegment:
     """The tables of a run of consecutive rows.
 
     Attributes
@@ -63,18 +63,18 @@ class Tables:
     Attributes
     ----------
     bands : int
-    segments : tuple of Segment
+    segments : tuple of TableSegment
     addresses : (s, 3) int64
         Of each segment: where its keys and rows are in memory, and how many rows it has. Valid
         for as long as this object lives.
     """
 
     bands: int
-    segments: tuple[Segment, ...]
+    segments: tuple[TableSegment, ...]
     addresses: Int64s
 
     @classmethod
-    def of(cls, bands: int, segments: tuple[Segment, ...]) -> Tables:
+    def of(cls, bands: int, segments: tuple[TableSegment, ...]) -> Tables:
         """Return tables made of the given segments."""
         places = [segment.place for segment in segments]
         return cls(bands, segments, np.array(places, np.int64).reshape(len(places), 3))
@@ -129,7 +129,7 @@ class Tables:
             rows = large((bands, len(segment)), np.int32)
             np.concatenate([segment.keys, further.keys], out=keys)
             np.concatenate([segment.rows, further.rows], out=rows)
-            segments.append(Segment(keys, rows))
+            segments.append(TableSegment(keys, rows))
         return Tables.of(bands, tuple(segments))
 
     def renumber(self, new_rows: Int64s) -> Tables:
@@ -142,10 +142,10 @@ class Tables:
             keys = large((self.bands, count), np.uint64)
             rows = large((self.bands, count), np.int32)
             renumber_tables(segment.keys, segment.rows, new_rows, keys, rows)
-            kept.append(Segment(keys, rows))
+            kept.append(TableSegment(keys, rows))
         return Tables.of(self.bands, tuple(kept))
 
-    def merged(self, workers: Workers) -> Segment | None:
+    def merged(self, workers: Workers) -> TableSegment | None:
         """Return all rows in one segment, None when there are none."""
         segments = list(self.segments)
         while len(segments) > 1:
@@ -158,7 +158,7 @@ def _should_merge(before: int, last: int) -> bool:
     return before + last <= TAIL_ROWS or GROWTH * last >= before
 
 
-def _build(codes: UInt64s, first_row: int, workers: Workers) -> Segment:
+def _build(codes: UInt64s, first_row: int, workers: Workers) -> TableSegment:
     n, bands = codes.shape
     keys = large((bands, n), np.uint64)
     rows = large((bands, n), np.int32)
@@ -167,10 +167,10 @@ def _build(codes: UInt64s, first_row: int, workers: Workers) -> Segment:
         build_tables(codes, first_row, first, last, keys, rows)
 
     workers.split(bands, build, least=max(1, _ROWS_A_THREAD // n))
-    return Segment(keys, rows)
+    return TableSegment(keys, rows)
 
 
-def _merge(a: Segment, b: Segment, workers: Workers) -> Segment:
+def _merge(a: TableSegment, b: TableSegment, workers: Workers) -> TableSegment:
     n, bands = len(a) + len(b), len(a.keys)
     keys = large((bands, n), np.uint64)
     rows = large((bands, n), np.int32)
@@ -179,4 +179,4 @@ def _merge(a: Segment, b: Segment, workers: Workers) -> Segment:
         merge_tables(a.keys, a.rows, b.keys, b.rows, first, last, keys, rows)
 
     workers.split(bands, merge, least=max(1, _ROWS_A_THREAD // n))
-    return Segment(keys, rows)
+    return TableSegment(keys, rows)

@@ -90,9 +90,13 @@ class _GrowingColumn:
                 self._extend(min(n, self._covered + _CHUNK))
             used = int(np.searchsorted(self._rows[: self._used], n))
             return Column(
-                self._rows[:used], self._codes[:used], self._numbers[: len(self._values)],
-                self._values, self._code_of, list(self._inexact),
-            )  # fmt: skip
+                self._rows[:used],
+                self._codes[:used],
+                self._numbers[: len(self._values)],
+                self._values,
+                self._code_of,
+                list(self._inexact),
+            )
 
     def _extend(self, stop: int) -> None:
         chunk = self._payloads[self._covered : stop]

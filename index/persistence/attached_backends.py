@@ -17,13 +17,13 @@ import orjson
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.backend_index import (
     FEW_ROWS,
-    MOST_CATCHING_UP,
-    Indexed,
+    MAX_CATCHING_UP,
+    BackendIndex,
     built,
     caught_up,
 )
 from gcws_search.index.collection.items import View
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import (
     BackendExists,
     BackendNotFound,
@@ -71,13 +71,13 @@ class Building:
         self.progress = first + share * (last - first)
 
 
-class Attachments:
+class AttachedBackends:
     """The comparison backends of one collection.
 
     Parameters
     ----------
     store : Store
-    collection : Collection
+    collection : MemoryCollection
     writer : Writer
         Makes the changes of both.
     threads : int or None
@@ -85,7 +85,7 @@ class Attachments:
     """
 
     def __init__(
-        self, store: Store, collection: Collection, writer: Writer, threads: int | None
+        self, store: Store, collection: MemoryCollection, writer: Writer, threads: int | None
     ) -> None:
         self._store = store
         self._collection = collection
@@ -154,8 +154,9 @@ class Attachments:
         if isinstance(params, NystroemParams) and params.landmarks > items:
             raise InvalidParameter(
                 expected=f"1 to {items}, the number of items" if items else "items to choose from",
-                got=str(params.landmarks), loc=("params", "landmarks"),
-            )  # fmt: skip
+                got=str(params.landmarks),
+                loc=("params", "landmarks"),
+            )
         building, done = self._begun(params, name)
         try:
             done.result()
@@ -182,10 +183,10 @@ class Attachments:
             building = self._building[chosen] = Building(chosen, params)
             return building, self._builder.submit(self._make, building)
 
-    def _empty(self, name: str, params: BackendParams) -> Indexed:
+    def _empty(self, name: str, params: BackendParams) -> BackendIndex:
         config = replace(self._collection.config, backend=params)
         backend = make_backend(config, threads=self._threads)
-        return Indexed(name, params, backend, backend.empty())
+        return BackendIndex(name, params, backend, backend.empty())
 
     def _make(self, building: Building) -> None:
         view = self._collection.view
@@ -197,7 +198,7 @@ class Attachments:
             report = partial(building.report, extending, 1.0)
             indexed = indexed.improved(view.vectors, view.alive, stop, report)
         # While rows are taken in that were put meanwhile, more are put.
-        for _ in range(MOST_CATCHING_UP):
+        for _ in range(MAX_CATCHING_UP):
             now = self._collection.view
             if indexed is None or len(now) - len(view) <= FEW_ROWS:
                 break
@@ -207,7 +208,7 @@ class Attachments:
             raise self._stopped(building)
         self._writer.alone(partial(self._publish, building, indexed, view))
 
-    def _publish(self, building: Building, indexed: Indexed, made_for: View) -> None:
+    def _publish(self, building: Building, indexed: BackendIndex, made_for: View) -> None:
         if building.stop.is_set():
             raise self._stopped(building)
         now = self._collection.view
@@ -265,6 +266,6 @@ class Attachments:
         self._builder.shutdown()
 
 
-def _notes_of(indexed: Indexed) -> str | None:
+def _notes_of(indexed: BackendIndex) -> str | None:
     """Return what the file keeps of a backend's index."""
     return text_of(indexed.notes) if indexed.notes else None

@@ -11,17 +11,17 @@ import numpy as np
 
 from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.collection.items import Encoded, ItemBatch
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.batches import RawBatch, concatenate
 from gcws_search.index.contracts.errors import ItemExists
 from gcws_search.index.payload.encoding import compact
 from gcws_search.index.payload.filters import Filter
-from gcws_search.index.storage.records import Change, Rows
+from gcws_search.index.storage.records import Change, RowBatch
 
 Mode = Literal["upsert", "insert"]
 
-_NO_ROWS: Final = Rows((), (), (), ())
+_NO_ROWS: Final = RowBatch((), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class WriteResult:
     updated: int
 
 
-class Keys:
+class SequenceNumbers:
     """Keys of items as they will be once the changes planned so far are made."""
 
-    def __init__(self, collection: Collection, next_key: int) -> None:
+    def __init__(self, collection: MemoryCollection, next_key: int) -> None:
         self.collection = collection
         self.next_key = next_key
         self._planned: dict[str, int | None] = {}
@@ -66,7 +66,7 @@ class Put:
     places: Sequence[int]
     payloads: list[bytes | None]
     encoded: Encoded
-    stored: Rows
+    stored: RowBatch
     mode: Mode
     updated: int = 0
 
@@ -77,7 +77,11 @@ class Put:
 
     @classmethod
     def of(
-        cls, items: ItemBatch, mode: Mode, collection: Collection, encoded: Encoded | None = None
+        cls,
+        items: ItemBatch,
+        mode: Mode,
+        collection: MemoryCollection,
+        encoded: Encoded | None = None,
     ) -> Put:
         """Prepare items, their vectors encoded already or not; any thread, no lock.
 
@@ -99,7 +103,7 @@ class Put:
             vectors = vectors[chosen]
             encoded = encoded.chosen(chosen)
         blobs = collection.space.to_blobs(vectors)
-        stored = Rows(ids, blobs, codes_to_blobs(encoded.codes), payloads)
+        stored = RowBatch(ids, blobs, codes_to_blobs(encoded.codes), payloads)
         return cls(ids, places, payloads, encoded, stored, mode)
 
     @property
@@ -107,7 +111,7 @@ class Put:
         """How many rows the change puts."""
         return len(self.ids)
 
-    def plan(self, keys: Keys) -> Change:
+    def plan(self, keys: SequenceNumbers) -> Change:
         """Return what the file must do; ItemExists when the mode forbids it."""
         old = keys.of(self.ids)
         gone = [key for key in old if key is not None]
@@ -142,7 +146,7 @@ class Delete:
         """How many rows the change puts."""
         return 0
 
-    def plan(self, keys: Keys) -> Change:
+    def plan(self, keys: SequenceNumbers) -> Change:
         """Return what the file must do."""
         if self.where is not None:
             collection = keys.collection
@@ -154,7 +158,7 @@ class Delete:
         keys.remove(self.ids)
         return Change(gone, _NO_ROWS)
 
-    def apply(self, collection: Collection) -> None:
+    def apply(self, collection: MemoryCollection) -> None:
         """Make the change in memory."""
         collection.remove(collection.rows_of(self.ids))
 
@@ -182,7 +186,7 @@ class Arrivals:
         """How many items there are."""
         return sum(put.rows for put in self.puts)
 
-    def apply(self, collection: Collection) -> None:
+    def apply(self, collection: MemoryCollection) -> None:
         """Make the changes in memory."""
         puts = self.puts
         ids, payloads, encoded = puts[0].ids, puts[0].payloads, puts[0].encoded
@@ -226,7 +230,7 @@ def steps(writes: Sequence[Write], first_key: int) -> list[Arrivals | Delete]:
     return found
 
 
-def encoded_together(sent: Sequence[RawBatch], collection: Collection) -> list[Encoded]:
+def encoded_together(sent: Sequence[RawBatch], collection: MemoryCollection) -> list[Encoded]:
     """Encode the vectors of several puts in one call.
 
     Raises

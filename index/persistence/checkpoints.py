@@ -19,10 +19,10 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from gcws_search.index.collection.items import View
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Int32s, Int64s
 from gcws_search.index.contracts.errors import StoreError
-from gcws_search.index.contracts.saved_index import UNKNOWN, Saved, notes_of, text_of
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, notes_of, text_of
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.graph_parts import (
     Part,
@@ -34,7 +34,7 @@ from gcws_search.index.storage.graph_parts import (
 )
 from gcws_search.index.storage.store import Store
 
-LEAST_ROWS: Final = 4096
+MIN_ROWS: Final = 4096
 """So many rows may be put before their lists are written, ..."""
 SHARE: Final = 4
 """... or 1/SHARE of all rows, when that is more."""
@@ -80,12 +80,12 @@ class Checkpoints:
     Parameters
     ----------
     store : Store
-    collection : Collection
+    collection : MemoryCollection
     writer : Writer
         Makes the changes of both.
     """
 
-    def __init__(self, store: Store, collection: Collection, writer: Writer) -> None:
+    def __init__(self, store: Store, collection: MemoryCollection, writer: Writer) -> None:
         self._store = store
         self._collection = collection
         self._writer = writer
@@ -98,7 +98,7 @@ class Checkpoints:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def read(self, keys: Int64s) -> Saved:
+    def read(self, keys: Int64s) -> SavedIndex:
         """Return what the file has for rows of these keys; to be called once, before all else.
 
         Parameters
@@ -110,7 +110,7 @@ class Checkpoints:
         unknown = int((links[:, 0] == UNKNOWN).sum())
         self._next_key = self._store.next_key - unknown
         self._complete = unknown == 0
-        return Saved(links, self._read_notes())
+        return SavedIndex(links, self._read_notes())
 
     def _read_parts(self) -> list[Part]:
         parts = []
@@ -141,7 +141,7 @@ class Checkpoints:
 
     def start_if_due(self) -> None:
         """Write in another thread once many rows have been put; any thread."""
-        most = max(LEAST_ROWS, self._collection.count // SHARE)
+        most = max(MIN_ROWS, self._collection.count // SHARE)
         if self._store.next_key - self._next_key <= most:
             return
         view = self._collection.view

@@ -26,9 +26,10 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
     """
     if not 1 <= identity.algorithm_version <= ALGORITHM_VERSION:
         raise IncompatibleFile(
-            name, f"hashes of version 1 to {ALGORITHM_VERSION}",
+            name,
+            f"hashes of version 1 to {ALGORITHM_VERSION}",
             f"hashes of version {identity.algorithm_version}",
-        )  # fmt: skip
+        )
     try:
         return CollectionConfig.from_dict(identity.config)
     except (KeyError, TypeError, AttributeError, InvalidInput) as error:

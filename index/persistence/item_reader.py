@@ -7,23 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from gcws_search.index.collection.items import Hit
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.persistence.pages import JsonVector, Page, StoredItem, key_of
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
 
-class AsSent:
+class ItemReader:
     """Reads the items of one collection.
 
     Parameters
     ----------
     store : Store
-    memory : Collection
+    memory : MemoryCollection
     """
 
-    def __init__(self, store: Store, memory: Collection) -> None:
+    def __init__(self, store: Store, memory: MemoryCollection) -> None:
         self._store = store
         self._memory = memory
         self.space: VectorSpace = memory.space

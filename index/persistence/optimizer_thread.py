@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import improve
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.threads import give_way
@@ -19,12 +19,12 @@ _QUIET_GROWTH: Final = 1.05
 _log = logging.getLogger(__name__)
 
 
-class Improver:
+class OptimizerThread:
     """Improves one collection in the background.
 
     Parameters
     ----------
-    collection : Collection
+    collection : MemoryCollection
     writer : Writer
         Makes the changes of the collection.
     improved : callable
@@ -32,7 +32,7 @@ class Improver:
     """
 
     def __init__(
-        self, collection: Collection, writer: Writer, improved: Callable[[], None]
+        self, collection: MemoryCollection, writer: Writer, improved: Callable[[], None]
     ) -> None:
         self._collection = collection
         self._writer = writer

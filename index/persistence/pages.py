@@ -11,7 +11,7 @@ JsonVector = list[float] | dict[str, list[Any]]
 """A vector as the API shows it."""
 
 _MAX_KEY: Final = 2**63 - 1
-_MOST_DIGITS: Final = 20
+_MAX_DIGITS: Final = 20
 """More than any key has."""
 
 
@@ -58,8 +58,8 @@ def key_of(cursor: str | None) -> int:
     """
     if cursor is None:
         return 0
-    if cursor.isascii() and cursor.isdecimal() and int(cursor[:_MOST_DIGITS]) <= _MAX_KEY:
-        return int(cursor[:_MOST_DIGITS])
+    if cursor.isascii() and cursor.isdecimal() and int(cursor[:_MAX_DIGITS]) <= _MAX_KEY:
+        return int(cursor[:_MAX_DIGITS])
     raise InvalidParameter(
         expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)
     )

@@ -40,7 +40,7 @@ _PAGES_A_STEP: Final = 256
 _log = logging.getLogger(__name__)
 
 
-class Tidier:
+class Reclaimer:
     """Tidies one collection's file in a thread of its own.
 
     Parameters

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
@@ -21,7 +21,7 @@ from gcws_search.index.contracts.errors import (
     DiskFull,
     GcwsError,
 )
-from gcws_search.index.persistence.changes import Arrivals, Delete, Keys, Write, steps
+from gcws_search.index.persistence.changes import Arrivals, Delete, SequenceNumbers, Write, steps
 from gcws_search.index.storage.records import Change
 from gcws_search.index.storage.store import Store
 
@@ -54,11 +54,11 @@ class Writer:
     Parameters
     ----------
     store : Store
-    collection : Collection
+    collection : MemoryCollection
         Holds what the store holds.
     """
 
-    def __init__(self, store: Store, collection: Collection) -> None:
+    def __init__(self, store: Store, collection: MemoryCollection) -> None:
         self._store = store
         self._collection = collection
         self._lock = threading.Lock()  # held by whoever makes changes
@@ -197,7 +197,7 @@ class Writer:
                 waiting.end(self._refusal())
             return
         first_key = self._store.next_key
-        planned = self._planned(group, Keys(self._collection, first_key))
+        planned = self._planned(group, SequenceNumbers(self._collection, first_key))
         made = [each for each in planned if each[1].gone or each[1].rows.ids]
         if made:
             todo = steps([waiting.write for waiting, _ in made], first_key)
@@ -223,7 +223,9 @@ class Writer:
         for each in todo:
             each.apply(self._collection)
 
-    def _planned(self, group: list[_Waiting], keys: Keys) -> list[tuple[_Waiting, Change]]:
+    def _planned(
+        self, group: list[_Waiting], keys: SequenceNumbers
+    ) -> list[tuple[_Waiting, Change]]:
         planned = []
         for waiting in group:
             try:

@@ -29,7 +29,7 @@ __all__ = [
     "variance_factor",
 ]
 
-_LEAST_FREEDOM = 2.0
+_MIN_FREEDOM = 2.0
 
 
 def gmm_limit(rho: float, *, sigma: float = 1.0) -> float:
@@ -117,7 +117,7 @@ def radial_ratio(degrees_of_freedom: float = math.inf) -> float:
         ν is not above 2: E[T²] is infinite.
     """
     nu = degrees_of_freedom
-    _require(nu > _LEAST_FREEDOM, "degrees_of_freedom", "a number above 2", nu)
+    _require(nu > _MIN_FREEDOM, "degrees_of_freedom", "a number above 2", nu)
     if math.isinf(nu):
         return 4.0 / math.pi
     mean = math.sqrt(nu) * float(special.poch(nu / 2.0, -0.5)) * math.sqrt(math.pi) / 2.0

@@ -43,9 +43,7 @@ def folded_differences(
             ours = each(np.abs(entries.values - shared.values))
             lone = np.broadcast_to(each(np.abs(shared.query.values)), shared.matched.shape)
             theirs = np.where(shared.matched, fold.identity, lone)
-            out[i, part] = fold(
-                fold.reduceat(ours, entries.starts), fold.reduce(theirs, axis=1)
-            )  # fmt: skip
+            out[i, part] = fold(fold.reduceat(ours, entries.starts), fold.reduce(theirs, axis=1))
     return out
 
 

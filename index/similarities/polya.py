@@ -27,7 +27,7 @@ _FRACTION_TERMS: Final = 120
 """Of the continued fraction of Γ(a, x), x ≥ 1: what is left out is below 10^-16."""
 _SMALL: Final = 0.1
 _ROOT_TWO: Final = math.sqrt(2.0)
-_MOST: Final = 1e300
+_MAX: Final = 1e300
 _DEVIATIONS: Final = 40.0
 """Of a Poisson variable: nothing drawn lies further from the mean."""
 
@@ -97,7 +97,7 @@ class GammaPower:
                 inverse = special.gammaincc(order, x) * special.poch(self.shape, -self.power)
             else:
                 inverse = _upper_gamma(order, x) / special.gamma(self.shape)
-            return np.asarray(np.minimum(inverse / self.unit, _MOST), np.float64)
+            return np.asarray(np.minimum(inverse / self.unit, _MAX), np.float64)
 
     def _gamma_of(self, pitches: Float64s) -> Float64s:
         with np.errstate(over="ignore", under="ignore"):

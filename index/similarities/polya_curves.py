@@ -13,7 +13,7 @@ from gcws_search.index.contracts.parameters import Distribution
 from gcws_search.index.kernels.features.polya_curve import (
     FINE_OCTAVE,
     FINE_OCTAVES,
-    LEAST_OCTAVE,
+    MIN_OCTAVE,
     OCTAVES,
     read_curve,
 )
@@ -24,10 +24,10 @@ _BITS: Final = ((6, None), (9, None), (6, 14))
 narrow about their mean; the second number is of the octaves beside it."""
 _TOLERANCE: Final = 1e-8
 _INSIDE: Final = (0.25, 0.5, 0.75)
-_LEAST: Final = 2.0**LEAST_OCTAVE
+_MIN: Final = 2.0**MIN_OCTAVE
 
 
-class Curve(Protocol):
+class PolyaCurve(Protocol):
     """k(r·E[S]) as a function of r."""
 
     def along(self, distances: Float64s) -> Float64s:
@@ -54,12 +54,12 @@ class Cubics:
     fine: Float64s
 
     def along(self, distances: Float64s) -> Float64s:
-        """Return k; see `Curve`."""
+        """Return k; see `PolyaCurve`."""
         out = np.empty(distances.shape, np.float64)
         flat = np.ascontiguousarray(distances, np.float64).reshape(-1)
         values = out.reshape(-1)
         read_curve(flat, self.bits, self.pieces, self.fine_bits, self.fine, values)
-        near = np.flatnonzero((flat > 0) & (flat < _LEAST))
+        near = np.flatnonzero((flat > 0) & (flat < _MIN))
         if len(near):
             values[near] = self.law.kernel(flat[near] * self.law.mean)
         return out
@@ -81,7 +81,7 @@ class Lines:
     ends: Float64s
 
     def along(self, distances: Float64s) -> Float64s:
-        """Return k; see `Curve`."""
+        """Return k; see `PolyaCurve`."""
         last = len(self.ends) - 1
         raw = np.minimum(distances, last / self.mean) * self.mean
         piece = np.minimum(raw.astype(np.int64), last - 1)
@@ -90,13 +90,13 @@ class Lines:
 
 
 @lru_cache(maxsize=16)
-def curve_of(distribution: Distribution, shape: float | None) -> Curve | None:
+def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | None:
     """Return what is nowhere 10^-8 off; None where there is no such thing."""
     law = pitches(distribution, shape)
     if isinstance(law, ShiftedPoisson):
         return Lines(law.mean, np.append(law.kernel(np.arange(law.most + 1.0)), 0.0))
     for bits, fine_bits in _BITS:
-        pieces = _pieces(law, bits, LEAST_OCTAVE, OCTAVES)
+        pieces = _pieces(law, bits, MIN_OCTAVE, OCTAVES)
         places = _tried(pieces[:, 0])
         first, last = np.zeros((1, 5)), np.zeros((1, 5))
         first[0, 1] = 1.0  # nothing but 0 itself is read here

@@ -20,9 +20,12 @@ _BUSY_SECONDS: Final = 30.0
 def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
     """Open a file; transactions are begun and ended by hand."""
     return sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None,
-        check_same_thread=False, timeout=_BUSY_SECONDS,
-    )  # fmt: skip
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=_BUSY_SECONDS,
+    )
 
 
 def set_up(connection: sqlite3.Connection, durability: Durability) -> None:

@@ -69,7 +69,7 @@ def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | N
         Of all rows, rising.
     alive : (n,) uint8
     lists : (m, R) int32
-        Row numbers, for each of the part's rows; as `index.contracts.saved_index.Saved` has them.
+        Row numbers, for each of the part's rows; as `index.contracts.saved_index.SavedIndex` has them.
     """
     kept = alive[rows].view(np.bool_) & (lists[:, 0] != UNKNOWN)
     lists = lists[kept]
@@ -112,7 +112,7 @@ def joined(keys: Int64s, parts: Sequence[Part]) -> Int32s:
     Returns
     -------
     (n, R) int32
-        As `index.contracts.saved_index.Saved` has them for a backend; R is the widest part's.
+        As `index.contracts.saved_index.SavedIndex` has them for a backend; R is the widest part's.
     """
     width = max((part.named.shape[1] for part in parts), default=1)
     links = np.full((len(keys), width), NO_ROW, np.int32)

@@ -9,7 +9,7 @@ from gcws_search.index.storage.checksums import codes_checksum, content_checksum
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowBatch:
     """Columns of rows to be put, all of one length, and the checksums they are kept with."""
 
     ids: Sequence[str]
@@ -31,7 +31,7 @@ class Change:
     """Rows to be removed, by key, and rows to be put after that."""
 
     gone: Sequence[int]
-    rows: Rows
+    rows: RowBatch
 
 
 @dataclass(frozen=True, slots=True)

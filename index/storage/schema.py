@@ -90,8 +90,12 @@ SELECT 'config_checksum', CAST(text_checksum(value) AS TEXT) FROM meta WHERE nam
 """
 
 MIGRATIONS: Final = (
-    "0001_items", "0002_links", "0003_backends", "0004_checksums", "0005_first_tables",
-)  # fmt: skip
+    "0001_items",
+    "0002_links",
+    "0003_backends",
+    "0004_checksums",
+    "0005_first_tables",
+)
 """Names of all changes of format there have been, in order; a file records those made to it."""
 
 _migrations = Migrations("collection")

@@ -28,7 +28,7 @@ from gcws_search.index.storage.connection import (
     sql_errors,
 )
 from gcws_search.index.storage.data_directory import bytes_of
-from gcws_search.index.storage.records import Change, Chunk, Record, ReplaceCodes, Rows
+from gcws_search.index.storage.records import Change, Chunk, Record, ReplaceCodes, RowBatch
 from gcws_search.index.storage.schema import (
     BackendRecord,
     Identity,
@@ -43,7 +43,7 @@ CHUNK_BYTES: Final = 1 << 24
 
 _KEEPER_PAGES: Final = 500
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
-_MOST_ROWS_PER_CHUNK: Final = 1 << 14
+_MAX_ROWS_PER_CHUNK: Final = 1 << 14
 
 
 class Store:
@@ -155,7 +155,7 @@ class Store:
             reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
 
-    def write_at(self, keys: Sequence[int], rows: Rows) -> None:
+    def write_at(self, keys: Sequence[int], rows: RowBatch) -> None:
         """Put rows of new ids at keys, rising, of which none has been used.
 
         Raises
@@ -166,12 +166,17 @@ class Store:
             self._insert(keys, rows)
         self._next_key = keys[-1] + 1
 
-    def _insert(self, keys: Sequence[int], rows: Rows) -> None:
+    def _insert(self, keys: Sequence[int], rows: RowBatch) -> None:
         count = len(rows.ids)
         columns = (
-            keys, rows.ids, rows.vectors, rows.codes, rows.payloads,
-            rows.checksums, rows.codes_checksums,
-        )  # fmt: skip
+            keys,
+            rows.ids,
+            rows.vectors,
+            rows.codes,
+            rows.payloads,
+            rows.checksums,
+            rows.codes_checksums,
+        )
         if count == 1:  # most writes
             self._writer.execute(sql.INSERTS[1], [column[0] for column in columns])
             return
@@ -211,7 +216,7 @@ class Store:
         """
         count = len(self)
         found = named = 0
-        size = max(1, min(_MOST_ROWS_PER_CHUNK, CHUNK_BYTES * count // (self.bytes_on_disk + 1)))
+        size = max(1, min(_MAX_ROWS_PER_CHUNK, CHUNK_BYTES * count // (self.bytes_on_disk + 1)))
         with self._reading, sql_errors(self.name, self.path):
             cursor = self._reader.execute(sql.READ_ALL)
         while True:
@@ -236,7 +241,7 @@ class Store:
             cursor = self._reader.execute(sql.READ_IDS)
         while True:
             with self._reading, sql_errors(self.name, self.path):
-                rows = cursor.fetchmany(_MOST_ROWS_PER_CHUNK)
+                rows = cursor.fetchmany(_MAX_ROWS_PER_CHUNK)
             if not rows:
                 break
             named -= sum(map(hash, rows))

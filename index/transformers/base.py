@@ -114,8 +114,9 @@ class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _require_numbers(self) -> None:
         for names, kind, expected in (
-            (_WHOLE, Integral, "a whole number"), (_REAL, Real, "a number"),
-        ):  # fmt: skip
+            (_WHOLE, Integral, "a whole number"),
+            (_REAL, Real, "a number"),
+        ):
             for name in names:
                 value = getattr(self, name, 1)  # 1: it has no such parameter
                 if not isinstance(value, kind) or isinstance(value, bool):

@@ -19,22 +19,22 @@ from gcws_search.index.kernels.quantized.quantize import (
     round_to_bytes,
     round_to_shorts,
 )
-from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MOST_SHORT, SHORTS, SPARSE
+from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MAX_SHORT, SHORTS, SPARSE
 
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
 _NEAREST: Final = (3, 10)
-_LEAST_KEPT: Final = 0.98
+_MIN_KEPT: Final = 0.98
 """Of so many rows nearest to a row this share must be among twice as many nearest as rounded. Ten
 alone would do in clusters of twenty that rounding makes one, and not in those of thirty they grow
 to."""
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
 
-_LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
+_MIN_STEP: Final = float(np.finfo(np.float32).tiny)
 """Smaller numbers have few digits, and one divided by them is more than a float32 holds."""
 
-_LEAST_DISTANCE: Final = 1e-3
+_MIN_DISTANCE: Final = 1e-3
 """Copies of a row are taken to be so far from it."""
 
 _SIZES: Final = {BYTES: 1, SHORTS: 2, FLOATS: 4, SPARSE: 0}
@@ -44,7 +44,7 @@ NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "spa
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
+class Quantizer:
     """How vectors become coarse rows.
 
     Attributes
@@ -89,7 +89,7 @@ class Rounding:
         return copies, norms if self.kind == SPARSE else rounded
 
 
-def choose_rounding(groups: Float32s, centres: Float32s, rows: Float32s) -> Rounding:
+def choose_quantizer(groups: Float32s, centres: Float32s, rows: Float32s) -> Quantizer:
     """Return the smallest rows that still tell near rows apart.
 
     Parameters
@@ -103,20 +103,20 @@ def choose_rounding(groups: Float32s, centres: Float32s, rows: Float32s) -> Roun
     """
     magnitudes = np.abs(groups[groups != 0])
     if len(magnitudes) == 0:
-        return Rounding(FLOATS)
+        return Quantizer(FLOATS)
     signed = bool((groups < 0).any() or (centres < 0).any())
     values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
     cuts = np.quantile(magnitudes, _CUTS).astype(float)
-    bytes_ = [Rounding(BYTES, cut / values, origin) for cut in cuts]
-    if min(*(rounding.step for rounding in bytes_), cuts[0] / MOST_SHORT) < _LEAST_STEP:
-        return Rounding(FLOATS)
+    bytes_ = [Quantizer(BYTES, cut / values, origin) for cut in cuts]
+    if min(*(rounding.step for rounding in bytes_), cuts[0] / MAX_SHORT) < _MIN_STEP:
+        return Quantizer(FLOATS)
     exact = _distances(groups, centres)
     rounding, kept = _best(bytes_, groups, centres, exact)
-    if kept < _LEAST_KEPT:
+    if kept < _MIN_KEPT:
         most = max(float(rows.max()), -float(rows.min()))
-        shorts = [Rounding(SHORTS, each / MOST_SHORT) for each in (most, float(cuts[0]))]
+        shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (most, float(cuts[0]))]
         rounding, kept = _best(shorts, groups, centres, exact)
-    return rounding if kept >= _LEAST_KEPT else Rounding(FLOATS)
+    return rounding if kept >= _MIN_KEPT else Quantizer(FLOATS)
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:
@@ -130,7 +130,7 @@ def dimension(groups: Float32s, centres: Float32s) -> float:
         Rows near to each centre.
     centres : (g, width) float32
     """
-    distances = np.maximum(_distances(groups, centres), _LEAST_DISTANCE)
+    distances = np.maximum(_distances(groups, centres), _MIN_DISTANCE)
     inverse = float(np.mean(np.log(distances.max(axis=1, keepdims=True) / distances)))
     return 1.0 / inverse if inverse > 0 else np.inf
 
@@ -151,17 +151,17 @@ def _rounded_distances(
 
 
 def _best(
-    roundings: list[Rounding], groups: Float32s, centres: Float32s, exact: Float64s
-) -> tuple[Rounding, float]:
+    roundings: list[Quantizer], groups: Float32s, centres: Float32s, exact: Float64s
+) -> tuple[Quantizer, float]:
     """Return the first rounding that leaves most, and the share; see `_kept`."""
     kept = [_kept(rounding, groups, centres, exact) for rounding in roundings]
     best = int(np.argmax(kept))
     return roundings[best], kept[best]
 
 
-def _kept(rounding: Rounding, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
+def _kept(rounding: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
     """Return the share of the nearest rows that rounding leaves among twice as many."""
-    within = -float(MOST_SHORT), float(MOST_SHORT)
+    within = -float(MAX_SHORT), float(MAX_SHORT)
     if rounding.kind == BYTES:
         within = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
     rounded = _rounded_distances(groups, centres, rounding.step, within)
@@ -177,17 +177,17 @@ def _share_kept(exact: Float64s, order: Int64s, nearest: int) -> float:
     return float(np.mean(found <= wanted + 1e-9))
 
 
-class CoarseRows:
+class QuantizedRows:
     """The coarse copy of a collection's rows, growing with them; nothing where none is kept.
 
     Parameters
     ----------
-    rounding : Rounding
+    rounding : Quantizer
     width : int
         Floats of a dense row.
     """
 
-    def __init__(self, rounding: Rounding, width: int) -> None:
+    def __init__(self, rounding: Quantizer, width: int) -> None:
         self.rounding = rounding
         self._is_copied = rounding.kind in (BYTES, SHORTS)
         stride = rounding.stride(width) if self._is_copied else 0
@@ -200,7 +200,7 @@ class CoarseRows:
         """Bytes of memory held."""
         return self._copies.nbytes + self._norms.nbytes
 
-    def cover(self, rows: VectorBatch) -> CoarseView:
+    def cover(self, rows: VectorBatch) -> QuantizedView:
         """Take in the rows that are new, and return all of them."""
         n = len(rows)
         if self._is_copied and n > self._count:
@@ -216,13 +216,13 @@ class CoarseRows:
                 self._norms[self._count : n] = norms
             self._count = n
         if self._is_copied:
-            return CoarseView.of(self.rounding, rows, self._copies[:n], self._norms[:n])
+            return QuantizedView.of(self.rounding, rows, self._copies[:n], self._norms[:n])
         copies = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
-        return CoarseView.of(self.rounding, rows, copies, rows.norms)
+        return QuantizedView.of(self.rounding, rows, copies, rows.norms)
 
-    def take(self, kept: Int64s) -> CoarseRows:
+    def take(self, kept: Int64s) -> QuantizedRows:
         """Return the copies of some rows, in that order."""
-        taken = CoarseRows(self.rounding, 0)
+        taken = QuantizedRows(self.rounding, 0)
         taken._is_copied = self._is_copied
         taken._copies = self._copies[kept] if self._is_copied else self._copies
         taken._norms = self._norms[kept] if self._is_copied else self._norms
@@ -231,12 +231,12 @@ class CoarseRows:
 
 
 @dataclass(frozen=True, slots=True)
-class CoarseView:
+class QuantizedView:
     """Rows as the lists see them, by address.
 
     Attributes
     ----------
-    rounding : Rounding
+    rounding : Quantizer
     rows : VectorBatch
     copies : (n, stride) uint8
     norms : (n,) float32
@@ -244,7 +244,7 @@ class CoarseView:
         See `kernels.coarse.rows_at`; valid for as long as this object lives.
     """
 
-    rounding: Rounding
+    rounding: Quantizer
     rows: VectorBatch
     copies: UInt8s
     norms: Float32s
@@ -252,8 +252,8 @@ class CoarseView:
 
     @classmethod
     def of(
-        cls, rounding: Rounding, rows: VectorBatch, copies: UInt8s, norms: Float32s
-    ) -> CoarseView:
+        cls, rounding: Quantizer, rows: VectorBatch, copies: UInt8s, norms: Float32s
+    ) -> QuantizedView:
         """Return a view of arrays."""
         parts = (norms, rows.indptr, rows.slots, rows.values)
         addresses = [rounding.kind, copies.ctypes.data, copies.shape[1]]

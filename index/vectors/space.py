@@ -67,13 +67,14 @@ class VectorSpace:
         if self.dim is None:
             raise InvalidVector(
                 expected="a sparse vector (the collection has no fixed dim)",
-                got="a dense one", loc=(first_row,),
-            )  # fmt: skip
+                got="a dense one",
+                loc=(first_row,),
+            )
         if array.ndim != _ROWS_AND_COLUMNS or array.dtype.kind not in "fiub":
             raise InvalidVector(
                 expected="a two-dimensional array of numbers",
                 got=f"{array.ndim} dimensions of {array.dtype}",
-            )  # fmt: skip
+            )
         if array.shape[1] != self.dim:
             raise InvalidVector(
                 expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
@@ -116,13 +117,15 @@ class VectorSpace:
         if len(indices) != len(values):
             raise InvalidVector(
                 expected="as many indices as values",
-                got=f"{len(indices)} indices, {len(values)} values", loc=(first_row,),
-            )  # fmt: skip
+                got=f"{len(indices)} indices, {len(values)} values",
+                loc=(first_row,),
+            )
         if n < 0 or indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
             raise InvalidVector(
-                expected=f"borders of rows that rise from 0 to {len(indices)}", got="others",
+                expected=f"borders of rows that rise from 0 to {len(indices)}",
+                got="others",
                 loc=(first_row,),
-            )  # fmt: skip
+            )
         if len(indices) and indices.dtype.kind not in "iu":
             raise InvalidVector(
                 expected="integer indices", got=str(indices.dtype), loc=(first_row, "indices")
@@ -146,9 +149,10 @@ class VectorSpace:
             equal = np.flatnonzero(same_row & (columns[1:] == columns[:-1]))
             if len(equal):
                 raise InvalidVector(
-                    expected="distinct indices", got=f"index {columns[equal[0]]} twice",
+                    expected="distinct indices",
+                    got=f"index {columns[equal[0]]} twice",
                     loc=(first_row + int(row_of[equal[0]]), "indices"),
-                )  # fmt: skip
+                )
         keep = floats != 0
         if not keep.all():
             columns, floats = columns[keep], floats[keep]
@@ -166,9 +170,10 @@ class VectorSpace:
             at = int(outside[0])
             row = int(row_of[at])
             raise InvalidVector(
-                expected=f"an index from 0 to {bound - 1}", got=str(indices[at]),
+                expected=f"an index from 0 to {bound - 1}",
+                got=str(indices[at]),
                 loc=(first_row + row, "indices", at - int(indptr[row])),
-            )  # fmt: skip
+            )
 
     def from_items(
         self, vectors: Sequence[Sequence[float] | Float32s | SparseVector], *, first_row: int = 0
@@ -230,8 +235,9 @@ class VectorSpace:
             if len(vector.indices) != len(vector.values):
                 raise InvalidVector(
                     expected="as many indices as values",
-                    got=f"{len(vector.indices)} indices, {len(vector.values)} values", loc=(row,),
-                )  # fmt: skip
+                    got=f"{len(vector.indices)} indices, {len(vector.values)} values",
+                    loc=(row,),
+                )
             columns = flat(vector.indices, "iu", (row, "indices"))
             if columns.dtype.kind == "u":  # beyond what any space has, or an array of the caller's
                 self._check_indices(np.array([0, len(columns)]), 0 * columns, columns, row)
@@ -247,9 +253,10 @@ class VectorSpace:
         for row, vector in enumerate(vectors):
             if self.dim is not None and len(vector) != self.dim:
                 raise InvalidVector(
-                    expected=f"{self.dim} values", got=f"{len(vector)} values",
+                    expected=f"{self.dim} values",
+                    got=f"{len(vector)} values",
                     loc=(first_row + row,),
-                )  # fmt: skip
+                )
         if self.dim is None:  # from_dense says why
             return np.empty((len(vectors), 0))
         try:
@@ -291,8 +298,9 @@ class VectorSpace:
             for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
                 raise InvalidVector(
                     expected=f"an L1 norm above 0 and at most {MAX_NORM:g} after the transform",
-                    got=f"{norms[row]:g}", loc=(int(row),),
-                )  # fmt: skip
+                    got=f"{norms[row]:g}",
+                    loc=(int(row),),
+                )
         single = norms.astype(np.float32)
         if raw.form == "dense":
             return VectorBatch("dense", dense=_padded(values), norms=single)
@@ -318,9 +326,12 @@ class VectorSpace:
         out = np.empty(values.shape, np.float32)
         with np.errstate(over="ignore"):
             transform_rows(
-                indptr, centred.reshape(-1), transform.power, _NORM_ORDERS[transform.normalize],
+                indptr,
+                centred.reshape(-1),
+                transform.power,
+                _NORM_ORDERS[transform.normalize],
                 out.reshape(-1),
-            )  # fmt: skip
+            )
         return out
 
     def to_blobs(self, raw: RawBatch) -> list[bytes]:
@@ -357,9 +368,11 @@ class VectorSpace:
         # A row of c pairs is c indices, then c values.
         at = np.arange(indptr[-1]) + np.repeat(indptr[:-1], counts)
         return RawBatch(
-            "sparse", indptr=indptr, indices=words[at],
+            "sparse",
+            indptr=indptr,
+            indices=words[at],
             values=words[at + np.repeat(counts, counts)].view(np.float32),
-        )  # fmt: skip
+        )
 
     def to_json(self, raw: RawBatch, row: int) -> list[float] | dict[str, list[Any]]:
         """Return one vector as the API shows it."""

@@ -38,8 +38,9 @@ def numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (wha
     if array.dtype.kind not in kinds:
         raise InvalidVector(
             expected="numbers" if "f" in kinds else "integers",
-            got=f"{array.dtype.name} among them", loc=loc,
-        )  # fmt: skip
+            got=f"{array.dtype.name} among them",
+            loc=loc,
+        )
     return array
 
 

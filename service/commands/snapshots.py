@@ -16,9 +16,11 @@ _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
 
 snapshots = typer.Typer(
-    name="snapshot", help="Make, list, move and restore snapshots of a running server.",
-    no_args_is_help=True, rich_markup_mode=None,
-)  # fmt: skip
+    name="snapshot",
+    help="Make, list, move and restore snapshots of a running server.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Snapshot = Annotated[str, typer.Argument(help="Name of the snapshot.")]
@@ -83,9 +85,12 @@ def upload(
         content.seek(0)
         headers = {"Content-Type": bodies.SQLITE, "Content-Length": str(file.stat().st_size)}
         answer = _asked(
-            client, "PUT", f"{_path(collection, snapshot)}?sha256={digest}",
-            content=_pieces(content), headers=headers,
-        )  # fmt: skip
+            client,
+            "PUT",
+            f"{_path(collection, snapshot)}?sha256={digest}",
+            content=_pieces(content),
+            headers=headers,
+        )
         _print(answer.json())
 
 

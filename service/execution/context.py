@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from gcws_search import index as ix
-from gcws_search.service.execution.group_commit import Together
-from gcws_search.service.execution.pools import Workers
+from gcws_search.service.execution.group_commit import GroupCommit
+from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
-from gcws_search.service.guards.keys import Keys
+from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http.errors import OriginRefused, TooManyCollections
 from gcws_search.service.settings import Settings
@@ -24,10 +24,10 @@ class Service:
     settings: Settings
     limits: Limits
     startup: Startup
-    workers: Workers
-    together: Together
+    workers: Pools
+    together: GroupCommit
     metrics: Metrics
-    keys: Keys
+    keys: ApiKeys
     admission: Admission
     room: Room
     creating: threading.Lock
@@ -37,7 +37,7 @@ class Service:
         """The catalog; NotReady until its kernels are compiled."""
         return self.startup.require_kernels()
 
-    def collection(self, name: str) -> ix.StoredCollection:
+    def collection(self, name: str) -> ix.Collection:
         """Return a collection.
 
         Raises
@@ -46,7 +46,7 @@ class Service:
         """
         return self.catalog.get(name)
 
-    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
+    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.Collection, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
         Raises

@@ -29,7 +29,7 @@ class Prepare(Protocol):
         """Return it; the vectors may have been hashed already."""
 
 
-_MOST_TURNS: Final = 64
+_MAX_TURNS: Final = 64
 """Commits after which a thread lets other collections have a turn."""
 
 
@@ -44,7 +44,7 @@ class _Waiting:
 _Ended: TypeAlias = tuple[_Waiting, ix.WriteResult | BaseException]
 
 
-class Together:
+class GroupCommit:
     """Puts waiting for their turn; used on one event loop.
 
     Parameters
@@ -57,11 +57,9 @@ class Together:
         self._pool = pool
         self._lock = threading.Lock()
         # A collection is in it while a thread writes to it, with what the thread is to write next.
-        self._waiting: dict[ix.StoredCollection, list[_Waiting]] = {}
+        self._waiting: dict[ix.Collection, list[_Waiting]] = {}
 
-    async def put(
-        self, collection: ix.StoredCollection, read: Read, prepare: Prepare
-    ) -> ix.WriteResult:
+    async def put(self, collection: ix.Collection, read: Read, prepare: Prepare) -> ix.WriteResult:
         """Put items; on return they are on the disk and found by new searches.
 
         Parameters
@@ -90,13 +88,13 @@ class Together:
             self._begin(collection, loop)
         return await waiting.future
 
-    def _begin(self, collection: ix.StoredCollection, loop: asyncio.AbstractEventLoop) -> None:
+    def _begin(self, collection: ix.Collection, loop: asyncio.AbstractEventLoop) -> None:
         write, drop = (partial(each, collection, loop) for each in (self._write, self._drop))
         self._pool.submit(write, drop)
 
-    def _write(self, collection: ix.StoredCollection, loop: asyncio.AbstractEventLoop) -> None:
+    def _write(self, collection: ix.Collection, loop: asyncio.AbstractEventLoop) -> None:
         """Write what waits for a collection until nothing does."""
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_TURNS):
             with self._lock:
                 waiting = self._waiting[collection]
                 if not waiting:
@@ -107,7 +105,7 @@ class Together:
             loop.call_soon_threadsafe(self._tell, ended)
         self._begin(collection, loop)
 
-    def _drop(self, collection: ix.StoredCollection, loop: asyncio.AbstractEventLoop) -> None:
+    def _drop(self, collection: ix.Collection, loop: asyncio.AbstractEventLoop) -> None:
         """Tell those who wait that nobody will write for them any more."""
         with self._lock:
             waiting = self._waiting.pop(collection)
@@ -125,7 +123,7 @@ class Together:
                 waiting.future.set_result(result)
 
 
-def _written(collection: ix.StoredCollection, waiting: Sequence[_Waiting]) -> list[_Ended]:
+def _written(collection: ix.Collection, waiting: Sequence[_Waiting]) -> list[_Ended]:
     """Prepare and commit; return how each ended."""
     ended: list[_Ended] = []
     found: list[tuple[_Waiting, ix.ItemBatch]] = []
@@ -150,7 +148,7 @@ def _written(collection: ix.StoredCollection, waiting: Sequence[_Waiting]) -> li
 
 
 def _encoded(
-    collection: ix.StoredCollection, found: Sequence[tuple[_Waiting, ix.ItemBatch]]
+    collection: ix.Collection, found: Sequence[tuple[_Waiting, ix.ItemBatch]]
 ) -> Sequence[ix.Encoded | None]:
     """Return the vectors of all hashed together; none where that is for each by itself."""
     if len(found) > 1:

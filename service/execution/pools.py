@@ -48,9 +48,10 @@ class Pool:
         self._limit = limit
         self._waiting = 0
         self._executor = ThreadPoolExecutor(
-            threads, thread_name_prefix=f"gcws-{name}",
+            threads,
+            thread_name_prefix=f"gcws-{name}",
             initializer=ix.give_way if gives_way else None,
-        )  # fmt: skip
+        )
 
     @property
     def waiting(self) -> int:
@@ -120,7 +121,7 @@ class Pool:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-class Workers:
+class Pools:
     """The pools of one application."""
 
     def __init__(
@@ -179,9 +180,15 @@ class Workers:
     @property
     def _pools(self) -> tuple[Pool, ...]:
         return (
-            self.files, self.builds, self.joins, self.loads, self.writes, self.batches,
-            self.searches, self.parsing,
-        )  # fmt: skip
+            self.files,
+            self.builds,
+            self.joins,
+            self.loads,
+            self.writes,
+            self.batches,
+            self.searches,
+            self.parsing,
+        )
 
     def gauges(self) -> dict[tuple[str, str], float]:
         """Return how many calls run or wait in each pool, as metrics name it."""

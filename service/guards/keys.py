@@ -67,7 +67,7 @@ class _Ring:
         self._state = state
 
 
-class Keys:
+class ApiKeys:
     """All keys of a service.
 
     Parameters
@@ -123,7 +123,7 @@ def require_guard(settings: Settings) -> None:
         A file of keys cannot be read.
     """
     reached_at = settings.published_host or settings.host
-    guarded = Keys(settings).are_set
+    guarded = ApiKeys(settings).are_set
     if not (guarded or settings.allow_no_key or is_loopback(reached_at)):
         raise ExposedWithoutKey(reached_at)
 

@@ -30,10 +30,15 @@ class Limits:
     def of(cls, settings: Settings) -> Limits:
         """Return the limits that the settings give."""
         return cls(
-            settings.max_limit, settings.max_payload_bytes, settings.max_queries_per_request,
-            settings.max_dim, settings.max_nonzeros, settings.max_id_length,
-            settings.max_filter_depth, settings.max_filter_conditions,
-        )  # fmt: skip
+            settings.max_limit,
+            settings.max_payload_bytes,
+            settings.max_queries_per_request,
+            settings.max_dim,
+            settings.max_nonzeros,
+            settings.max_id_length,
+            settings.max_filter_depth,
+            settings.max_filter_conditions,
+        )
 
 
 def require_few_numbers(sent: list[float] | SparseBody, limits: Limits, *loc: str | int) -> None:
@@ -53,9 +58,10 @@ def require_short_id(text: str, limits: Limits, *loc: str | int) -> None:
     """Raise InvalidId when an id is longer than permitted."""
     if len(text) > limits.max_id_length:
         raise ix.InvalidId(
-            expected=f"1 to {limits.max_id_length} characters", got=f"{len(text)} characters",
+            expected=f"1 to {limits.max_id_length} characters",
+            got=f"{len(text)} characters",
             loc=loc,
-        )  # fmt: skip
+        )
 
 
 def require_short_answer(

@@ -29,7 +29,9 @@ _IN_PATHS: Final[dict[str, dict[str, Any]]] = {
         "description": "The collection: letters, digits, `_`, `.`, `-`, the first of them a letter "
         "or a digit.",
         "schema": {
-            "type": "string", "maxLength": 128, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+            "type": "string",
+            "maxLength": 128,
+            "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
         },
     },
     "backend": {
@@ -39,14 +41,16 @@ _IN_PATHS: Final[dict[str, dict[str, Any]]] = {
     "snapshot": {
         "description": "The snapshot, named as collections are.",
         "schema": {
-            "type": "string", "maxLength": 128, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
+            "type": "string",
+            "maxLength": 128,
+            "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$",
         },
     },
     "item_id": {
         "description": "The item's id, percent-encoded; it may hold slashes.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255},
     },
-}  # fmt: skip
+}
 _GZIP: Final = "Gzip is known by `Content-Encoding: gzip`, or by its first bytes."
 _STREAMS: Final = {
     bodies.NDJSON: "One item a line, as in a PUT of items: `id`, `vector`, and maybe `payload`; "
@@ -92,11 +96,13 @@ def _completed(page: dict[str, Any]) -> dict[str, Any]:
     schemas = components.setdefault("schemas", {})
     _, extra = models_json_schema(
         [
-            (Problem, "serialization"), (LoadProgress, "serialization"),
-            (LoadEnd, "serialization"), (BatchBody, "validation"),
+            (Problem, "serialization"),
+            (LoadProgress, "serialization"),
+            (LoadEnd, "serialization"),
+            (BatchBody, "validation"),
         ],
         ref_template="#/components/schemas/{model}",
-    )  # fmt: skip
+    )
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)
     for name in ("HTTPValidationError", "ValidationError"):

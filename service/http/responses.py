@@ -35,8 +35,9 @@ class _JsonResponse(Response):
         self.body = body
         self.background = None
         self.raw_headers = [
-            (b"content-length", b"%d" % len(body)), (b"content-type", _JSON),
-        ]  # fmt: skip
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", _JSON),
+        ]
 
 
 def json_response(

@@ -13,7 +13,14 @@ from gcws_search import index as ix
 from gcws_search.index import Int64s
 from gcws_search.service.guards.limits import Limits, require_count, require_short_id
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.ingest.rows import DenseRows, MixedRows, Reject, Rows, SparseRows, Vectors
+from gcws_search.service.ingest.rows import (
+    DenseRows,
+    ItemRows,
+    MixedRows,
+    Reject,
+    SparseRows,
+    Vectors,
+)
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.translate import requests
 
@@ -78,7 +85,7 @@ class ArrowRows:
     chunk_rows: int
     chunk_bytes: int
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[ItemRows]:
         """Yield chunks of rows.
 
         Raises
@@ -133,7 +140,7 @@ def _malformed(error: Exception) -> MalformedBody:
     return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")
 
 
-def from_batch(batch: Any, first: int, limits: Limits) -> Rows:  # noqa: ANN401
+def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN401
     """Return a record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
     ids: list[str] = []
@@ -157,7 +164,7 @@ def from_batch(batch: Any, first: int, limits: Limits) -> Rows:  # noqa: ANN401
     rows = np.array(good, np.int64)
     if rejects:
         columns = {name: column.take(pa.array(rows)) for name, column in columns.items()}
-    return Rows(first + rows, ids, payloads, _vectors(columns), rejects)
+    return ItemRows(first + rows, ids, payloads, _vectors(columns), rejects)
 
 
 def _null_vectors(columns: dict[str, Any]) -> Any:  # noqa: ANN401

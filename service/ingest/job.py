@@ -12,7 +12,7 @@ from gcws_search import index as ix
 from gcws_search.index import Int64s
 from gcws_search.service.http.errors import InvalidRequest
 from gcws_search.service.http.problems import document
-from gcws_search.service.ingest.rows import Reject, RowError, Rows
+from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import Source
 
 Report = Callable[[int, int], None]
@@ -89,7 +89,7 @@ class Account:
 class _Staged:
     """A chunk ready to be committed, None where nothing of it can be, and what is not in it."""
 
-    chunk: Rows
+    chunk: ItemRows
     raw: ix.RawBatch
     put: ix.Put | None
     rejects: list[Reject]
@@ -99,14 +99,14 @@ class _Staged:
 class Load:
     """What is loaded into what, and how."""
 
-    collection: ix.StoredCollection
+    collection: ix.Collection
     mode: Literal["upsert", "insert"]
     on_error: Literal["stop", "skip"]
     max_listed: int
     require_room: Callable[[], None]
 
     def run(
-        self, read: Callable[[Source], Iterable[Rows]], source: Source, report: Report
+        self, read: Callable[[Source], Iterable[ItemRows]], source: Source, report: Report
     ) -> Account:
         """Commit every chunk that is read from the source.
 
@@ -137,14 +137,14 @@ class Load:
                 raise LoadFailed(error, account) from error
         return account
 
-    def _staged(self, chunk: Rows) -> _Staged:
+    def _staged(self, chunk: ItemRows) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
         self._stop_at(chunk.rejects)
         good, raw, bad = self._checked(chunk)
         self.require_room()
         return self._prepared(good, raw, [*chunk.rejects, *bad])
 
-    def _prepared(self, chunk: Rows, raw: ix.RawBatch, rejects: list[Reject]) -> _Staged:
+    def _prepared(self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject]) -> _Staged:
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
@@ -174,7 +174,7 @@ class Load:
         account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
         report(account.committed, account.rejected_count)
 
-    def _checked(self, chunk: Rows) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+    def _checked(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
         space = self.collection.space
         try:
             return chunk, chunk.vectors.check(space), []
@@ -187,11 +187,11 @@ class Load:
 
     def _sorted_out(
         self,
-        chunk: Rows,
+        chunk: ItemRows,
         raw: ix.RawBatch,
         error: ix.InvalidVector,
         check: Callable[[ix.RawBatch], object],
-    ) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+    ) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
         self._stop_at([_vector_reject(chunk, error)])
         bad = bad_rows(len(chunk), lambda rows: check(raw[rows]))
         if not bad:  # the store knows something the check does not
@@ -201,8 +201,8 @@ class Load:
         return chunk.part(good), raw[good], rejects
 
     def _new_only(
-        self, chunk: Rows, raw: ix.RawBatch, error: ix.ItemExists
-    ) -> tuple[Rows, ix.RawBatch, list[Reject]]:
+        self, chunk: ItemRows, raw: ix.RawBatch, error: ix.ItemExists
+    ) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
         self._stop_at([Reject.of(int(chunk.numbers[error.row]), error)])
         taken = {error.row: error}
         seen: set[str] = set()
@@ -226,7 +226,7 @@ class Load:
             raise min(rejects, key=lambda reject: reject.number).error
 
 
-def _vector_reject(chunk: Rows, error: ix.InvalidVector, row: int | None = None) -> Reject:
+def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int | None = None) -> Reject:
     """Return the reject of a row, by default the one that begins the error's location."""
     at = int(error.loc[0]) if row is None and error.loc else row or 0
     bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])

@@ -9,7 +9,7 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.guards.limits import Limits, require_few_numbers, require_short_id
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
-from gcws_search.service.ingest.rows import MixedRows, Reject, Rows
+from gcws_search.service.ingest.rows import ItemRows, MixedRows, Reject
 from gcws_search.service.ingest.source import Source
 from gcws_search.service.schemas.base import SparseBody
 from gcws_search.service.schemas.requests import ItemBody
@@ -71,12 +71,15 @@ class _Pending:
         self.payloads.append(payload)
         self.vectors.append(_compact(item.vector))
 
-    def rows(self) -> Rows:
+    def rows(self) -> ItemRows:
         """Return the chunk."""
-        return Rows(
-            np.array(self.numbers, np.int64), self.ids, self.payloads, MixedRows(self.vectors),
+        return ItemRows(
+            np.array(self.numbers, np.int64),
+            self.ids,
+            self.payloads,
+            MixedRows(self.vectors),
             self.rejects,
-        )  # fmt: skip
+        )
 
 
 def _compact(sent: list[float] | SparseBody) -> AnyArray | ix.SparseVector:
@@ -101,7 +104,7 @@ class NdjsonRows:
     chunk_bytes: int
     max_line_bytes: int
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[ItemRows]:
         """Yield chunks of rows.
 
         Raises

@@ -12,7 +12,7 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.guards.limits import Limits, require_count
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.ingest.rows import DenseRows, Rows
+from gcws_search.service.ingest.rows import DenseRows, ItemRows
 from gcws_search.service.ingest.source import ByteReader
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -169,7 +169,7 @@ class NpyRows:
     chunk_bytes: int
     max_row_bytes: int
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[ItemRows]:
         """Yield chunks of rows.
 
         Raises
@@ -192,7 +192,7 @@ class NpyRows:
             if last == total:
                 _require_end(self.reader, total)
             start = self.id_start + first
-            yield Rows(
+            yield ItemRows(
                 numbers=np.arange(first, last),
                 ids=list(map(str, range(start, start + len(array)))),
                 payloads=[None] * len(array),

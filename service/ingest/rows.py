@@ -140,7 +140,7 @@ class MixedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ItemRows:
     """A chunk of a load.
 
     Attributes
@@ -165,9 +165,9 @@ class Rows:
         """Return the number of readable rows."""
         return len(self.ids)
 
-    def part(self, rows: Int64s) -> Rows:
+    def part(self, rows: Int64s) -> ItemRows:
         """Return some of the readable rows, without rejects."""
-        return Rows(
+        return ItemRows(
             self.numbers[rows],
             [self.ids[row] for row in rows],
             [self.payloads[row] for row in rows],

@@ -15,14 +15,20 @@ from gcws_search.service.schemas.requests import CompareBody
 from gcws_search.service.translate import configurations, requests
 
 router = APIRouter(
-    prefix="/v1/collections/{name}/backends", tags=["backends"],
-    dependencies=[Depends(may_write)], responses=WRITE_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections/{name}/backends",
+    tags=["backends"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)
 
 comparing = APIRouter(
-    prefix="/v1/collections/{name}", tags=["backends"], dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections/{name}",
+    tags=["backends"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
 
 
 @router.post("", status_code=201, response_model=BackendAnswer)

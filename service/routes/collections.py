@@ -10,13 +10,19 @@ from gcws_search.service.schemas.requests import CreateBody
 from gcws_search.service.translate import configurations, results
 
 reading = APIRouter(
-    prefix="/v1/collections", tags=["collections"], dependencies=[Depends(may_read)],
-    responses=READ_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections",
+    tags=["collections"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)
 writing = APIRouter(
-    prefix="/v1/collections", tags=["collections"], dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections",
+    tags=["collections"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)
 
 
 @reading.get("", response_model=CollectionList)

@@ -21,13 +21,19 @@ paging = APIRouter(
     prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS
 )
 reading = APIRouter(
-    prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS,
+    prefix=_PREFIX,
+    tags=["items"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
     route_class=JsonRoute,
-)  # fmt: skip
+)
 writing = APIRouter(
-    prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_write)], responses=WRITE_PROBLEMS,
+    prefix=_PREFIX,
+    tags=["items"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
     route_class=JsonRoute,
-)  # fmt: skip
+)
 
 
 def _require_few(sent: list[Any], service: Service, name: str) -> None:
@@ -109,8 +115,9 @@ async def page_items(
         require_short_answer(
             sum(len(item.payload or b"") for item in page.items),
             len(page.items) if params.with_vector else 0,
-            collection.config.dim, service.settings.max_answer_bytes,
-        )  # fmt: skip
+            collection.config.dim,
+            service.settings.max_answer_bytes,
+        )
         items = [_item(item, with_vector=params.with_vector) for item in page.items]
         return json_response({"items": items, "next_cursor": page.next_cursor})
 

@@ -19,7 +19,7 @@ from gcws_search.service.ingest.arrow import ArrowRows
 from gcws_search.service.ingest.job import Account, Load, LoadFailed
 from gcws_search.service.ingest.ndjson import NdjsonRows
 from gcws_search.service.ingest.npy import NpyRows
-from gcws_search.service.ingest.rows import Rows
+from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import (
     BodyAborted,
     BodyPipe,
@@ -34,9 +34,11 @@ from gcws_search.service.translate import bodies
 from gcws_search.service.translate.results import written
 
 router = APIRouter(
-    prefix="/v1/collections/{name}", tags=["items"], dependencies=[Depends(may_write)],
+    prefix="/v1/collections/{name}",
+    tags=["items"],
+    dependencies=[Depends(may_write)],
     responses=WRITE_PROBLEMS,
-)  # fmt: skip
+)
 
 _log = logging.getLogger(__name__)
 _ENCODINGS: Final = ("", "identity", "gzip")
@@ -72,7 +74,7 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         self.events: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
 
-    async def finish(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
+    async def finish(self, chunks: Callable[[Source], Iterable[ItemRows]]) -> Account:
         """Load everything.
 
         Raises
@@ -97,7 +99,7 @@ class _Run:
         else:
             self._pipe.end()
 
-    def _work(self, chunks: Callable[[Source], Iterable[Rows]]) -> Account:
+    def _work(self, chunks: Callable[[Source], Iterable[ItemRows]]) -> Account:
         return self._load.run(chunks, self._pipe.take, self._report)
 
     def _report(self, committed: int, rejected: int) -> None:
@@ -131,12 +133,16 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     collection = service.collection(name)
     chunks = _reader(request, params, service)
     run = _Run(
-        request, service,
+        request,
+        service,
         Load(
-            collection, params.mode, params.on_error, service.settings.max_rejected_listed,
+            collection,
+            params.mode,
+            params.on_error,
+            service.settings.max_rejected_listed,
             service.room.require,
         ),
-    )  # fmt: skip
+    )
     if bodies.NDJSON not in request.headers.get("accept", ""):
         try:
             account = await run.finish(chunks)
@@ -191,7 +197,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 
 def _reader(
     request: Request, params: LoadParams, service: Service
-) -> Callable[[Source], Iterable[Rows]]:
+) -> Callable[[Source], Iterable[ItemRows]]:
     """Return what turns the body's bytes into chunks of rows.
 
     Raises
@@ -211,7 +217,7 @@ def _reader(
         bodies.refuse_announced(request, settings.max_load_bytes)
     rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
 
-    def chunks(source: Source) -> Iterable[Rows]:
+    def chunks(source: Source) -> Iterable[ItemRows]:
         plain = bounded(inflated(source, encoding), settings.max_load_bytes)
         if kind == bodies.NDJSON:
             return NdjsonRows(plain, limits, rows, size, settings.max_line_bytes)

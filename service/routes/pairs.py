@@ -17,9 +17,12 @@ from gcws_search.service.translate import bodies
 from gcws_search.service.translate.results import written
 
 router = APIRouter(
-    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
 _LINES_A_PIECE = 1000
 _LOOK_SECONDS = 0.5
 """How often it is seen whether the client still waits."""

@@ -19,13 +19,18 @@ from gcws_search.service.translate import bodies, requests
 from gcws_search.service.translate import results as results_module
 
 router = APIRouter(
-    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
-batch_router = APIRouter(
-    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
     responses=BODY_PROBLEMS,
-)  # fmt: skip
+    route_class=JsonRoute,
+)
+batch_router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+)
 
 
 @router.post("/query", response_model=QueryAnswer)
@@ -47,9 +52,11 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
         return json_response(results_module.answer(collection, asked, result, seconds))
 
     answer, _ = await service.workers.search(
-        (name, asked.pace), results_module.entries(collection), work,
+        (name, asked.pace),
+        results_module.entries(collection),
+        work,
         may_block=asked.may_block or results_module.may_compile(collection, asked),
-    )  # fmt: skip
+    )
     return answer
 
 
@@ -84,8 +91,9 @@ async def query_batch(
     if kind == bodies.JSON and params.model_fields_set:
         raise ix.InvalidParameter(
             expected="parameters inside each query of a JSON body",
-            got="some in the URL", loc=(min(params.model_fields_set),),
-        )  # fmt: skip
+            got="some in the URL",
+            loc=(min(params.model_fields_set),),
+        )
     body = await bodies.read(request, service.settings.max_body_bytes)
 
     def work() -> Response:
@@ -104,7 +112,7 @@ def _require_few(count: int, service: Service) -> None:
         )
 
 
-def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
+def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Response:
     sent = bodies.parse(BatchBody, body)
     _require_few(len(sent.queries), service)
     queries = requests.batch(sent, collection.space, service.limits)
@@ -119,7 +127,7 @@ def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes)
 
 
 def _answer_matrix(
-    service: Service, collection: ix.StoredCollection, body: bytes, params: BatchParams
+    service: Service, collection: ix.Collection, body: bytes, params: BatchParams
 ) -> Response:
     chunks = [body]
     reader = ByteReader(
@@ -142,8 +150,8 @@ def _answer_matrix(
 
 def _require_short(
     service: Service,
-    collection: ix.StoredCollection,
-    answered: Iterable[tuple[requests.Query, ix.QueryResult]],
+    collection: ix.Collection,
+    answered: Iterable[tuple[requests.QueryRequest, ix.QueryResult]],
 ) -> None:
     payload_bytes = vectors = 0
     for asked, result in answered:
@@ -158,8 +166,8 @@ def _require_short(
 
 def _answers(
     service: Service,
-    collection: ix.StoredCollection,
-    queries: Sequence[requests.Query],
+    collection: ix.Collection,
+    queries: Sequence[requests.QueryRequest],
     found: Sequence[ix.QueryResult],
     seconds: float,
 ) -> Response:

@@ -13,9 +13,12 @@ from gcws_search.service.schemas.requests import SimilarityBody
 from gcws_search.service.translate import requests
 
 router = APIRouter(
-    prefix="/v1", tags=["search"], dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
 
 _Vector = list[float] | ix.SparseVector
 

@@ -13,9 +13,12 @@ from gcws_search.service.schemas.requests import SketchBody
 from gcws_search.service.translate import requests
 
 router = APIRouter(
-    prefix="/v1/collections/{name}", tags=["search"], dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
 
 
 @router.post("/sketch", response_model=SketchAnswer)

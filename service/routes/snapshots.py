@@ -18,17 +18,25 @@ from gcws_search.service.schemas.requests import RestoreParams, UploadParams
 from gcws_search.service.translate import bodies, results
 
 reading = APIRouter(
-    prefix="/v1/collections/{name}/snapshots", tags=["snapshots"],
-    dependencies=[Depends(may_read)], responses=READ_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections/{name}/snapshots",
+    tags=["snapshots"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)
 writing = APIRouter(
-    prefix="/v1/collections/{name}/snapshots", tags=["snapshots"],
-    dependencies=[Depends(may_write)], responses=WRITE_PROBLEMS, route_class=JsonRoute,
-)  # fmt: skip
+    prefix="/v1/collections/{name}/snapshots",
+    tags=["snapshots"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)
 sending = APIRouter(
-    prefix="/v1/collections/{name}/snapshots", tags=["snapshots"],
-    dependencies=[Depends(may_write)], responses=WRITE_PROBLEMS,
-)  # fmt: skip
+    prefix="/v1/collections/{name}/snapshots",
+    tags=["snapshots"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+)
 
 _PIECE_BYTES: Final = 1 << 20
 _FILE: Final[dict[str, Any]] = {
@@ -95,9 +103,11 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 @sending.put(
-    "/{snapshot}", status_code=201, response_model=SnapshotAnswer,
+    "/{snapshot}",
+    status_code=201,
+    response_model=SnapshotAnswer,
     openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
-)  # fmt: skip
+)
 async def upload_snapshot(
     request: Request, name: str, snapshot: str, params: Annotated[UploadParams, Query()]
 ) -> Response:

@@ -86,13 +86,20 @@ class RandomBinningParamsBody(Body):
     )
 
     distribution: Literal[
-        "gamma", "exponential", "chi_square", "chi", "half_normal", "rayleigh", "nakagami",
-        "weibull", "shifted_poisson",
+        "gamma",
+        "exponential",
+        "chi_square",
+        "chi",
+        "half_normal",
+        "rayleigh",
+        "nakagami",
+        "weibull",
+        "shifted_poisson",
     ] = Field(
         default="gamma",
         description="Of the pitches of bins; it says which kernel is estimated. `gamma` of shape "
         "2: the Laplace kernel.",
-    )  # fmt: skip
+    )
     shape: float | None = Field(
         default=None,
         description="Shape of the distribution, at most 1e6: s > 0 of `gamma` (2), ν > 0 of "
@@ -211,9 +218,13 @@ class RbfNystroemBackendBody(Body):
 
 
 _BODIES: Final[tuple[type[Body], ...]] = (
-    GcwsBackendBody, ExactBackendBody, FourierBackendBody, RandomBinningBackendBody,
-    GmmNystroemBackendBody, RbfNystroemBackendBody,
-)  # fmt: skip
+    GcwsBackendBody,
+    ExactBackendBody,
+    FourierBackendBody,
+    RandomBinningBackendBody,
+    GmmNystroemBackendBody,
+    RbfNystroemBackendBody,
+)
 BODY_OF: Final[dict[str, type[Body]]] = {
     kind: body for body in _BODIES for kind in get_args(body.model_fields["kind"].annotation)
 }

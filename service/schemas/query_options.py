@@ -53,13 +53,25 @@ class FilterBody(Body):
 
     model_config = examples(
         {"must": [{"key": "label", "match": {"value": 3}}]},
-        {"should": [{"key": "tags", "match": {"any": ["x", "z"]}},
-                    {"key": "price", "range": {"gt": 1, "lte": 2.5}}]},
-        {"must": [{"key": "size.width", "range": {"gte": 10}},
-                  {"should": [{"key": "sold", "match": {"value": False}},
-                              {"key": "label", "match": {"value": "new"}}]}],
-         "must_not": {"key": "label", "match": {"value": 1}}},
-    )  # fmt: skip
+        {
+            "should": [
+                {"key": "tags", "match": {"any": ["x", "z"]}},
+                {"key": "price", "range": {"gt": 1, "lte": 2.5}},
+            ]
+        },
+        {
+            "must": [
+                {"key": "size.width", "range": {"gte": 10}},
+                {
+                    "should": [
+                        {"key": "sold", "match": {"value": False}},
+                        {"key": "label", "match": {"value": "new"}},
+                    ]
+                },
+            ],
+            "must_not": {"key": "label", "match": {"value": 1}},
+        },
+    )
 
     must: "Clause" = Field(default=None, description="All of these hold.")
     should: "Clause" = Field(default=None, description="At least one of these, where any is given.")

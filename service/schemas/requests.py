@@ -295,9 +295,13 @@ class CompareBody(Body):
 
     model_config = examples(
         {"sample": 3, "limit": 2},
-        {"queries": [[0.1, -2, 0, 3], {"indices": [1, 3], "values": [-2, 3]}], "limit": 2,
-         "recall": 0.9, "backends": ["gcws"]},
-    )  # fmt: skip
+        {
+            "queries": [[0.1, -2, 0, 3], {"indices": [1, 3], "values": [-2, 3]}],
+            "limit": 2,
+            "recall": 0.9,
+            "backends": ["gcws"],
+        },
+    )
 
     queries: Annotated[list[VectorBody], FirstErrorOnly()] | None = Field(
         default=None, description="Vectors to search for; instead of `sample`."
@@ -370,19 +374,29 @@ class SimilarityBody(Body):
         json_schema_extra={
             "properties": {
                 "gamma": {
-                    "type": "number", "exclusiveMinimum": 0, "maximum": 1e6, "default": 1.0,
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": 1e6,
+                    "default": 1.0,
                     "description": "How fast similarity falls with the angle.",
                 },
                 "scale": {
-                    "type": "number", "exclusiveMinimum": 0, "maximum": 1e9, "default": 1.0,
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": 1e9,
+                    "default": 1.0,
                     "description": "At which distance similarity has fallen; the mean pitch.",
                 },
                 "distribution": {
-                    "type": "string", "enum": [*ix.SHAPES], "default": "gamma",
+                    "type": "string",
+                    "enum": [*ix.SHAPES],
+                    "default": "gamma",
                     "description": "Of the pitches.",
                 },
                 "shape": {
-                    "type": ["number", "null"], "maximum": 1e6, "default": None,
+                    "type": ["number", "null"],
+                    "maximum": 1e6,
+                    "default": None,
                     "description": "s > 0 of `gamma` (2), degrees of freedom > 0 of `chi_square` "
                     "(4) and `chi` (3), m from 0.5 of `nakagami` (1), k from 0.05 of `weibull` "
                     "(2), mu > 0 of `shifted_poisson` (1); the others have none.",
@@ -390,4 +404,4 @@ class SimilarityBody(Body):
             },
             "additionalProperties": False,
         },
-    )  # fmt: skip
+    )

@@ -25,8 +25,22 @@ from starlette.types import Scope
 from gcws_search.index import Summary, Total
 
 _BUCKETS: Final = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
-)  # fmt: skip
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    5,
+    30,
+)
 _BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
 
@@ -136,9 +150,10 @@ class Metrics(Collector):
 
     def _requests(self) -> Metric:
         family = HistogramMetricFamily(
-            "gcws_request_seconds", "Time to answer, by route, method and status.",
+            "gcws_request_seconds",
+            "Time to answer, by route, method and status.",
             labels=["route", "method", "status"],
-        )  # fmt: skip
+        )
         for (route, method, status), times in self._times.copy().items():
             buckets = list(zip(_BOUNDS, map(float, accumulate(times.counts)), strict=True))
             family.add_metric([route, method, str(status)], buckets, times.seconds)

@@ -25,14 +25,19 @@ def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
         )
     center = body.transform.center
     transform = located(
-        ix.Transform, "transform",
+        ix.Transform,
+        "transform",
         center=None if center is None else tuple(center),
-        power=body.transform.power, normalize=body.transform.normalize,
-    )  # fmt: skip
+        power=body.transform.power,
+        normalize=body.transform.normalize,
+    )
     backend = located(
-        ix.backend_params, "backend", "params",
-        kind=body.backend.kind, params=body.backend.params.model_dump(),
-    )  # fmt: skip
+        ix.backend_params,
+        "backend",
+        "params",
+        kind=body.backend.kind,
+        params=body.backend.params.model_dump(),
+    )
     try:
         return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
     except ix.InvalidParameter as error:

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 PIECE_BYTES: Final = 1 << 17
 """Parsed in one or two milliseconds."""
 
-_MOST_DEEP: Final = 200
+_MAX_DEEP: Final = 200
 """About as deep as the parser itself goes."""
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SHORT: Final = rb'[^"\[\]{}]{1,1024}+'  # a stretch of numbers, words, commas, colons
@@ -104,8 +104,8 @@ class _Cutter:
             began, place = place, token.end()
             first = text[began : began + 1]
             if place == began + 1 and first in _CLOSING:
-                if len(stack) > _MOST_DEEP:
-                    raise ValueError(f"more than {_MOST_DEEP} levels, at byte {began}")
+                if len(stack) > _MAX_DEEP:
+                    raise ValueError(f"more than {_MAX_DEEP} levels, at byte {began}")
                 stack.append(_Open(_CLOSING[first], began, place))
             elif first in b"]}":
                 self._close(first, began)

@@ -27,7 +27,7 @@ SAMPLE: Final = 100
 """Stored items that a comparison searches for unless it says otherwise."""
 
 
-class Query(NamedTuple):
+class QueryRequest(NamedTuple):
     """Queries that ask for the same, ready to be searched.
 
     Attributes
@@ -65,9 +65,14 @@ class Query(NamedTuple):
         """Queries of one pace take about the same time."""
         params = self.params
         return (
-            params.recall, params.guarantee, self.where is None, params.limit > _SLOW_LIMIT,
-            self.backend, params.rerank, params.candidates,
-        )  # fmt: skip
+            params.recall,
+            params.guarantee,
+            self.where is None,
+            params.limit > _SLOW_LIMIT,
+            self.backend,
+            params.rerank,
+            params.candidates,
+        )
 
 
 def sparse(body: SparseBody) -> ix.SparseVector:
@@ -176,8 +181,9 @@ def payload(value: dict[str, Any] | None, limits: Limits, *loc: str | int) -> by
     if len(text) > limits.max_payload_bytes:
         raise ix.InvalidPayload(
             expected=f"at most {limits.max_payload_bytes} bytes of JSON",
-            got=f"{len(text)} bytes", loc=loc,
-        )  # fmt: skip
+            got=f"{len(text)} bytes",
+            loc=loc,
+        )
     return text
 
 
@@ -197,9 +203,12 @@ def condition(document: dict[str, Any] | None, limits: Limits) -> tuple[ix.Filte
             expected="finite numbers", got="NaN or an infinity", loc=("filter",)
         ) from None
     found = located(
-        ix.parse_filter, "filter", document=document,
-        max_depth=limits.max_filter_depth, max_conditions=limits.max_filter_conditions,
-    )  # fmt: skip
+        ix.parse_filter,
+        "filter",
+        document=document,
+        max_depth=limits.max_filter_depth,
+        max_conditions=limits.max_filter_conditions,
+    )
     return found, text
 
 
@@ -268,9 +277,13 @@ def _checked_params(
 ) -> ix.SearchParams:
     """Return parameters, made and checked once: most queries ask for the same."""
     return ix.SearchParams(
-        limit=limit, recall=recall, min_score=min_score, guarantee=guarantee, rerank=rerank,
+        limit=limit,
+        recall=recall,
+        min_score=min_score,
+        guarantee=guarantee,
+        rerank=rerank,
         candidates=candidates,
-    )  # fmt: skip
+    )
 
 
 def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:
@@ -286,9 +299,10 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
         raise ix.InvalidParameter(expected="at least one", got="none", loc=("queries",))
     if body.backends == []:
         raise ix.InvalidParameter(
-            expected="at least one name, or null for all that are ready", got="none",
+            expected="at least one name, or null for all that are ready",
+            got="none",
             loc=("backends",),
-        )  # fmt: skip
+        )
     sample = SAMPLE if body.sample is None else body.sample
     asked = {"sample": sample, "queries": len(body.queries or ())}
     for name, count in asked.items():
@@ -303,7 +317,7 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
     return search_params(body, limits), sample
 
 
-def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
+def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> QueryRequest:
     """Return a checked query.
 
     Raises
@@ -314,16 +328,20 @@ def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> Query:
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
     where, text = condition(body.filter, limits)
-    return Query(
+    return QueryRequest(
         vectors=None if body.vector is None else vector(body.vector, space, limits, "vector"),
         item_id=None if body.id is None else str(body.id),
         params=search_params(body, limits),
-        where=where, filter_text=text, backend=body.backend,
-        with_payload=body.with_payload, with_vector=body.with_vector, explain=body.explain,
-    )  # fmt: skip
+        where=where,
+        filter_text=text,
+        backend=body.backend,
+        with_payload=body.with_payload,
+        with_vector=body.with_vector,
+        explain=body.explain,
+    )
 
 
-def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[Query]:
+def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[QueryRequest]:
     """Return the queries of a batch; errors name the query.
 
     Raises
@@ -339,15 +357,21 @@ def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[Query]
     return queries
 
 
-def matrix(rows: ix.RawBatch, sent: BatchParams, limits: Limits) -> Query:
+def matrix(rows: ix.RawBatch, sent: BatchParams, limits: Limits) -> QueryRequest:
     """Return the queries of a matrix, all asking for the same.
 
     Raises
     ------
     InvalidParameter
     """
-    return Query(
-        vectors=rows, item_id=None, params=search_params(sent, limits), where=None,
-        filter_text=b"", backend=sent.backend,
-        with_payload=sent.with_payload, with_vector=sent.with_vector, explain=sent.explain,
-    )  # fmt: skip
+    return QueryRequest(
+        vectors=rows,
+        item_id=None,
+        params=search_params(sent, limits),
+        where=None,
+        filter_text=b"",
+        backend=sent.backend,
+        with_payload=sent.with_payload,
+        with_vector=sent.with_vector,
+        explain=sent.explain,
+    )

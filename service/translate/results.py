@@ -8,12 +8,12 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.translate.requests import Query
+from gcws_search.service.translate.requests import QueryRequest
 
 JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
-def search(collection: ix.StoredCollection, query: Query) -> Sequence[ix.QueryResult]:
+def search(collection: ix.Collection, query: QueryRequest) -> Sequence[ix.QueryResult]:
     """Return one result a query.
 
     Raises
@@ -33,7 +33,7 @@ def search(collection: ix.StoredCollection, query: Query) -> Sequence[ix.QueryRe
 
 
 def search_batch(
-    collection: ix.StoredCollection, queries: Sequence[Query]
+    collection: ix.Collection, queries: Sequence[QueryRequest]
 ) -> tuple[list[ix.QueryResult], list[ix.Total]]:
     """Return one result a query, in order, and what they cost.
 
@@ -68,7 +68,7 @@ def search_batch(
     return [results[number] for number in range(len(queries))], costs
 
 
-def may_compile(collection: ix.StoredCollection, query: Query) -> bool:
+def may_compile(collection: ix.Collection, query: QueryRequest) -> bool:
     """Return whether the first search of its kind compiles kernels that the warm-up leaves out."""
     compared = collection.config.backend.kind not in ("gcws", "exact")
     return compared or query.backend is not None or query.params.rerank != "gmm"
@@ -81,7 +81,7 @@ def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
     return [total for result in found for total in result.totals()]
 
 
-def describe(collection: ix.StoredCollection) -> dict[str, Any]:
+def describe(collection: ix.Collection) -> dict[str, Any]:
     """Return all there is to know of a collection: what it was created with, then what it holds."""
     found = asdict(collection.describe())
     del found["config"]
@@ -105,7 +105,7 @@ def payload_json(payload: bytes | None) -> orjson.Fragment | None:
 
 
 def answer(
-    collection: ix.StoredCollection, query: Query, result: ix.QueryResult, seconds: float
+    collection: ix.Collection, query: QueryRequest, result: ix.QueryResult, seconds: float
 ) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
     hits: list[dict[str, Any]]
@@ -148,7 +148,7 @@ def written(value: object) -> bytes:
     return orjson.dumps(value, option=JSON_OPTIONS)
 
 
-def entries(collection: ix.StoredCollection, typical_nonzeros: int = 64) -> int:
+def entries(collection: ix.Collection, typical_nonzeros: int = 64) -> int:
     """Return about how many numbers a scan of the collection reads."""
     dim = collection.config.dim
     dense = collection.config.form == "dense" and dim is not None

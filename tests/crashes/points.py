@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from gcws_search.index.catalog import catalog
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.lsh import tables
 from gcws_search.index.persistence import reclaim, recovery
 from gcws_search.index.persistence.checkpoints import Checkpoints
@@ -134,13 +134,13 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "after the write, before the answer": _after(Writer, "make"),
     "during a merge": _after(tables, "_merge"),
     "during a compaction": _after(GrowingRows, "take"),
-    "before an improved index is adopted": _before(Collection, "adopt"),
+    "before an improved index is adopted": _before(MemoryCollection, "adopt"),
     "after a part of links": _after(Store, "write_links"),
     "a file made, not published": _after(Store, "create"),
     "a file about to be published": _at_rename(_is_collection, done=False),
     "a file published": _after(DataDirectory, "publish"),
     "a file dropped, not removed": _at_rename(_is_dropped, done=True),
-    "a snapshot copied, not published": _after(StoredCollection, "copy_to"),
+    "a snapshot copied, not published": _after(Collection, "copy_to"),
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),
     "a snapshot copied back, not in its place": _after(Snapshots, "copy"),

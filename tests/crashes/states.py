@@ -19,7 +19,7 @@ DIM: Final = 8
 _IDS: Final = 60
 _VALUES: Final = (-2.0, -1.5, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 1.5, 2.0)
 _ITEMS: Final = "/v1/collections/{}/items"
-_MOST_AT_ONCE: Final = 20
+_MAX_AT_ONCE: Final = 20
 _CONFLICT: Final = 409
 
 Entries = tuple[tuple[int, float], ...]
@@ -147,7 +147,7 @@ class Changes:
         shape = 0 if collection == SHARED else self._number
         return (entries, payload), {"vector": vector_json(entries, shape), "payload": payload}
 
-    def _ids(self, most: int = _MOST_AT_ONCE) -> list[str]:
+    def _ids(self, most: int = _MAX_AT_ONCE) -> list[str]:
         numbers = self._random.sample(range(_IDS), self._random.randint(1, most))
         return [f"w{self._number}-{number}" for number in numbers]
 

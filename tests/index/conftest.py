@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.contracts.batches import VectorBatch
@@ -36,7 +36,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 def make(catalog: Catalog) -> Make:
     def make(
         *, backend: BackendParams | None = None, transform: Transform | None = None
-    ) -> StoredCollection:
+    ) -> Collection:
         config = CollectionConfig(
             dim=DIM, backend=backend or ExactParams(), transform=transform or Transform()
         )
@@ -46,7 +46,7 @@ def make(catalog: Catalog) -> Make:
 
 
 @pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
-def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
+def stored(request: pytest.FixtureRequest, make: Make) -> Collection:
     return make(transform=request.param)
 
 
@@ -57,7 +57,7 @@ def linking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def linked(linking: None, make: Make) -> StoredCollection:
+def linked(linking: None, make: Make) -> Collection:
     return make()
 
 

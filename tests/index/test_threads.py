@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.threads import Workers, give_way, searches
 from gcws_search.index.vectors.space import RawBatch
@@ -164,7 +164,7 @@ def test_searches_are_expected_for_a_second_after_one(monkeypatch: pytest.Monkey
 
 def test_every_search_of_a_collection_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: 100.0))
-    collection = Collection(CollectionConfig(dim=2))
+    collection = MemoryCollection(CollectionConfig(dim=2))
     query = collection.space.prepare(RawBatch("dense", dense=np.ones((1, 2), np.float32)))
     collection.search(collection.view, query, SearchParams(limit=1))
     assert searches.are_expected

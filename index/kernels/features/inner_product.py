@@ -12,7 +12,7 @@ from gcws_search.index.kernels.lanes.vector import fused, load, offset, pointer,
 from gcws_search.index.kernels.ordering.heap import push
 
 _ZERO = np.float32(0.0)
-_LEAST = np.float32(-np.inf)
+_MIN = np.float32(-np.inf)
 _THREE = 3
 _TILE_FLOATS = 1 << 14
 """Floats of the rows that stay in cache while several queries pass over them (64 KB)."""
@@ -91,15 +91,28 @@ def scan_products(
                 _tile(query, data, width, chosen, count, products)
                 for m in range(2 * pair, 2 * pair + 2):
                     out_sizes[m] = _offer_tile(
-                        chosen, products[m % 2], count, skip[m], out_scores[m], out_rows[m],
+                        chosen,
+                        products[m % 2],
+                        count,
+                        skip[m],
+                        out_scores[m],
+                        out_rows[m],
                         out_sizes[m],
-                    )  # fmt: skip
+                    )
         if queries.shape[0] % 2:
             m = queries.shape[0] - 1
             out_sizes[m] = _offer_rows(
-                offset(asked, m * width), data, width, permitted, skip[m], tile_first, tile_last,
-                out_scores[m], out_rows[m], out_sizes[m],
-            )  # fmt: skip
+                offset(asked, m * width),
+                data,
+                width,
+                permitted,
+                skip[m],
+                tile_first,
+                tile_last,
+                out_scores[m],
+                out_rows[m],
+                out_sizes[m],
+            )
 
 
 @njit(cache=True, nogil=True)
@@ -125,7 +138,7 @@ def _offer_tile(
     size: int,
 ) -> int:
     """Offer the first ``count`` rows to one heap, and return its size."""
-    bound = scores[0] if size == scores.shape[0] else _LEAST
+    bound = scores[0] if size == scores.shape[0] else _MIN
     for i in range(count):
         if products[i] >= bound and chosen[i] != skipped:
             size = push(scores, kept, size, products[i], chosen[i])
@@ -137,7 +150,7 @@ def _offer_tile(
 @njit(cache=True, nogil=True)
 def _offer_rows(query, data, width, permitted, skipped, first, last, scores, kept, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
     """Offer the permitted rows of [first, last) to one heap, and return its size."""
-    bound = scores[0] if size == scores.shape[0] else _LEAST
+    bound = scores[0] if size == scores.shape[0] else _MIN
     for row in range(first, last):
         if permitted[row] == 0:
             continue

@@ -10,7 +10,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float64s
 
-LEAST_OCTAVE: Final = -120
+MIN_OCTAVE: Final = -120
 OCTAVES: Final = 160
 FINE_OCTAVE: Final = -1
 FINE_OCTAVES: Final = 2
@@ -43,7 +43,7 @@ def read_curve(
     """
     words = distances.view(np.int64)
     shift, fine_shift = _MANTISSA_BITS - bits, _MANTISSA_BITS - fine_bits
-    before = ((LEAST_OCTAVE + _EXPONENT_BIAS) << bits) - 1
+    before = ((MIN_OCTAVE + _EXPONENT_BIAS) << bits) - 1
     fine_before = (FINE_OCTAVE + _EXPONENT_BIAS) << fine_bits
     last = pieces.shape[0] - 1
     for i in range(distances.shape[0]):

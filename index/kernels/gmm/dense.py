@@ -253,9 +253,13 @@ def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) 
     out : (h,) float64, written in place
     """
     exact_dense_at(
-        pointer(query), pointer(rows), query.shape[0], pointer(chosen), chosen.shape[0],
+        pointer(query),
+        pointer(rows),
+        query.shape[0],
+        pointer(chosen),
+        chosen.shape[0],
         pointer(out),
-    )  # fmt: skip
+    )
 
 
 @njit(cache=True, nogil=True)

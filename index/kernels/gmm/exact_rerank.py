@@ -15,7 +15,7 @@ from gcws_search.index.kernels.ordering.rank import rank
 
 
 @njit(cache=True, nogil=True)
-def settle(
+def rerank_exactly(
     queries: Float32s,
     query_indptr: Int64s,
     query_slots: UInt32s,
@@ -106,9 +106,14 @@ def settle(
         else:
             entries = slice(query_indptr[m], query_indptr[m + 1])
             exact_sparse(
-                query_slots[entries], query_values[entries], indptr, slots, values, hits[:size],
+                query_slots[entries],
+                query_values[entries],
+                indptr,
+                slots,
+                values,
+                hits[:size],
                 exact,
-            )  # fmt: skip
+            )
         size = rank(exact, hits, size, least, out_scores[m])
         while size > limit and out_scores[m, size - 1] < out_scores[m, limit - 1]:
             size -= 1

@@ -218,9 +218,16 @@ def count_shared(
 
 @njit(cache=True, nogil=True)
 def exact_sparse_at(
-    query_slots: Any, query_values: Any, length: Any, indptr: Any, slots: Any, values: Any,
-    chosen: Any, count: Any, out: Any,
-) -> None:  # fmt: skip
+    query_slots: Any,
+    query_values: Any,
+    length: Any,
+    indptr: Any,
+    slots: Any,
+    values: Any,
+    chosen: Any,
+    count: Any,
+    out: Any,
+) -> None:
     """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
     for h in range(count):
         low = 0.0
@@ -271,6 +278,13 @@ def exact_sparse(
     out : (h,) float64, written in place
     """
     exact_sparse_at(
-        pointer(query_slots), pointer(query_values), query_slots.shape[0], pointer(indptr),
-        pointer(slots), pointer(values), pointer(chosen), chosen.shape[0], pointer(out),
-    )  # fmt: skip
+        pointer(query_slots),
+        pointer(query_values),
+        query_slots.shape[0],
+        pointer(indptr),
+        pointer(slots),
+        pointer(values),
+        pointer(chosen),
+        chosen.shape[0],
+        pointer(out),
+    )

@@ -47,9 +47,16 @@ def tile_rows(width: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _turn(
-    rows: Any, width: int, norms: Any, permitted: Any, first: int, last: int, out: Any,
-    out_norms: Any, out_sums: Any,
-) -> int:  # fmt: skip
+    rows: Any,
+    width: int,
+    norms: Any,
+    permitted: Any,
+    first: int,
+    last: int,
+    out: Any,
+    out_norms: Any,
+    out_sums: Any,
+) -> int:
     """Write rows first … last - 1 as a tile; return how many blocks of `LANES` rows it has."""
     blocks = (last - first + LANES - 1) // LANES
     for place in range(blocks * LANES):
@@ -107,9 +114,17 @@ def _apart(shared: Any, sum_: Any, sums: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _offer(
-    distances: Any, query_norm: Any, norms: Any, first: Any, skipped: Any, bound: Any, least: Any,
-    scores: Float32s, kept: Int64s, size: int,
-) -> Any:  # fmt: skip
+    distances: Any,
+    query_norm: Any,
+    norms: Any,
+    first: Any,
+    skipped: Any,
+    bound: Any,
+    least: Any,
+    scores: Float32s,
+    kept: Int64s,
+    size: int,
+) -> Any:
     """Offer sixteen rows to a heap; return its new size, and the least score still wanted."""
     for lane in range(LANES):
         norm = at(norms, lane)
@@ -180,9 +195,16 @@ def scan_tiles(
     for tile_first in range(first, last, tile.shape[0]):
         tile_last = min(tile_first + tile.shape[0], last)
         blocks = _turn(
-            pointer(rows), width, pointer(norms), pointer(permitted), tile_first, tile_last,
-            pointer(tile), pointer(tile_norms), pointer(tile_sums),
-        )  # fmt: skip
+            pointer(rows),
+            width,
+            pointer(norms),
+            pointer(permitted),
+            tile_first,
+            tile_last,
+            pointer(tile),
+            pointer(tile_norms),
+            pointer(tile_sums),
+        )
         for start in range(0, count, _TOGETHER):
             end = min(start + _TOGETHER, count)
             a = offset(sought, start * width)
@@ -190,9 +212,7 @@ def scan_tiles(
             c = offset(sought, min(start + 2, count - 1) * width)
             d = offset(sought, min(start + 3, count - 1) * width)
             for block in range(blocks):
-                shared = _shared(
-                    a, b, c, d, offset(pointer(tile), block * (width * LANES)), width
-                )  # fmt: skip
+                shared = _shared(a, b, c, d, offset(pointer(tile), block * (width * LANES)), width)
                 store(found, 0, shared[0])
                 store(found, LANES, shared[1])
                 store(found, 2 * LANES, shared[2])
@@ -207,8 +227,15 @@ def scan_tiles(
                         continue
                     store(found, place, distances)
                     out_sizes[m], bounds[m] = _offer(
-                        offset(pointer(found), place), query_norms[m],
-                        offset(pointer(tile_norms), block * LANES), tile_first + block * LANES,
-                        skip[m], bounds[m], least, out_scores[m], out_rows[m], out_sizes[m],
-                    )  # fmt: skip
+                        offset(pointer(found), place),
+                        query_norms[m],
+                        offset(pointer(tile_norms), block * LANES),
+                        tile_first + block * LANES,
+                        skip[m],
+                        bounds[m],
+                        least,
+                        out_scores[m],
+                        out_rows[m],
+                        out_sizes[m],
+                    )
                     reaches[m] = reach(bounds[m])

@@ -17,21 +17,21 @@ from gcws_search.index.contracts.arrays import (
 )
 from gcws_search.index.kernels.graph.beam_search import (
     FOUND,
-    LEAST_DISTANCE,
     MARKED,
+    MIN_DISTANCE,
     SIZE,
-    Entries,
+    EntryTables,
     begin,
     enter,
-    find_entries,
+    expand,
+    find_entry_points,
     mark,
-    space_at,
-    step,
+    scratch_at,
     unmark,
 )
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.graph.queries import queries_of, score_exactly
-from gcws_search.index.kernels.graph.rerank_depth import FEW_MISSED, MOST_MISSED, hits_left_out
+from gcws_search.index.kernels.graph.rerank_depth import FEW_MISSED, MAX_MISSED, hits_left_out
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 from gcws_search.index.kernels.ordering.rank import rank_nearly_sorted
@@ -59,7 +59,7 @@ PLACE = 10
 """The first hit is compared with the one at this place: a walk keeps so many at least."""
 _SEEDS = 64
 """Rows of the first walk's pool, and of its hits, that the second one begins with, at most."""
-_MOST_LOST = 0.5
+_MAX_LOST = 0.5
 """Share of a query's norm that rounding may add or lose: it is not itself any more beyond."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -121,7 +121,7 @@ def is_flat(best: Any, size: Any, own: Any, flat: Any) -> Any:
         return False
     first = np.float32(1.0) - score_of(at(best, own))
     last = np.float32(1.0) - score_of(at(best, own + PLACE - 1))
-    return first > flat * max(last, LEAST_DISTANCE)
+    return first > flat * max(last, MIN_DISTANCE)
 
 
 @njit(cache=True, nogil=True)
@@ -139,7 +139,7 @@ def _begin_again(rows: Any, space: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def hop(
+def search_graph(
     row_addresses: Int64s,
     spaces: Int64s,
     segments: Int64s,
@@ -185,8 +185,8 @@ def hop(
     ----------
     row_addresses : see `coarse.rows_at`
     spaces : (walks, 11) int64
-        See `walk.space_at`.
-    segments, beside : see `walk.Entries`
+        See `walk.scratch_at`.
+    segments, beside : see `walk.EntryTables`
     links : (n, width) int32
     count : int
         Rows this search sees.
@@ -212,7 +212,7 @@ def hop(
         1 for rows that no list names, and that are treated as if they were not there at all.
     efforts : (3, 3) float64
         Of the first walk, of going on with it, and of the second: the best rows that are kept, at
-        most; lists read (see `walk.step`), where a fraction is the share of the queries that read
+        most; lists read (see `walk.expand`), where a fraction is the share of the queries that read
         one more, chosen by their keys; how far beyond the last of the hits wanted it goes
         (`walk.within_reach`).
     wanted : int
@@ -242,7 +242,7 @@ def hop(
     view = rows_at(row_addresses)
     queries_left = count_of_queries = keys.shape[0]
     tables = keys.shape[1]
-    entries = Entries(segments, tables, beside)
+    entries = EntryTables(segments, tables, beside)
     limit = out_scores.shape[1]
     width = links.shape[1]
     lists = pointer(links)
@@ -262,13 +262,13 @@ def hop(
     placed = 0  # queries whose places are known
     while queries_left > 0:
         for s in range(walks):
-            space = space_at(spaces[s])
+            space = scratch_at(spaces[s])
             if stages[s] == _FREE:
                 if upcoming == count_of_queries:
                     continue
                 if upcoming == placed:  # query m's places are kept in the space numbered m % walks
                     placed = min(upcoming + walks, count_of_queries)
-                    find_entries(
+                    find_entry_points(
                         entries, offset(pointer(keys), upcoming * tables), spaces, placed - upcoming
                     )
                 m = upcoming
@@ -276,7 +276,7 @@ def hop(
                 numbers[s], stages[s], before[s] = m, _FIRST, 0
                 begin(space)
                 hold(asked.kept, m, space.table)
-                enter(view, space, space_at(spaces[m % walks]).places, entries, count, hidden)
+                enter(view, space, scratch_at(spaces[m % walks]).places, entries, count, hidden)
                 continue
             m = numbers[s]
             skipped = skip[m]
@@ -286,11 +286,21 @@ def hop(
             if stages[s] != _ENDED:
                 effort = stages[s] - _FIRST
                 beam = np.int64(efforts[effort, 0])
-                if step(
-                    view, query, lists, width, count, space, beam,
-                    whole_lists(efforts[effort, 1], keys[m, 0]) + own, min(beam, wanted + own),
-                    np.float32(efforts[effort, 2]), allowed, filtered, 0,
-                ):  # fmt: skip
+                if expand(
+                    view,
+                    query,
+                    lists,
+                    width,
+                    count,
+                    space,
+                    beam,
+                    whole_lists(efforts[effort, 1], keys[m, 0]) + own,
+                    min(beam, wanted + own),
+                    np.float32(efforts[effort, 2]),
+                    allowed,
+                    filtered,
+                    0,
+                ):
                     continue
                 best, size = best_rows(space, filtered)
                 few = efforts[0, 2] == np.inf  # lists, instead of a reach
@@ -317,9 +327,14 @@ def hop(
                 known = kept
                 kept = choose(best, size, skipped, most, pointer(chosen))
                 score_exactly(
-                    asked, m, view, floats, offset(pointer(chosen), known), kept - known,
+                    asked,
+                    m,
+                    view,
+                    floats,
+                    offset(pointer(chosen), known),
+                    kept - known,
                     offset(pointer(exact), known),
-                )  # fmt: skip
+                )
                 found = rank_nearly_sorted(exact, chosen, kept, least, ranked)
                 last = ranked[limit - 1] if found >= limit else least
                 if unit > 0 and kept > 0:
@@ -335,9 +350,9 @@ def hop(
             out_counters[m, SCORED_EXACTLY] = kept
             out_counters[m, BEAM] = size
             lost = abs(np.float64(copy_norms[m]) * unit - norms[m]) if unit > 0 else 0.0
-            spoilt = lost > _MOST_LOST * norms[m]
+            spoilt = lost > _MAX_LOST * norms[m]
             missing = size < min(limit + own, permitted_count)
-            hides_hits = missed > MOST_MISSED * limit
+            hides_hits = missed > MAX_MISSED * limit
             odd = hides_hits or spoilt or missing or _last_score(best, size, limit) < strange
             odd = odd or _last_score(best, size, 1) < nearest
             out_outcomes[m] = UNANSWERED if odd else ANSWERED

@@ -18,7 +18,7 @@ from numba import njit
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.kernels.graph.candidate_pool import (
     entry,
-    first_unread,
+    first_unexpanded,
     insert,
     place_of,
     row_of,
@@ -40,7 +40,7 @@ _ONE = np.uint64(1)
 _NOTHING = np.uint64(0)
 _ZERO = np.float32(0.0)
 _ONE_FLOAT = np.float32(1.0)
-LEAST_DISTANCE = np.float32(0.02)
+MIN_DISTANCE = np.float32(0.02)
 """Rounded rows tell smaller distances apart badly."""
 
 NONE = -1
@@ -67,7 +67,7 @@ class Marks(NamedTuple):
     seen: Any
 
 
-class Space(NamedTuple):
+class BeamScratch(NamedTuple):
     """What a walk writes on, allocated once for many walks.
 
     Attributes
@@ -97,7 +97,7 @@ class Space(NamedTuple):
     state: Any
 
 
-class Entries(NamedTuple):
+class EntryTables(NamedTuple):
     """The tables through which a walk enters.
 
     Attributes
@@ -116,9 +116,9 @@ class Entries(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def space_at(addresses: Int64s) -> Any:
-    """Return a space by its parts, from the words of its marks on: see `Space`."""
-    return Space(
+def scratch_at(addresses: Int64s) -> Any:
+    """Return a space by its parts, from the words of its marks on: see `BeamScratch`."""
+    return BeamScratch(
         Marks(pointer_to_uint64(addresses[0]), pointer_to_int32(addresses[1])),
         addresses[2],
         pointer_to_uint64(addresses[3]),
@@ -154,18 +154,16 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def enter(
-    rows: Any, space: Any, places: Any, entries: Any, count: Any, hidden: UInt8s
-) -> None:  # fmt: skip
+def enter(rows: Any, space: Any, places: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
     """Mark the rows around a query's places, and ask for them.
 
     Parameters
     ----------
     rows : coarse.Rows
-    space : Space
+    space : BeamScratch
     places : address of int64
-        Those that `find_entries` wrote for the query.
-    entries : Entries
+        Those that `find_entry_points` wrote for the query.
+    entries : EntryTables
     count : int
         Rows from this number on are left out.
     hidden : (count,) or (0,) uint8
@@ -193,9 +191,7 @@ def enter(
 
 
 @njit(cache=True, nogil=True)
-def _shown(
-    table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
-) -> Any:  # fmt: skip
+def _shown(table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s) -> Any:
     """Return the place of the last one of so many rows that are not hidden, from a place on."""
     last = place - way
     while wanted > 0 and 0 <= place < length:
@@ -207,7 +203,7 @@ def _shown(
 
 
 @njit(cache=True, nogil=True)
-def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
+def find_entry_points(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
     """Write where the keys of some queries would be in the sorted tables of each segment.
 
     All tables of a segment are searched in step for all queries, so that their cache misses
@@ -215,10 +211,10 @@ def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
 
     Parameters
     ----------
-    entries : Entries
+    entries : EntryTables
     keys : address of (walks, tables) uint64
     spaces : (walks or more, 11) int64
-        See `space_at`: the places of each walk, (segments, tables), are written in place.
+        See `scratch_at`: the places of each walk, (segments, tables), are written in place.
     walks : int
     """
     tables = entries.tables
@@ -226,14 +222,14 @@ def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
         held = pointer_to_uint64(entries.segments[s, 0])
         count = entries.segments[s, 2]
         for walk in range(walks):
-            out = offset(space_at(spaces[walk]).places, s * tables)
+            out = offset(scratch_at(spaces[walk]).places, s * tables)
             for table in range(tables):
                 put(out, table, 0)
         length = count
         while length > 0:
             half = length // 2
             for walk in range(walks):
-                out = offset(space_at(spaces[walk]).places, s * tables)
+                out = offset(scratch_at(spaces[walk]).places, s * tables)
                 own = offset(keys, walk * tables)
                 for table in range(tables):
                     below = at(held, table * count + at(out, table) + half) < at(own, table)
@@ -241,7 +237,7 @@ def find_entries(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
             length = half
         table_rows = pointer_to_int32(entries.segments[s, 1])
         for walk in range(walks):
-            out = offset(space_at(spaces[walk]).places, s * tables)
+            out = offset(scratch_at(spaces[walk]).places, s * tables)
             for table in range(tables):
                 prefetch(offset(table_rows, table * count + at(out, table)))
 
@@ -279,10 +275,10 @@ def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: 
 def within_reach(score: Any, reach: Any) -> Any:
     """Return the least score that is within reach of the last hit's.
 
-    That is, d ≤ d(last hit) + (reach − 1) · max(d(last hit), `LEAST_DISTANCE`), d = 1 − score.
+    That is, d ≤ d(last hit) + (reach − 1) · max(d(last hit), `MIN_DISTANCE`), d = 1 − score.
     """
     distance = _ONE_FLOAT - score
-    return score - (reach - _ONE_FLOAT) * max(distance, LEAST_DISTANCE)
+    return score - (reach - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
 
 
 @njit(cache=True, nogil=True)
@@ -298,10 +294,21 @@ def _bound(kept: Any, count: Any, beam: Any, wanted: Any, reach: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def step(
-    rows: Any, query: Any, links: Any, width: Any, count: Any, space: Any, beam: Any, most: Any,
-    wanted: Any, reach: Any, permitted: Any, filtered: Any, salt: Any,
-) -> Any:  # fmt: skip
+def expand(
+    rows: Any,
+    query: Any,
+    links: Any,
+    width: Any,
+    count: Any,
+    space: Any,
+    beam: Any,
+    most: Any,
+    wanted: Any,
+    reach: Any,
+    permitted: Any,
+    filtered: Any,
+    salt: Any,
+) -> Any:
     """Score the rows asked for by the step before, then read the best list not read yet.
 
     Several walks take their steps in turn, so that memory has time to answer.
@@ -313,7 +320,7 @@ def step(
         Neighbours of each row, best first; `NONE` ends a list.
     count : int
         Rows from this number on are left out: they are newer than what this search sees.
-    space : Space
+    space : BeamScratch
     beam : int
         Capacity of the pool, or of the hits when rows are filtered.
     most : int
@@ -368,7 +375,7 @@ def step(
             size = insert(pool, size, beam, new)
     put(state, RATED, marked)
     surprising = best > ahead
-    here = place_of(pool, best) if surprising else first_unread(pool, size, here)
+    here = place_of(pool, best) if surprising else first_unexpanded(pool, size, here)
     bound = _bound(best_kept, found if filtered else size, beam, wanted, reach)
     hopeful = here < size and at(pool, here) >= bound
     read = here if reach == np.inf else at(state, READ)
@@ -381,7 +388,7 @@ def step(
         put(state, READ, at(state, READ) + 1)
         own = offset(links, (row_of(at(pool, here)) ^ salt) * width)
         put(state, MARKED, _mark_list(rows, own, width, count, space.marks, marked))
-        following = first_unread(pool, size, here + 1)
+        following = first_unexpanded(pool, size, here + 1)
         if following < size:
             fetch_list(links, row_of(at(pool, following)) ^ salt, width)
     put(state, SIZE, size)

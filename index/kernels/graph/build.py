@@ -19,14 +19,14 @@ from gcws_search.index.kernels.graph.beam_search import (
     NONE,
     RATED,
     SIZE,
-    Entries,
+    EntryTables,
     begin,
     enter,
+    expand,
     fetch_list,
-    find_entries,
+    find_entry_points,
     mark,
-    space_at,
-    step,
+    scratch_at,
     unmark,
 )
 from gcws_search.index.kernels.graph.candidate_pool import (
@@ -52,7 +52,7 @@ from gcws_search.index.kernels.quantized.rows import (
 _ONE = np.float32(1.0)
 _LISTS_A_PLACE = 2
 """Lists read at most by a row that looks for its own, for each place of its beam."""
-_MOST_JOINING = 512
+_MAX_JOINING = 512
 """New neighbours that one row considers in one round at most, the first ones."""
 
 
@@ -157,12 +157,12 @@ def choose_neighbours(
 
     Parameters
     ----------
-    row_addresses, spaces : see `coarse.rows_at`, `walk.space_at`
+    row_addresses, spaces : see `coarse.rows_at`, `walk.scratch_at`
     chosen : (c,) int64
         The rows.
     keys : (c, t) uint64
         Their keys in the first t tables.
-    segments, beside : see `walk.Entries`
+    segments, beside : see `walk.EntryTables`
     links : (n, width) int32
         All lists; those of unlinked rows are empty.
     alive : (n,) uint8
@@ -178,42 +178,52 @@ def choose_neighbours(
     """
     rows = rows_at(row_addresses)
     n, width = links.shape
-    entries = Entries(segments, keys.shape[1], beside)
+    entries = EntryTables(segments, keys.shape[1], beside)
     nothing_hidden = np.empty(0, np.uint8)
     walks = spaces.shape[0]
     for start in range(0, chosen.shape[0], walks):
         end = min(start + walks, chosen.shape[0])
         for i in range(start, end):
-            space = space_at(spaces[i - start])
+            space = scratch_at(spaces[i - start])
             begin(space)
             hold(rows, chosen[i], space.table)
             put(space.state, MARKED, mark(space.marks, chosen[i], 0))
             put(space.state, RATED, 1)
         first_keys = offset(pointer(keys), start * keys.shape[1])
-        find_entries(entries, first_keys, spaces, end - start)
+        find_entry_points(entries, first_keys, spaces, end - start)
         for i in range(start, end):
-            space = space_at(spaces[i - start])
+            space = scratch_at(spaces[i - start])
             enter(rows, space, space.places, entries, n, nothing_hidden)
         active = end - start
         while active > 0:
             active = 0
             for i in range(start, end):
-                space = space_at(spaces[i - start])
+                space = scratch_at(spaces[i - start])
                 if at(space.state, DONE) != 0:
                     continue
                 query = held_before(rows, chosen[i], space.table)
-                if step(
-                    rows, query, pointer(links), width, n, space, beam,
-                    _LISTS_A_PLACE * beam, beam, _ONE, pointer(alive), False,
+                if expand(
+                    rows,
+                    query,
+                    pointer(links),
+                    width,
+                    n,
+                    space,
+                    beam,
+                    _LISTS_A_PLACE * beam,
+                    beam,
+                    _ONE,
+                    pointer(alive),
+                    False,
                     salt_of(chosen[i]),
-                ):  # fmt: skip
+                ):
                     active += 1
                 else:
                     put(space.state, DONE, 1)
                     unmark(space.marks, at(space.state, MARKED))
                     release(rows, chosen[i], query)
         for i in range(start, end):
-            space = space_at(spaces[i - start])
+            space = scratch_at(spaces[i - start])
             salt = salt_of(chosen[i])
             kept = 0
             for j in range(at(space.state, SIZE)):
@@ -282,7 +292,7 @@ def join_lists(
 
     Parameters
     ----------
-    row_addresses, spaces : see `coarse.rows_at`, `walk.space_at`
+    row_addresses, spaces : see `coarse.rows_at`, `walk.scratch_at`
     targets : (p,) uint64
         Rising.
     sources : (p,) int32
@@ -296,11 +306,11 @@ def join_lists(
         All lists.
     """
     rows = rows_at(row_addresses)
-    space = space_at(spaces[0])
+    space = scratch_at(spaces[0])
     pool = space.pool
     waiting = space.marks.seen
     width = out.shape[1]
-    capacity = min(space.room, width + _MOST_JOINING)
+    capacity = min(space.room, width + _MAX_JOINING)
     place = first
     while 0 < place < last and targets[place] == targets[place - 1]:
         place += 1
@@ -317,7 +327,7 @@ def join_lists(
             held += 1
         count = held
         left_over = 0
-        for p in range(place, min(end, place + _MOST_JOINING)):
+        for p in range(place, min(end, place + _MAX_JOINING)):
             source = np.int64(sources[p])
             known = False
             for j in range(count):

@@ -114,7 +114,7 @@ def place_of(pool: Any, value: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def first_unread(pool: Any, size: Any, place: Any) -> Any:
+def first_unexpanded(pool: Any, size: Any, place: Any) -> Any:
     """Return the first place from one on whose list has not been read, or the size."""
     while place < size and at(pool, place) & READ != 0:
         place += 1

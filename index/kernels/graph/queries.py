@@ -8,15 +8,15 @@ from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s
 from gcws_search.index.kernels.gmm.dense import exact_dense_at
 from gcws_search.index.kernels.gmm.sparse import exact_sparse_at
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
-from gcws_search.index.kernels.quantized.rows import SPARSE, Rows
+from gcws_search.index.kernels.quantized.rows import SPARSE, RowAddresses
 
 
-class Queries(NamedTuple):
+class QueryRows(NamedTuple):
     """Queries by address.
 
     Attributes
     ----------
-    kept : coarse.Rows
+    kept : coarse.RowAddresses
         The queries as the rows are kept.
     dense : address of (m, width) float32
         Dense queries, exactly.
@@ -30,9 +30,14 @@ class Queries(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def queries_of(
-    kind: Any, copies: UInt8s, norms: Float32s, dense: Float32s, indptr: Int64s, slots: UInt32s,
+    kind: Any,
+    copies: UInt8s,
+    norms: Float32s,
+    dense: Float32s,
+    indptr: Int64s,
+    slots: UInt32s,
     values: Float32s,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return queries by the addresses of their arrays, which must outlive them.
 
     Parameters
@@ -47,11 +52,16 @@ def queries_of(
     indptr, slots, values : (m + 1,) int64, (nnz,) uint32 and (nnz,) float32
         Sparse queries, compressed.
     """
-    kept = Rows(
-        kind, pointer(copies), copies.shape[1], pointer(norms), pointer(indptr), pointer(slots),
+    kept = RowAddresses(
+        kind,
+        pointer(copies),
+        copies.shape[1],
+        pointer(norms),
+        pointer(indptr),
+        pointer(slots),
         pointer(values),
-    )  # fmt: skip
-    return Queries(kept, pointer(dense), dense.shape[1])
+    )
+    return QueryRows(kept, pointer(dense), dense.shape[1])
 
 
 @njit(cache=True, nogil=True)
@@ -62,8 +72,8 @@ def score_exactly(
 
     Parameters
     ----------
-    queries, m : Queries, int
-    rows : coarse.Rows
+    queries, m : QueryRows, int
+    rows : coarse.RowAddresses
         With the sparse rows.
     floats : address of float32
         The dense rows.
@@ -75,9 +85,16 @@ def score_exactly(
     if kept.kind == SPARSE:
         first = at(kept.indptr, m)
         exact_sparse_at(
-            offset(kept.slots, first), offset(kept.values, first), at(kept.indptr, m + 1) - first,
-            rows.indptr, rows.slots, rows.values, chosen, count, out,
-        )  # fmt: skip
+            offset(kept.slots, first),
+            offset(kept.values, first),
+            at(kept.indptr, m + 1) - first,
+            rows.indptr,
+            rows.slots,
+            rows.values,
+            chosen,
+            count,
+            out,
+        )
     else:
         query = offset(queries.dense, m * queries.width)
         exact_dense_at(query, floats, queries.width, chosen, count, out)

@@ -20,12 +20,12 @@ from numba import njit
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
-MOST_MISSED = 0.25
+MAX_MISSED = 0.25
 """So many missed hits are put up with, for each that is wanted."""
 FEW_MISSED = 0.001
 """More than so many, for each that is wanted, and more rows are scored exactly: a tenth of what a
 walk at 0.99 may miss."""
-_LEAST_SPREAD = 2.5e-7
+_MIN_SPREAD = 2.5e-7
 """Float32 sums alone make quick scores differ by so much."""
 
 
@@ -69,10 +69,10 @@ def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last:
     quick_variance = max(quick_square / count - quick_mean * quick_mean, 0.0)
     exact_variance = max(exact_square / count - exact_mean * exact_mean, 0.0)
     slope = 0.0
-    if quick_variance > _LEAST_SPREAD * _LEAST_SPREAD:
+    if quick_variance > _MIN_SPREAD * _MIN_SPREAD:
         slope = max((product / count - quick_mean * exact_mean) / quick_variance, 0.0)
     spread = np.sqrt(max(exact_variance - slope * slope * quick_variance, 0.0))
-    if spread < _LEAST_SPREAD:
+    if spread < _MIN_SPREAD:
         return 0.0
     left_out = score_of(at(best, min(place, size - 1)))
     line = first_exact + exact_mean + slope * (left_out - first_quick - quick_mean)

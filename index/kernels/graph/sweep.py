@@ -33,12 +33,12 @@ from gcws_search.index.kernels.graph.beam_search import (
     HERE,
     MARKED,
     RATED,
-    Entries,
+    EntryTables,
     begin,
     enter,
-    find_entries,
-    space_at,
-    step,
+    expand,
+    find_entry_points,
+    scratch_at,
     unmark,
     within_reach,
 )
@@ -72,7 +72,7 @@ def _unknown(
     known_count: int,
     out_exact: Float64s,
     out_missing: Int64s,
-) -> int:  # fmt: skip
+) -> int:
     """Move known scores to the places of their rows; return how many rows have none.
 
     Rows are only ever put between those that were the best before, and push out the last ones.
@@ -158,7 +158,7 @@ def sweep(
     """
     view = rows_at(row_addresses)
     m_all, tables = keys.shape
-    entries = Entries(segments, tables, beside)
+    entries = EntryTables(segments, tables, beside)
     steps = efforts.shape[0]
     limit = out_scores.shape[2]
     width = links.shape[1]
@@ -185,7 +185,7 @@ def sweep(
     ended = 0
     while ended < m_all + again_count:
         for s in range(walks):
-            space = space_at(spaces[s])
+            space = scratch_at(spaces[s])
             if numbers[s] == _FREE:
                 if begun == m_all + again_count:
                     continue
@@ -196,7 +196,7 @@ def sweep(
                     ends[s] = following[s] + 1
                 begun += 1
                 numbers[s], gone_on[s], known_counts[s] = m, False, 0
-                find_entries(entries, offset(pointer(keys), m * tables), spaces[s : s + 1], 1)
+                find_entry_points(entries, offset(pointer(keys), m * tables), spaces[s : s + 1], 1)
                 begin(space)
                 hold(asked.kept, m, space.table)
                 enter(view, space, space.places, entries, count, hidden)
@@ -206,11 +206,21 @@ def sweep(
             beam = np.int64(effort[0])
             hits = min(beam, wanted)
             query = held_before(asked.kept, m, space.table)
-            going = step(
-                view, query, pointer(links), width, count, space, beam,
-                whole_lists(effort[1], keys[m, 0]), hits, np.float32(effort[2]), pointer(permitted),
-                filtered, 0,
-            )  # fmt: skip
+            going = expand(
+                view,
+                query,
+                pointer(links),
+                width,
+                count,
+                space,
+                beam,
+                whole_lists(effort[1], keys[m, 0]),
+                hits,
+                np.float32(effort[2]),
+                pointer(permitted),
+                filtered,
+                0,
+            )
             pool, size = best_rows(space, filtered)
             while following[s] < ends[s]:
                 e = following[s]

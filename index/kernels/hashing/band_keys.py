@@ -59,9 +59,15 @@ def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
 
 @njit(cache=True, nogil=True)
 def pack_prefix_keys(
-    slots: UInt32s, levels: UInt32s, start: int, band: int, band_width: int, bits: int,
-    encoding: int, out: UInt64s,
-) -> None:  # fmt: skip
+    slots: UInt32s,
+    levels: UInt32s,
+    start: int,
+    band: int,
+    band_width: int,
+    bits: int,
+    encoding: int,
+    out: UInt64s,
+) -> None:
     """Pack bands so that rows sharing their first d samples share the key's first d·bits bits.
 
     Parameters
@@ -91,9 +97,15 @@ def pack_prefix_keys(
 
 @njit(cache=True, nogil=True)
 def pack_whole_keys(
-    slots: UInt32s, levels: UInt32s, start: int, band: int, band_width: int, b: int,
-    encoding: int, out: UInt64s,
-) -> None:  # fmt: skip
+    slots: UInt32s,
+    levels: UInt32s,
+    start: int,
+    band: int,
+    band_width: int,
+    b: int,
+    encoding: int,
+    out: UInt64s,
+) -> None:
     """Hash all samples of each band into one key: classical banding.
 
     Parameters

@@ -40,9 +40,15 @@ _MIX_32_B = np.int32(0x846CA68B - 2**32)
 _DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE, _DRAW_PITCH, _DRAW_OFFSET = (
     np.int32(w ^ (w >> 16))
     for w in (
-        0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647, 0x3C6EF372, 0x1B873593,
+        0x05EBCA6B,
+        0x42B2AE35,
+        0x165667B1,
+        0x27D4EB2F,
+        0x61C88647,
+        0x3C6EF372,
+        0x1B873593,
     )
-)  # fmt: skip
+)
 _1 = np.int32(1)
 _9 = np.int32(9)
 _15 = np.int32(15)
@@ -58,7 +64,7 @@ _HALF_32 = np.float32(2.0**-33)
 _TO_16_BELOW_1 = np.float32(2.0**-16 - 2.0**-36)
 _ONE = np.float32(1.0)
 _MINUS_TWO = np.float32(-2.0)
-_MOST_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
+_MAX_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where both midpoints are least
 _QUARTER = np.float32(2.0**-18)
 
 RATE_SCALE: Final = 2.0**32
@@ -199,7 +205,7 @@ def least_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
     """
     v = _draw(x, low, _DRAW_C)
-    s = to_floats(splat(_MOST_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
+    s = to_floats(splat(_MAX_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
     return s * fused(s, splat(_QUARTER), splat(_ONE))
 
 

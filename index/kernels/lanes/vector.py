@@ -192,8 +192,11 @@ def _lanes_of(container):
     if isinstance(container, types.Array) and (container.ndim != 1 or container.layout != "C"):
         return None
     kinds: Any = {
-        types.float32: FLOATS, types.float64: DOUBLES, types.int32: INTS, types.uint32: INTS,
-    }  # fmt: skip
+        types.float32: FLOATS,
+        types.float64: DOUBLES,
+        types.int32: INTS,
+        types.uint32: INTS,
+    }
     return kinds.get(getattr(container, "dtype", None))
 
 

@@ -97,9 +97,13 @@ def join_table(
                 if near and permitted[b] != 0:
                     if width > 0:
                         score = dense_score_within(
-                            offset(data, a * width), norms[a],
-                            offset(data, b * width), norms[b], width, farthest,
-                        )  # fmt: skip
+                            offset(data, a * width),
+                            norms[a],
+                            offset(data, b * width),
+                            norms[b],
+                            width,
+                            farthest,
+                        )
                     else:
                         score = _merge_score(indptr, slots, values, norms, a, b)
                     if score >= least:

@@ -328,9 +328,14 @@ def probe(
             exact_dense(queries[m], rows, hits[:size], exact)
         else:
             exact_sparse(
-                query_slots[entries], query_values[entries], indptr, slots, values, hits[:size],
+                query_slots[entries],
+                query_values[entries],
+                indptr,
+                slots,
+                values,
+                hits[:size],
                 exact,
-            )  # fmt: skip
+            )
         size = rank(exact, hits, size, least, out_scores[m])
         out_sizes[m] = size
         out_recall[m] = 1.0 - mean_miss(out_scores[m], size, rule, depth, done)

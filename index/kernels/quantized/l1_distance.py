@@ -91,11 +91,14 @@ def _byte_sums(builder, x, y):
         quarter = ir.VectorType(_LONG, 4)
         halves = [
             _call(
-                builder, "llvm.x86.avx2.psad.bw", quarter,
-                _part(builder, x, first, 32), _part(builder, y, first, 32),
+                builder,
+                "llvm.x86.avx2.psad.bw",
+                quarter,
+                _part(builder, x, first, 32),
+                _part(builder, y, first, 32),
             )
             for first in (0, 32)
-        ]  # fmt: skip
+        ]
         return _joined(builder, *halves)
     above = builder.icmp_unsigned(">", x, y)
     difference = builder.select(above, builder.sub(x, y), builder.sub(y, x))
@@ -145,11 +148,14 @@ def _short_sums(builder, difference):
         eight = ir.VectorType(_INT, 8)
         halves = [
             _call(
-                builder, "llvm.x86.avx2.pmadd.wd", eight,
-                _part(builder, difference, first, 16), _part(builder, ones, first, 16),
+                builder,
+                "llvm.x86.avx2.pmadd.wd",
+                eight,
+                _part(builder, difference, first, 16),
+                _part(builder, ones, first, 16),
             )
             for first in (0, 16)
-        ]  # fmt: skip
+        ]
         return _joined(builder, *halves)
     halves = [builder.sext(_part(builder, difference, first, 16), _INTS) for first in (0, 16)]
     return builder.add(*halves)

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt8s
-from gcws_search.index.kernels.quantized.rows import MOST_SHORT
+from gcws_search.index.kernels.quantized.rows import MAX_SHORT
 
 _ZERO = np.float32(0.0)
 
@@ -52,7 +52,7 @@ def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float
     out_norms : (n,) float32, written in place
     """
     inverse = np.float32(1.0 / step)
-    most = np.float32(MOST_SHORT)
+    most = np.float32(MAX_SHORT)
     for row in range(rows.shape[0]):
         norm = np.int64(0)
         for i in range(rows.shape[1]):
@@ -73,9 +73,13 @@ def _steps(value: Any, step: Any, low: Any, high: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def distances_of_groups(
-    groups: Float32s, centres: Float32s, step: float, low: np.float32, high: np.float32,
+    groups: Float32s,
+    centres: Float32s,
+    step: float,
+    low: np.float32,
+    high: np.float32,
     out: Float64s,
-) -> None:  # fmt: skip
+) -> None:
     """Write how far centres are from rows near to them, all of them rounded.
 
     Parameters

@@ -35,7 +35,7 @@ from gcws_search.index.kernels.quantized.l1_distance import (
     total_of_sums,
 )
 
-MOST_SHORT = 16383
+MAX_SHORT = 16383
 """Whole numbers kept as int16 are between ± this, so that a difference of two is one too."""
 
 BYTES = 0
@@ -45,13 +45,13 @@ SPARSE = 3
 """Kinds of rows."""
 
 _ZERO = np.float32(0.0)
-_LEAST_SUM = np.float32(1e-30)
+_MIN_SUM = np.float32(1e-30)
 """Stands for the sum of two rows that are rounded to nothing; they score 0."""
 _MULTIPLIER = np.uint32(0x9E3779B1)
 """2^32 divided by the golden ratio: Fibonacci hashing."""
 _PLACES_A_SLOT = 512
-_LEAST_BITS = 10
-_MOST_BITS = 20
+_MIN_BITS = 10
+_MAX_BITS = 20
 """A table has about so many places a slot, hence one slot in so many of another vector meets one by
 chance; at least 4 KB and at most 4 MB."""
 _PREFETCHED_LINES = 16
@@ -62,7 +62,7 @@ _LINES_AHEAD = 2
 asked for long before may have left the caches again, which threads of one core share."""
 
 
-class Rows(NamedTuple):
+class RowAddresses(NamedTuple):
     """Rows in memory, by address.
 
     Attributes
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
     values: Any
 
 
-class Query(NamedTuple):
+class QueryAddresses(NamedTuple):
     """One vector to be compared with many rows.
 
     Attributes
@@ -108,8 +108,8 @@ class Query(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def rows_at(addresses: Int64s) -> Any:
-    """Return rows given by (kind, copies, stride, norms, indptr, slots, values): see `Rows`."""
-    return Rows(
+    """Return rows given by (kind, copies, stride, norms, indptr, slots, values): see `RowAddresses`."""
+    return RowAddresses(
         addresses[0],
         pointer_to_uint8(addresses[1]),
         addresses[2],
@@ -166,8 +166,8 @@ def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
 @njit(cache=True, nogil=True)
 def place_shift(count: int) -> np.uint32:
     """Return the shift that spreads ``count`` slots thinly over a table."""
-    bits = _LEAST_BITS
-    while bits < _MOST_BITS and (1 << bits) < _PLACES_A_SLOT * count:
+    bits = _MIN_BITS
+    while bits < _MAX_BITS and (1 << bits) < _PLACES_A_SLOT * count:
         bits += 1
     return np.uint32(32 - bits)
 
@@ -225,7 +225,7 @@ def held_before(rows: Any, row: Any, table: Any) -> Any:
     if rows.kind == SPARSE:
         shift = place_shift(at(rows.indptr, row + 1) - at(rows.indptr, row))
     copy = rows.copies if rows.kind == SPARSE else offset(rows.copies, row * rows.stride)
-    return Query(copy, at(rows.norms, row), table, shift)
+    return QueryAddresses(copy, at(rows.norms, row), table, shift)
 
 
 @njit(cache=True, nogil=True)
@@ -248,7 +248,7 @@ def release(rows: Any, row: Any, query: Any) -> None:
 @njit(cache=True, nogil=True, forceinline=True)
 def _of_distance(both: Any, apart: Any) -> Any:
     """Return the score of two rows by the sum of their norms and their distance."""
-    return max((both - apart) / max(both + apart, _LEAST_SUM), _ZERO)
+    return max((both - apart) / max(both + apart, _MIN_SUM), _ZERO)
 
 
 @njit(cache=True, nogil=True)
@@ -294,7 +294,7 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
 
     Parameters
     ----------
-    rows, query : Rows, Query
+    rows, query : RowAddresses, QueryAddresses
     some : address of int32
         The rows, of which those from ``first`` to ``last - 1`` are scored.
     first, last : int

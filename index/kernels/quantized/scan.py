@@ -84,11 +84,14 @@ def _four(code: Any, a: Any, b: Any, c: Any, d: Any, stride: Any, out: Any) -> N
 def _distances_by(code: Any, copies: Any, stride: Any, last: Any, out: Any) -> None:
     for row in range(0, LANES, 4):
         _four(
-            code, offset(copies, min(row, last) * stride),
+            code,
+            offset(copies, min(row, last) * stride),
             offset(copies, min(row + 1, last) * stride),
             offset(copies, min(row + 2, last) * stride),
-            offset(copies, min(row + 3, last) * stride), stride, offset(out, row),
-        )  # fmt: skip
+            offset(copies, min(row + 3, last) * stride),
+            stride,
+            offset(out, row),
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -188,9 +191,13 @@ def scan_rounded(
                     if permitted[row] == 0 or at(apart, row - block) * unit > near:
                         continue
                     score = dense_score_within(
-                        query, query_norm, offset(pointer(rows), row * width), norms[row], width,
+                        query,
+                        query_norm,
+                        offset(pointer(rows), row * width),
+                        norms[row],
+                        width,
                         farthest,
-                    )  # fmt: skip
+                    )
                     if score >= bound and row != skip[m]:
                         size = push(scores, kept, size, score, row)
                         if size == scores.shape[0]:

@@ -33,10 +33,10 @@ from gcws_search.index.kernels.lanes.vector import (
 from gcws_search.index.kernels.ordering.heap import push
 from gcws_search.index.kernels.sparse.query_terms import (
     Left,
-    Query,
-    Rows,
-    Scratch,
-    Segment,
+    PostingSegment,
+    SparseRows,
+    TermQuery,
+    TermScratch,
     add_terms,
     added,
     fetch,
@@ -57,7 +57,7 @@ _PASS = 0.2
 """What finding a term takes, and going through all sums once, for each row, in postings."""
 _ROUNDED = 2.0**-147
 """Products of the least float32s are rounded by more than a share of them: by so much at most."""
-_LEAST_BOUND = -0.5
+_MIN_BOUND = -0.5
 """All rows score more."""
 _DONE = np.float32(-np.inf)
 _ZERO = np.float32(0.0)
@@ -103,7 +103,7 @@ def _list_passing(
 @njit(cache=True, nogil=True)
 def _best_sums(
     norms: Float32s,
-    query: Query,
+    query: TermQuery,
     first: int,
     found: int,
     sums: Float32s,
@@ -116,7 +116,7 @@ def _best_sums(
     Parameters
     ----------
     norms, sums : (n,) float32
-    query : Query
+    query : TermQuery
     first : int
         Number of the first row.
     found : int
@@ -161,7 +161,12 @@ def _line(bound: float, rest: float, norm: np.float32) -> tuple[np.float32, np.f
 
 @njit(cache=True, nogil=True)
 def _enough(
-    done: int, last: int, query: Query, segment: Segment, bound: float, scratch: Scratch
+    done: int,
+    last: int,
+    query: TermQuery,
+    segment: PostingSegment,
+    bound: float,
+    scratch: TermScratch,
 ) -> int:
     """Return how many terms leave `_REST_SHARE` of what a hit needs at most to those after them."""
     # A row's Σ min is at most its norm: one that scores t has t times the query's at least.
@@ -176,12 +181,18 @@ def _enough(
 def _bound(least: np.float32, slack: np.float32, scores: Float32s, size: int) -> float:
     """Return the score below which a row is no hit that the heap takes, however rounded."""
     bound = np.float64(max(scores[0], least) if size == scores.shape[0] else least)
-    return max(bound - slack, _LEAST_BOUND)
+    return max(bound - slack, _MIN_BOUND)
 
 
 @njit(cache=True, nogil=True)
 def _list_hits(
-    done: int, last: int, query: Query, segment: Segment, rows: Rows, bound: float, out: Scratch
+    done: int,
+    last: int,
+    query: TermQuery,
+    segment: PostingSegment,
+    rows: SparseRows,
+    bound: float,
+    out: TermScratch,
 ) -> tuple[int, int, Left]:
     """Add terms until few rows may be hits, and list them.
 
@@ -192,7 +203,7 @@ def _list_hits(
     query, segment, rows : see `scan_segment`
     bound : float
         What a hit scores at least.
-    out : Scratch
+    out : TermScratch
         ``sums`` and ``listed`` are written in place.
 
     Returns
@@ -227,9 +238,17 @@ def _list_hits(
 
 @njit(cache=True, nogil=True)
 def _offer_best(
-    query: Query, left: Left, rows: Rows, first: int, count: int, least: np.float32,
-    scratch: Scratch, out_scores: Float32s, out_rows: Int64s, size: int,
-) -> int:  # fmt: skip
+    query: TermQuery,
+    left: Left,
+    rows: SparseRows,
+    first: int,
+    count: int,
+    least: np.float32,
+    scratch: TermScratch,
+    out_scores: Float32s,
+    out_rows: Int64s,
+    size: int,
+) -> int:
     """Look at the rows kept by `_best_sums`, offer them to the heap, and be done with them."""
     for i in range(count):
         row = scratch.best_rows[i]
@@ -245,9 +264,19 @@ def _offer_best(
 
 @njit(cache=True, nogil=True)
 def _offer_listed(
-    query: Query, left: Left, rows: Rows, first: int, found: int, rest: float, least: np.float32,
-    slack: np.float32, scratch: Scratch, out_scores: Float32s, out_rows: Int64s, size: int,
-) -> tuple[int, int]:  # fmt: skip
+    query: TermQuery,
+    left: Left,
+    rows: SparseRows,
+    first: int,
+    found: int,
+    rest: float,
+    least: np.float32,
+    slack: np.float32,
+    scratch: TermScratch,
+    out_scores: Float32s,
+    out_rows: Int64s,
+    size: int,
+) -> tuple[int, int]:
     """Look at the rows listed that may be hits still, and offer them; return size and how many."""
     share, level = _line(_bound(least, slack, out_scores, size), rest, query.norm)
     kept = 0
@@ -278,9 +307,16 @@ def _offer_listed(
 
 @njit(cache=True, nogil=True)
 def _scan_one(
-    query: Query, segment: Segment, rows: Rows, least: np.float32, slack: np.float32,
-    scratch: Scratch, out_scores: Float32s, out_rows: Int64s, size: int,
-) -> tuple[int, float]:  # fmt: skip
+    query: TermQuery,
+    segment: PostingSegment,
+    rows: SparseRows,
+    least: np.float32,
+    slack: np.float32,
+    scratch: TermScratch,
+    out_scores: Float32s,
+    out_rows: Int64s,
+    size: int,
+) -> tuple[int, float]:
     """Offer a segment's permitted rows to a heap; return its new size, and the work in postings."""
     n, k, first = segment.columns.shape[1], out_scores.shape[0], segment.first
     norms = rows.norms[first : first + n]
@@ -296,9 +332,15 @@ def _scan_one(
         add_terms(0, done, segment, scratch)
         left = left_out(done, count, segment, rows, scratch)
         best = _best_sums(
-            norms, query, first, -1, scratch.sums, scratch.listed, scratch.best_scores,
+            norms,
+            query,
+            first,
+            -1,
+            scratch.sums,
+            scratch.listed,
+            scratch.best_scores,
             scratch.best_rows,
-        )  # fmt: skip
+        )
         size = _offer_best(
             query, left, rows, first, best, least, scratch, out_scores, out_rows, size
         )
@@ -309,9 +351,19 @@ def _scan_one(
     look = look_work(left, segment, rows)
     work += scratch.work[guessed] - scratch.work[done] + 2 * _PASS * n + found
     size, looked = _offer_listed(
-        query, left, rows, first, found, scratch.rest[done], least, slack, scratch, out_scores,
-        out_rows, size,
-    )  # fmt: skip
+        query,
+        left,
+        rows,
+        first,
+        found,
+        scratch.rest[done],
+        least,
+        slack,
+        scratch,
+        out_scores,
+        out_rows,
+        size,
+    )
     return size, work + looked * look
 
 
@@ -321,13 +373,13 @@ def scan_segment(
     query_slots: UInt32s,
     query_values: Float32s,
     query_norms: Float32s,
-    segment: Segment,
-    rows: Rows,
+    segment: PostingSegment,
+    rows: SparseRows,
     permitted: UInt8s,
     skip: Int64s,
     least: np.float32,
     slack: np.float32,
-    scratch: Scratch,
+    scratch: TermScratch,
     out_scores: Float32s,
     out_rows: Int64s,
     out_sizes: Int64s,
@@ -339,15 +391,15 @@ def scan_segment(
     ----------
     query_indptr, query_slots, query_values : compressed queries, slots rising
     query_norms : (m,) float32
-    segment : Segment
-    rows : Rows
+    segment : PostingSegment
+    rows : SparseRows
     permitted : (all rows,) uint8
     skip : (m,) int64
     least : float32
     slack : float32
         How far apart float32 scores in the wrong order can be: what scores less than the worst kept
         by more than this may be left out.
-    scratch : Scratch
+    scratch : TermScratch
     out_scores, out_rows : (m, k), written in place
     out_sizes : (m,) int64, written in place
     out_work : (m,) float64, written in place
@@ -355,7 +407,7 @@ def scan_segment(
     """
     for m in range(query_norms.shape[0]):
         part = slice(query_indptr[m], query_indptr[m + 1])
-        query = Query(query_slots[part], query_values[part], query_norms[m], skip[m], permitted)
+        query = TermQuery(query_slots[part], query_values[part], query_norms[m], skip[m], permitted)
         out_sizes[m], work = _scan_one(
             query, segment, rows, least, slack, scratch, out_scores[m], out_rows[m], out_sizes[m]
         )
@@ -367,14 +419,14 @@ def collect_segment(
     query_slots: UInt32s,
     query_values: Float32s,
     query_norm: np.float32,
-    segment: Segment,
-    rows: Rows,
+    segment: PostingSegment,
+    rows: SparseRows,
     permitted: UInt8s,
     skip: int,
     least: np.float32,
     slack: np.float32,
     after: int,
-    scratch: Scratch,
+    scratch: TermScratch,
     out_rows: Int64s,
     size: int,
 ) -> int:
@@ -393,10 +445,10 @@ def collect_segment(
     """
     n, first = segment.columns.shape[1], segment.first
     norms = rows.norms[first : first + n]
-    query = Query(query_slots, query_values, query_norm, skip, permitted)
+    query = TermQuery(query_slots, query_values, query_norm, skip, permitted)
     count = find_terms(query, segment, scratch)
     scratch.sums[:n] = _ZERO
-    bound = max(np.float64(least) - slack, _LEAST_BOUND)
+    bound = max(np.float64(least) - slack, _MIN_BOUND)
     _, found, left = _list_hits(0, count, query, segment, rows, bound, scratch)
     for i in range(found):
         row = np.int64(scratch.listed[i])

@@ -24,22 +24,22 @@ from gcws_search.index.kernels.lanes.pointers import prefetch
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 
 _ENTRY_BITS = 20
-MOST_ENTRIES = 1 << _ENTRY_BITS
+MAX_ENTRIES = 1 << _ENTRY_BITS
 """Longer rows have no prefix."""
-MOST_PLACE_BITS = 20
+MAX_PLACE_BITS = 20
 """Of the number of a place: lists begin at 2^20 places at most (8 MB)."""
 _MULTIPLIER = np.uint32(0x9E3779B1)
 """2^32 divided by the golden ratio: Fibonacci hashing."""
-_MOST_COUNT = (1 << 24) - 1
+_MAX_COUNT = (1 << 24) - 1
 """What fits above place and entry in a key: commoner places tie."""
-_ENTRY = np.uint64(MOST_ENTRIES - 1)
+_ENTRY = np.uint64(MAX_ENTRIES - 1)
 _PLACE_SHIFT = np.uint64(_ENTRY_BITS)
-_COUNT_SHIFT = np.uint64(_ENTRY_BITS + MOST_PLACE_BITS)
+_COUNT_SHIFT = np.uint64(_ENTRY_BITS + MAX_PLACE_BITS)
 _TABLE_BITS = 12
 """Of places in a table of one row's values: 16 KB, half of a first cache."""
 _AHEAD = 8
 """Entries of the partner so many further on are asked for."""
-_MOST_WORK = 1 << 26
+_MAX_WORK = 1 << 26
 """Entries read before the caller is asked whether to go on: some 0.1 s."""
 _AT_ONCE = 8
 """Entries added up before what was missed is looked at."""
@@ -82,9 +82,15 @@ def _longest(indptr: Int64s, rows: Int64s) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_in_order(
-    slots: UInt32s, values: Float32s, first: int, last: int, shift: np.uint32, counts: Int32s,
-    keys: UInt64s, rests: Float64s,
-) -> None:  # fmt: skip
+    slots: UInt32s,
+    values: Float32s,
+    first: int,
+    last: int,
+    shift: np.uint32,
+    counts: Int32s,
+    keys: UInt64s,
+    rests: Float64s,
+) -> None:
     """Write a row's entries in the order of places, and what they and all after them make up.
 
     The place of an entry is in the middle of its key, see `_place_of`.
@@ -92,7 +98,7 @@ def _put_in_order(
     size = last - first
     for entry in range(first, last):
         place = _place(slots[entry], shift)
-        count = np.uint64(min(counts[place], _MOST_COUNT))
+        count = np.uint64(min(counts[place], _MAX_COUNT))
         key = count << _COUNT_SHIFT | np.uint64(place) << _PLACE_SHIFT
         keys[entry - first] = key | np.uint64(entry - first)
     keys[:size].sort()
@@ -112,15 +118,23 @@ def _prefix(rests: Float64s, size: int, least: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _place_of(key: np.uint64) -> np.int64:
-    return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MOST_PLACE_BITS) - 1))
+    return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MAX_PLACE_BITS) - 1))
 
 
 @njit(cache=True, nogil=True)
 def list_prefixes(
-    indptr: Int64s, slots: UInt32s, values: Float32s, norms: Float32s, rows: Int64s,
-    shift: np.uint32, counts: Int32s, least: float, starts: Int64s, listed: Int32s,
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    norms: Float32s,
+    rows: Int64s,
+    shift: np.uint32,
+    counts: Int32s,
+    least: float,
+    starts: Int64s,
+    listed: Int32s,
     over: Float32s,
-) -> float:  # fmt: skip
+) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
 
     Parameters
@@ -201,9 +215,14 @@ def _first_of_norm(
 
 @njit(cache=True, nogil=True)
 def _shared(
-    slots: UInt32s, values: Float32s, first: int, last: int, table: Float32s, shift: np.uint32,
+    slots: UInt32s,
+    values: Float32s,
+    first: int,
+    last: int,
+    table: Float32s,
+    shift: np.uint32,
     most_missed: float,
-) -> float:  # fmt: skip
+) -> float:
     """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
     shared, missed = 0.0, 0.0
     for entry in range(first, last, _AT_ONCE):
@@ -218,10 +237,22 @@ def _shared(
 
 @njit(cache=True, nogil=True)
 def join_prefixes(
-    indptr: Int64s, slots: UInt32s, values: Float32s, norms: Float32s, rows: Int64s,
-    shift: np.uint32, counts: Int32s, starts: Int64s, listed: Int32s, over: Float32s,
-    least: float, first: int, step: int, out_a: Int32s, out_b: Int32s,
-) -> tuple[int, int]:  # fmt: skip
+    indptr: Int64s,
+    slots: UInt32s,
+    values: Float32s,
+    norms: Float32s,
+    rows: Int64s,
+    shift: np.uint32,
+    counts: Int32s,
+    starts: Int64s,
+    listed: Int32s,
+    over: Float32s,
+    least: float,
+    first: int,
+    step: int,
+    out_a: Int32s,
+    out_b: Int32s,
+) -> tuple[int, int]:
     """List the pairs of some rows, and rows before them, that may score ``least`` or more.
 
     The work stops when the output may not hold the next row's pairs, or after a while, and can go
@@ -252,7 +283,7 @@ def join_prefixes(
     share = least / (1.0 + least) * (1.0 - _ROUNDING)
     found = work = 0
     number = first
-    while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MOST_WORK:
+    while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MAX_WORK:
         row = rows[number]
         begin, end = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
@@ -291,9 +322,14 @@ def join_prefixes(
             work += indptr[partner + 1] - indptr[partner]
             least_shared = share * (norm + norms[partner])
             shared = _shared(
-                slots, values, indptr[partner], indptr[partner + 1], table, table_shift,
+                slots,
+                values,
+                indptr[partner],
+                indptr[partner + 1],
+                table,
+                table_shift,
                 norms[partner] * (1.0 + _ROUNDING) - least_shared,
-            )  # fmt: skip
+            )
             if shared >= least_shared:
                 out_a[found] = min(row, partner)
                 out_b[found] = max(row, partner)

@@ -37,7 +37,7 @@ entry of it; where all has been added."""
 _ZERO = np.float32(0.0)
 
 
-class Segment(NamedTuple):
+class PostingSegment(NamedTuple):
     """Rows first … first + n - 1, by slot.
 
     Attributes
@@ -71,7 +71,7 @@ class Segment(NamedTuple):
     least_norm: np.float32
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """All rows: compressed, and their norms."""
 
     indptr: Int64s
@@ -80,7 +80,7 @@ class Rows(NamedTuple):
     norms: Float32s
 
 
-class Scratch(NamedTuple):
+class TermScratch(NamedTuple):
     """What the scan of one query writes on.
 
     Attributes
@@ -121,19 +121,27 @@ class Scratch(NamedTuple):
     posted: Int64s
 
 
-def scratch(rows: int, longest: int, kept: int) -> Scratch:
+def scratch(rows: int, longest: int, kept: int) -> TermScratch:
     """Return room for the scan of so many rows for queries of at most ``longest`` slots."""
     size = spread_size(longest)
-    return Scratch(
-        np.empty(rows, np.float32), np.empty(rows + 1, np.int32), np.empty(kept, np.float32),
-        np.empty(kept, np.int64), np.empty(size, np.uint32), np.empty(size, np.float32),
-        np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.uint32),
-        np.empty(longest, np.float32), np.empty(longest + 1, np.float64),
-        np.empty(longest + 1, np.float64), np.empty(longest + 1, np.int64),
-    )  # fmt: skip
+    return TermScratch(
+        np.empty(rows, np.float32),
+        np.empty(rows + 1, np.int32),
+        np.empty(kept, np.float32),
+        np.empty(kept, np.int64),
+        np.empty(size, np.uint32),
+        np.empty(size, np.float32),
+        np.empty(longest, np.int64),
+        np.empty(longest, np.int64),
+        np.empty(longest, np.uint32),
+        np.empty(longest, np.float32),
+        np.empty(longest + 1, np.float64),
+        np.empty(longest + 1, np.float64),
+        np.empty(longest + 1, np.int64),
+    )
 
 
-class Query(NamedTuple):
+class TermQuery(NamedTuple):
     """One query: its compressed row, norm, the row it must not return, and who may be returned."""
 
     slots: UInt32s
@@ -144,7 +152,7 @@ class Query(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The terms left out, by addresses; see `Scratch` and `Segment`.
+    """The terms left out, by addresses; see `TermScratch` and `PostingSegment`.
 
     Attributes
     ----------
@@ -180,14 +188,14 @@ def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def find_terms(query: Query, segment: Segment, out: Scratch) -> int:
+def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> int:
     """List a query's terms in a segment, those first that add most for their work; return how many.
 
     Parameters
     ----------
-    query : Query
-    segment : Segment
-    out : Scratch
+    query : TermQuery
+    segment : PostingSegment
+    out : TermScratch
         From ``columns`` on written in place.
     """
     most = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
@@ -240,7 +248,7 @@ def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> No
 
 
 @njit(cache=True, nogil=True)
-def add_terms(first: int, last: int, segment: Segment, out: Scratch) -> None:
+def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) -> None:
     """Add the terms first … last - 1 to the sums of all rows."""
     n = segment.columns.shape[1]
     sums = pointer(out.sums)
@@ -260,20 +268,33 @@ def add_terms(first: int, last: int, segment: Segment, out: Scratch) -> None:
 
 
 @njit(cache=True, nogil=True)
-def left_out(first: int, last: int, segment: Segment, rows: Rows, out: Scratch) -> Left:
+def left_out(
+    first: int, last: int, segment: PostingSegment, rows: SparseRows, out: TermScratch
+) -> Left:
     """Return the terms first … last - 1, spread where rows must be walked."""
     walked = out.posted[first] > 0
     size = spread_size(last - first)
     if walked:
         spread(
-            out.slots[first:last], out.values[first:last], out.table_slots[:size],
+            out.slots[first:last],
+            out.values[first:last],
+            out.table_slots[:size],
             out.table_values[:size],
-        )  # fmt: skip
+        )
     return Left(
-        first, last, walked, pointer(out.columns), pointer(out.values), pointer(segment.columns),
-        segment.columns.shape[1], pointer(out.table_slots), pointer(out.table_values), size,
-        pointer(rows.slots), pointer(rows.values),
-    )  # fmt: skip
+        first,
+        last,
+        walked,
+        pointer(out.columns),
+        pointer(out.values),
+        pointer(segment.columns),
+        segment.columns.shape[1],
+        pointer(out.table_slots),
+        pointer(out.table_values),
+        size,
+        pointer(rows.slots),
+        pointer(rows.values),
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -281,9 +302,14 @@ def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
     """Return what the terms left out add to the sum of a row with the entries start … stop - 1."""
     if left.walked:
         return shared_mass(
-            left.table_slots, left.table_values, left.size, left.row_slots, left.row_values,
-            start, stop,
-        )  # fmt: skip
+            left.table_slots,
+            left.table_values,
+            left.size,
+            left.row_slots,
+            left.row_values,
+            start,
+            stop,
+        )
     sum_ = _ZERO
     for j in range(left.first, left.last):
         held = at(left.magnitudes, at(left.columns, j) * left.n + row)
@@ -304,7 +330,7 @@ def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def look_work(left: Left, segment: Segment, rows: Rows) -> float:
+def look_work(left: Left, segment: PostingSegment, rows: SparseRows) -> float:
     """Return what looking at one row takes, in postings."""
     if left.first == left.last:
         return _OFFERED

@@ -22,7 +22,7 @@ WAITING = list(range(OLD, OLD + NEW))
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 500)
+    monkeypatch.setattr(lifecycle, "MIN_ROWS", 500)
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -49,11 +49,11 @@ def test_it_is_foreseen_whether_further_rows_wait(
     rows, _ = made
     index = waiting(rows)
     view, backend = index.rows.view(), index.backend
-    monkeypatch.setattr(delta, "MOST_ROWS", index.state.newest.count + 5)
+    monkeypatch.setattr(delta, "MAX_ROWS", index.state.newest.count + 5)
     few = 5 * DIM
     assert backend.may_wait(index.state, view, 5, few)
     assert not backend.may_wait(index.state, view, 6, few)
-    assert not backend.may_wait(index.state, view, 5, delta._MOST_NUMBERS)
+    assert not backend.may_wait(index.state, view, 5, delta._MAX_NUMBERS)
     unsettled = SmallIndex(index.config).add(rows[:OLD])
     assert not backend.may_wait(unsettled.state, unsettled.rows.view(), 1, 1)
 
@@ -215,7 +215,7 @@ def test_only_so_many_rows_wait(made: tuple[Rows, Rows], monkeypatch: pytest.Mon
     rows, _ = made
     numbers = linked(rows[:OLD]).prepare(rows[OLD : OLD + 7])
     size = numbers.dense.size if numbers.form == "dense" else len(numbers.values)
-    for name, most in (("MOST_ROWS", 7), ("_MOST_NUMBERS", size)):
+    for name, most in (("MAX_ROWS", 7), ("_MAX_NUMBERS", size)):
         with monkeypatch.context() as patched:
             patched.setattr(delta, name, most)
             index = linked(rows[:OLD])

@@ -5,15 +5,15 @@ import pytest
 
 from gcws_search.index.collection import parts
 from gcws_search.index.collection.items import ItemBatch
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.backend_parameters import GcwsParams
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 
 
 @pytest.fixture
-def equal() -> Collection:
+def equal() -> MemoryCollection:
     """Return 60 equal items and 3 better ones, put in an order that is not that of their ids."""
-    made = Collection(CollectionConfig(dim=3, backend=GcwsParams(bands=4)), threads=1)
+    made = MemoryCollection(CollectionConfig(dim=3, backend=GcwsParams(bands=4)), threads=1)
     rows = np.ones((63, 3), np.float32)
     rows[[5, 30, 62], 2] = 2
     ids = [str((7 * place) % 63) for place in range(63)]
@@ -24,14 +24,14 @@ def equal() -> Collection:
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 62, 100])
 def test_many_queries_answer_as_each_alone_where_all_items_tie(
-    equal: Collection, limit: int, monkeypatch: pytest.MonkeyPatch
+    equal: MemoryCollection, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = equal.space.prepare(
         equal.space.from_dense(np.array([[1, 1, 2], [1, 1, 1], [1, 0, 0]] * 7, np.float32))
     )
     params = SearchParams(limit=limit, recall=1.0)
     alone = [equal.search(equal.view, queries[i : i + 1], params)[0] for i in range(21)]
-    monkeypatch.setattr(parts, "_MOST_TIES", 4 * 63)
+    monkeypatch.setattr(parts, "_MAX_TIES", 4 * 63)
     together = equal.search(equal.view, queries, params)
     assert [(one.ids, one.scores) for one in together] == [(one.ids, one.scores) for one in alone]
     kept = max((len(rows) for rows, _ in together.found.wider.values()), default=0)

@@ -19,7 +19,7 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import Saved
+from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data import generated
 from tests.support.index.features import (
@@ -134,7 +134,7 @@ def test_what_is_kept_of_a_state_restores_it(
     backend, vectors = index.backend, index.rows.view()
     kept = backend.saved(index.state)
     assert (kept is None) == isinstance(params, FourierParams)
-    none = Saved(np.full((ALL, 1), -2, np.int32), {})
+    none = SavedIndex(np.full((ALL, 1), -2, np.int32), {})
     wanted = SearchParams(limit=6, rerank="none")
     expected = answers(index.search(queries, wanted))
     codes = backend.encode(vectors)
@@ -145,7 +145,7 @@ def test_what_is_kept_of_a_state_restores_it(
         assert kept.links.shape == (ALL, 1)
         damaged: list[dict[str, object]] = [{}, {"map": {}}, kept.notes | {"drawn_from": "x"}]
         for notes in damaged:
-            broken = backend.restored(vectors, codes, Saved(none.links, notes))
+            broken = backend.restored(vectors, codes, SavedIndex(none.links, notes))
             assert broken.map is None
             assert backend.is_overdue(broken, ALL, ALL)
 

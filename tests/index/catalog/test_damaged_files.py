@@ -12,7 +12,7 @@ from sqlite_utils import Database, Migrations
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -148,15 +148,15 @@ def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
     for name in ("a", "b", "c"):
         fill(catalog.create(name, EXACT)[0], 5)
     catalog.close()
-    load = StoredCollection.load
+    load = Collection.load
 
-    def fail(stored: StoredCollection, progress: Any) -> None:  # noqa: ANN401
+    def fail(stored: Collection, progress: Any) -> None:  # noqa: ANN401
         if stored.name == "b":
             raise MemoryError
         load(stored, progress)
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoredCollection, "load", fail)
+        patched.setattr(Collection, "load", fail)
         again = opened_catalog(tmp_path)
     assert [line.name for line in again.list()] == ["a", "c"]
     with pytest.raises(DamagedFile, match="MemoryError"):

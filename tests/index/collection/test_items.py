@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.collection.items import QueryResult, QueryResults
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.payload.encoding import encode_payload
 
@@ -21,7 +21,9 @@ def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]
     Queries near stored items are answered by tables; those far from all are by scans, some of
     which end in more ties than hits are wanted.
     """
-    collection = Collection(CollectionConfig(dim=DIM, backend=GcwsParams(bands=16)), threads=1)
+    collection = MemoryCollection(
+        CollectionConfig(dim=DIM, backend=GcwsParams(bands=16)), threads=1
+    )
     rows = np.repeat(rng.gamma(1.0, size=(ITEMS // 4, DIM)), 4, axis=0).astype(np.float32)
     rows[:40] = rows[0]
     ids = [str(i) for i in rng.permutation(ITEMS)]

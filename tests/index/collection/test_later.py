@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import ItemExists
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.persistence.changes import WriteResult
@@ -16,7 +16,7 @@ ALL = SearchParams(limit=100, recall=1)
 
 
 @pytest.fixture
-def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
+def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
     """Return a collection of two items in memory, whose index nobody improves any more."""
     stored = make(backend=GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
@@ -27,7 +27,7 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
 
 
 @pytest.fixture
-def waiting(settled: StoredCollection) -> StoredCollection:
+def waiting(settled: Collection) -> Collection:
     """Return a collection of two items in memory and three that wait."""
     stored = settled
     put(stored, {"c": 3, "d": 4})
@@ -36,22 +36,22 @@ def waiting(settled: StoredCollection) -> StoredCollection:
     return stored
 
 
-def found(stored: StoredCollection, x: float) -> list[str]:
+def found(stored: Collection, x: float) -> list[str]:
     return ids_of(stored.search(stored.space.from_items([vector(x)]), ALL)[0])
 
 
-def test_a_search_finds_items_that_waited(waiting: StoredCollection) -> None:
+def test_a_search_finds_items_that_waited(waiting: Collection) -> None:
     assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
 
 
-def test_items_that_wait_are_counted_without_being_taken_in(waiting: StoredCollection) -> None:
+def test_items_that_wait_are_counted_without_being_taken_in(waiting: Collection) -> None:
     assert waiting._memory.count == 5
     assert len(waiting._memory._later) == 3
     assert len(waiting) == 5
 
 
 def test_how_much_may_wait_is_judged_by_all_that_waits(
-    settled: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    settled: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = []
 
@@ -67,7 +67,7 @@ def test_how_much_may_wait_is_judged_by_all_that_waits(
     assert judged == [(1, each), (3, 3 * each)]
 
 
-def test_each_way_to_read_takes_items_in(waiting: StoredCollection) -> None:
+def test_each_way_to_read_takes_items_in(waiting: Collection) -> None:
     memory = waiting._memory
     assert memory.locate("e")[1] == 4
     put(waiting, {"f": 6})
@@ -79,7 +79,7 @@ def test_each_way_to_read_takes_items_in(waiting: StoredCollection) -> None:
     assert held(waiting) == holding(dict(zip("abcdefgh", range(1, 9), strict=True)))
 
 
-def test_writes_know_of_items_that_wait(waiting: StoredCollection) -> None:
+def test_writes_know_of_items_that_wait(waiting: Collection) -> None:
     with pytest.raises(ItemExists):
         put(waiting, {"d": 7}, "insert")
     put(waiting, {"f": 6})
@@ -89,7 +89,7 @@ def test_writes_know_of_items_that_wait(waiting: StoredCollection) -> None:
     assert found(waiting, 8) == ["g", "f", "e", "d", "c", "b"]
 
 
-def test_only_few_items_wait_and_keys_stay_in_order(settled: StoredCollection) -> None:
+def test_only_few_items_wait_and_keys_stay_in_order(settled: Collection) -> None:
     stored, most = settled, 0
     for n in range(100):
         put(stored, {f"i{n}": n + 1})
@@ -101,7 +101,7 @@ def test_only_few_items_wait_and_keys_stay_in_order(settled: StoredCollection) -
 
 
 def test_who_fails_to_take_items_in_leaves_them_to_the_next(
-    waiting: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    waiting: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
@@ -115,7 +115,7 @@ def test_who_fails_to_take_items_in_leaves_them_to_the_next(
     assert waiting.describe().rows == 5
 
 
-def test_readers_that_come_together_take_items_in_once(waiting: StoredCollection) -> None:
+def test_readers_that_come_together_take_items_in_once(waiting: Collection) -> None:
     memory: Any = waiting._memory
     version = memory._shown.version
     begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
@@ -146,7 +146,7 @@ def test_readers_that_come_together_take_items_in_once(waiting: StoredCollection
 
 
 def test_vectors_that_waited_are_scored_as_those_that_did_not(
-    settled: StoredCollection, rng: np.random.Generator
+    settled: Collection, rng: np.random.Generator
 ) -> None:
     stored, values = settled, {"a": 1.0, "b": 2.0}
     for n, x in enumerate(rng.uniform(0.1, 9, 50)):

@@ -7,7 +7,7 @@ import pytest
 
 from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.collection.items import ItemBatch, View
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -22,9 +22,9 @@ from gcws_search.index.vectors.space import RawBatch, SparseVector
 EVERYTHING = SearchParams(limit=100, recall=1)
 
 
-def made(dim: int | None = 4, *, transform: Transform | None = None) -> Collection:
+def made(dim: int | None = 4, *, transform: Transform | None = None) -> MemoryCollection:
     config = CollectionConfig(dim=dim, transform=transform or Transform(), backend=ExactParams())
-    return Collection(config, threads=1)
+    return MemoryCollection(config, threads=1)
 
 
 def vector(x: float) -> list[float]:
@@ -34,7 +34,7 @@ def vector(x: float) -> list[float]:
 class Filler:
     """Puts items as a catalog does: rising keys, updates by replacing rows."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: MemoryCollection) -> None:
         self.collection = collection
         self.next_key = 1
 
@@ -52,7 +52,9 @@ class Filler:
         self.collection.remove(self.collection.rows_of(ids))
 
 
-def found(collection: Collection, x: float, *, view: object = None) -> list[tuple[str, float]]:
+def found(
+    collection: MemoryCollection, x: float, *, view: object = None
+) -> list[tuple[str, float]]:
     seen = collection.view if view is None else view
     assert isinstance(seen, View)
     queries = collection.space.prepare(collection.space.from_items([vector(x)]))
@@ -200,7 +202,7 @@ def test_hash_tables_and_scan_agree_at_full_recall(rng: np.random.Generator) -> 
     raw = rng.standard_normal((300, 8)).astype(np.float32)
     results = []
     for backend in (ExactParams(), GcwsParams(bands=4)):
-        collection = Collection(CollectionConfig(dim=8, backend=backend), threads=1)
+        collection = MemoryCollection(CollectionConfig(dim=8, backend=backend), threads=1)
         batch = collection.space.from_dense(raw)
         ids = [f"i{n}" for n in range(300)]
         collection.put(ids, [None] * 300, collection.encode(batch), keys=range(300))

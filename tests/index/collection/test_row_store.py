@@ -3,27 +3,27 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.collection.row_store import Contents
+from gcws_search.index.collection.row_store import RowStore
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import expanded_row, prepared, space_of
 
 DIMS = [5, None]
 
 
-def filled(dim: int | None, numbers: list[int]) -> Contents:
-    held = Contents(GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64))
+def filled(dim: int | None, numbers: list[int]) -> RowStore:
+    held = RowStore(GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64))
     add(held, dim, numbers)
     return held
 
 
-def add(held: Contents, dim: int | None, numbers: list[int]) -> None:
+def add(held: RowStore, dim: int | None, numbers: list[int]) -> None:
     rows = [{n % 5: 1.0 + n, (n + 1) % 5: -2.0 - n} for n in numbers]
     ids = [f"item {n}" for n in numbers]
     payloads = [b'{"n": 1}' if n % 2 else None for n in numbers]
     held.append(ids, payloads, prepared(space_of(dim), rows), keys=[10 * n for n in numbers])
 
 
-def content(held: Contents) -> list[object]:
+def content(held: RowStore) -> list[object]:
     n, rows = len(held), held.rows.view()
     return [
         held.ids, held.payloads, held.keys[:n].tolist(), held.alive[:n].tolist(),

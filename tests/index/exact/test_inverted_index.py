@@ -8,7 +8,7 @@ import pytest
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.exact import inverted_index as inverted_module
-from gcws_search.index.exact.inverted_index import LEAST_ROWS, InvertedIndex, Postings
+from gcws_search.index.exact.inverted_index import MIN_ROWS, InvertedIndex, Postings
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -17,7 +17,7 @@ ONE = Workers(1)
 
 @pytest.fixture
 def rows(rng: np.random.Generator) -> VectorBatch:
-    counts = rng.integers(1, 6, 3 * LEAST_ROWS)
+    counts = rng.integers(1, 6, 3 * MIN_ROWS)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     indices = np.concatenate([rng.permutation(30)[:count] for count in counts])
     space = VectorSpace.of(CollectionConfig(dim=None))
@@ -58,7 +58,7 @@ def test_no_segment_has_more_entries_than_can_be_numbered(
 ) -> None:
     most = 2000
     monkeypatch.setattr(inverted_module, "MAX_ENTRIES", most)
-    index = InvertedIndex().cover(rows[:LEAST_ROWS], ONE).cover(rows, ONE)
+    index = InvertedIndex().cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
     assert index.covered == len(rows)
     assert max(_entries_of(segment) for segment in index.segments) <= most
     borders = [(segment.first, segment.last) for segment in index.segments]
@@ -67,5 +67,5 @@ def test_no_segment_has_more_entries_than_can_be_numbered(
 
 
 def test_postings_are_the_entries_of_the_rows(rows: VectorBatch) -> None:
-    index = InvertedIndex().cover(rows[:LEAST_ROWS], ONE).cover(rows, ONE)
+    index = InvertedIndex().cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
     assert _postings(index) == _entries(rows)

@@ -30,8 +30,8 @@ Vector = dict[int, float]
 def _short_segments() -> Iterator[None]:
     """Few rows are enough for several segments and a tail."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inverted_module, "LEAST_ROWS", 8)
-        patch.setattr(inverted_module, "MOST_ROWS", 24)
+        patch.setattr(inverted_module, "MIN_ROWS", 8)
+        patch.setattr(inverted_module, "MAX_ROWS", 24)
         yield
 
 
@@ -108,7 +108,7 @@ def test_all_rows_that_reach_a_score_are_collected(
 def test_terms_are_left_out_where_few_rows_come_near(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inverted_module, "MOST_ROWS", 4096)
+    monkeypatch.setattr(inverted_module, "MAX_ROWS", 4096)
     frequent = [{i: 2.0**-9 for i in range(60)} for _ in range(4000)]
     vectors = [
         {**each, 100 + int(rare): 1.0}

@@ -9,7 +9,7 @@ import pytest
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.hits import HOP, BatchHits
 from gcws_search.index.graph.calibrate import QUERIES, Search, Sweep, calibrate
-from gcws_search.index.graph.recall_curve import Calibration, Effort
+from gcws_search.index.graph.recall_curve import BeamSetting, Calibration
 
 ROWS = 9000
 
@@ -42,13 +42,13 @@ def true(queries: Int64s, limit: int) -> BatchHits:
 def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: float) -> None:
     walked_twice = []
 
-    def search(queries: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         sizes = np.full(len(queries), limit)
         if effort.number < 0.5:
             sizes[: round(few * len(queries))] = limit - 1
         return found(limit, sizes)
 
-    def again(queries: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def again(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         walked_twice.append(len(queries) / few)
         return true(queries, limit)
 
@@ -67,7 +67,7 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
         limits[chosen] = limit
         return true(chosen, limit)
 
-    def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         del effort, flat
         return true(chosen, limit)
 
@@ -81,7 +81,7 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
 def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: float) -> None:
     """Not before walks reach far: a pause of the rise below says nothing."""
 
-    def search(queries: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         share = 0.0 if effort.number < 1 else min(effort.number, settled) / (settled + 0.1)
         all_ = found(limit, np.full(len(queries), limit))
         all_.scores[:, round(share * limit) :] = 0.0  # hits of no use, so that none are missing
@@ -111,7 +111,7 @@ def test_a_query_is_flat_whose_first_hit_is_hardly_nearer_than_the_tenth(
         hits.scores[:, 0] = 1.0 - 0.2 * factors[chosen]
         return hits
 
-    def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         given.add(flat)
         return scan(chosen, limit)
 
@@ -132,7 +132,7 @@ def test_the_more_queries_are_measured_the_nearer_to_them_a_strange_one_may_be(
         hits.scores[:] = lasts[chosen, None]
         return hits
 
-    def search(chosen: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         return scan(chosen, limit)
 
     made = calibrate(queries, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
@@ -147,7 +147,7 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
 ) -> None:
     queries_asked = {}
 
-    def search(queries: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         if limit == 100:
             queries_asked[effort.number] = len(queries)
         scores = np.where(np.arange(limit) < effort.number * limit / 1.1, 1.0, 0.0)
@@ -165,7 +165,7 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
 def graded(recall: Callable[[float], float], candidates: Callable[[float], int]) -> Search:
     """Return a search of this recall and cost by effort."""
 
-    def search(queries: Int64s, limit: int, effort: Effort, flat: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
         hits = found(limit, np.full(len(queries), limit), candidates(effort.number))
         hits.scores[:, round(recall(effort.number) * limit) :] = 0.0
         return hits
@@ -210,7 +210,7 @@ def test_efforts_walked_together_are_walked_once_and_enter_through_as_many_table
     search = graded(lambda effort: min(0.3 + effort / 2, 0.99), lambda effort: 100)
 
     def sweep(
-        queries: Int64s, limit: int, efforts: Sequence[Effort], flat: float
+        queries: Int64s, limit: int, efforts: Sequence[BeamSetting], flat: float
     ) -> list[BatchHits]:
         assert len({effort.tables(8) for effort in efforts}) == 1
         assert len({(effort.beam, effort.reach < inf) for effort in efforts}) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search.index.backends import GcwsBackend, delta
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, Saved
+from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph import lifecycle
 from gcws_search.index.graph.drift import to_check
 from gcws_search.index.kernels.graph.beam_search import NONE
@@ -18,12 +18,12 @@ from tests.support.data.generated import clustered, sparse_of
 from tests.support.index.recall import link, linked, recall
 from tests.support.index.small_index import SmallIndex
 
-LEAST = 400
+MIN = 400
 
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LEAST_ROWS", LEAST)
+    monkeypatch.setattr(lifecycle, "MIN_ROWS", MIN)
 
 
 def lists_of(index: SmallIndex) -> list[list[int]]:
@@ -47,7 +47,7 @@ def overdue(index: SmallIndex, dead: int = 0) -> bool:
 
 
 def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator) -> None:
-    rows, more = clustered(rng, LEAST - 1, 1)
+    rows, more = clustered(rng, MIN - 1, 1)
     index = SmallIndex(CollectionConfig(dim=24)).add(rows)
     assert not overdue(index)
     index.add(more)
@@ -60,35 +60,35 @@ def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator
 
 def test_whole_keys_have_no_lists(rng: np.random.Generator) -> None:
     config = CollectionConfig(dim=24, backend=GcwsParams(bands=4, band_width=2))
-    assert not overdue(SmallIndex(config).add(clustered(rng, 2 * LEAST, 0)[0]))
+    assert not overdue(SmallIndex(config).add(clustered(rng, 2 * MIN, 0)[0]))
 
 
 def test_lists_are_made_anew_when_the_rows_have_grown_by_half(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 2 * LEAST, 0)
-    index = linked(rows[:LEAST])
-    index.add(rows[LEAST : LEAST * 3 // 2])
+    rows, _ = clustered(rng, 2 * MIN, 0)
+    index = linked(rows[:MIN])
+    index.add(rows[MIN : MIN * 3 // 2])
     assert not overdue(index)
-    index.add(rows[LEAST * 3 // 2 : LEAST * 3 // 2 + 1])
+    index.add(rows[MIN * 3 // 2 : MIN * 3 // 2 + 1])
     assert overdue(index)
 
 
 def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
     rng: np.random.Generator,
 ) -> None:
-    rows, _ = clustered(rng, 4 * LEAST, 0)
+    rows, _ = clustered(rng, 4 * MIN, 0)
     index = linked(rows)
-    assert not overdue(index, dead=LEAST * 9 // 10)
-    assert overdue(index, dead=LEAST * 11 // 10)
-    alive = np.ones(4 * LEAST, np.uint8)
-    alive[: LEAST * 11 // 10] = 0
+    assert not overdue(index, dead=MIN * 9 // 10)
+    assert overdue(index, dead=MIN * 11 // 10)
+    alive = np.ones(4 * MIN, np.uint8)
+    alive[: MIN * 11 // 10] = 0
     link(index, alive)
-    assert not overdue(index, dead=LEAST * 11 // 10)
-    assert overdue(index, dead=LEAST * 9 // 4)
+    assert not overdue(index, dead=MIN * 11 // 10)
+    assert overdue(index, dead=MIN * 9 // 4)
 
 
 def test_dead_rows_are_in_no_new_list(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 2 * LEAST, 0)
-    alive = (rng.random(2 * LEAST) < 0.7).astype(np.uint8)
+    rows, _ = clustered(rng, 2 * MIN, 0)
+    alive = (rng.random(2 * MIN) < 0.7).astype(np.uint8)
     lists = lists_of(link(SmallIndex(CollectionConfig(dim=24)).add(rows), alive))
     assert {bool(own) for own, lives in zip(lists, alive, strict=True) if lives} == {True}
     assert all(alive[own].all() for own in lists)
@@ -106,10 +106,10 @@ def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -
 def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta, "MOST_ROWS", LEAST)
-    rows, _ = clustered(rng, 2 * LEAST + 1, 0)
-    index = linked(rows[:LEAST])
-    index.add(rows[LEAST:])
+    monkeypatch.setattr(delta, "MAX_ROWS", MIN)
+    rows, _ = clustered(rng, 2 * MIN + 1, 0)
+    index = linked(rows[:MIN])
+    index.add(rows[MIN:])
     assert index.state.hop is None
     assert overdue(index)
 
@@ -169,10 +169,10 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
 
 
 def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 3 * LEAST, 0)
+    rows, _ = clustered(rng, 3 * MIN, 0)
     for share, kept in ((0.6, False), (0.9, True), (0.2, False)):
         index = linked(rows)
-        index.compact(rng.permutation(3 * LEAST) < share * 3 * LEAST)
+        index.compact(rng.permutation(3 * MIN) < share * 3 * MIN)
         assert (index.state.hop is not None) == kept
 
 
@@ -192,11 +192,11 @@ def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Ge
 
 
 def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 2 * LEAST, 0)
-    index = SmallIndex(CollectionConfig(dim=24)).add(rows[:LEAST])
-    alive = np.ones(LEAST, np.uint8)
+    rows, _ = clustered(rng, 2 * MIN, 0)
+    index = SmallIndex(CollectionConfig(dim=24)).add(rows[:MIN])
+    alive = np.ones(MIN, np.uint8)
     made = index.backend.improved(index.state, index.rows.view(), alive, threading.Event())
-    index.add(rows[LEAST:])
+    index.add(rows[MIN:])
     assert index.backend.adopted(index.state, index.rows.view(), made) is None
 
 
@@ -233,15 +233,15 @@ def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
 # Kept and taken back
 
 
-def kept(index: SmallIndex, **changed: Any) -> Saved:  # noqa: ANN401
+def kept(index: SmallIndex, **changed: Any) -> SavedIndex:  # noqa: ANN401
     """Return what a file would give back."""
     saved = index.backend.saved(index.state)
     assert saved is not None
     notes = {**json.loads(json.dumps(saved.notes)), **changed}
-    return Saved(saved.links.copy(), notes)
+    return SavedIndex(saved.links.copy(), notes)
 
 
-def restored(index: SmallIndex, saved: Saved) -> SmallIndex:
+def restored(index: SmallIndex, saved: SavedIndex) -> SmallIndex:
     """Return the index that is made at a restart."""
     assert isinstance(index.backend, GcwsBackend)
     again = SmallIndex(index.config)
@@ -314,7 +314,7 @@ def test_after_a_restart_lists_are_made_anew_when_the_live_rows_have_grown_by_ha
 def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
     index = linked(clustered(rng, 600, 0)[0])
     saved = kept(index)
-    again = restored(index, Saved(saved.links[:, :3], saved.notes))
+    again = restored(index, SavedIndex(saved.links[:, :3], saved.notes))
     assert lists_of(again) == [own[:3] for own in lists_of(index)]
 
 
@@ -343,9 +343,9 @@ def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
     saved = kept(index)
     nothing = np.full((600, 1), UNKNOWN, np.int32)
     assert restored(index, replace(saved, links=nothing)).state.hop is None
-    assert restored(index, Saved(nothing, {})).state.hop is None
-    few = SmallIndex(index.config).add(clustered(rng, LEAST - 1, 0)[0])
-    assert restored(few, replace(saved, links=saved.links[: LEAST - 1])).state.hop is None
+    assert restored(index, SavedIndex(nothing, {})).state.hop is None
+    few = SmallIndex(index.config).add(clustered(rng, MIN - 1, 0)[0])
+    assert restored(few, replace(saved, links=saved.links[: MIN - 1])).state.hop is None
 
 
 def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.graph.beginning import begun, entered
+from gcws_search.index.graph.beginning import choose_entry_tables, empty_graph
 from gcws_search.index.graph.neighbour_graph import WIDTH, keys_by_row
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
@@ -22,7 +22,7 @@ from tests.support.index.small_index import SmallIndex
 def test_the_more_rows_the_more_tables_as_far_as_there_are(
     rows: int, bands: int, tables: int
 ) -> None:
-    assert entered(rows, bands) == tables
+    assert choose_entry_tables(rows, bands) == tables
 
 
 @pytest.mark.parametrize(("dimensions", "times"), [(3, 2), (24, 1)])
@@ -32,7 +32,7 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
     data = rng.normal(size=(3000, dimensions)) @ rng.normal(size=(dimensions, 24))
     index = SmallIndex(CollectionConfig(dim=24)).add(data.astype(np.float32))
     rows, alive = index.rows.view(), np.ones(3000, np.uint8)
-    neighbours = begun(rows, alive, 32, Workers(1))
+    neighbours = empty_graph(rows, alive, 32, Workers(1))
     assert neighbours.narrow == (times > 1)
     assert neighbours.tables == times * neighbours.cover(rows).tables == times * 8
     for bands in (3, 32):
@@ -42,7 +42,7 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
 def test_sparse_rows_are_linked_through_more_tables(rng: np.random.Generator) -> None:
     data, _ = counts(rng, 500, 0)
     index = SmallIndex(CollectionConfig(dim=None)).add(data)
-    neighbours = begun(index.rows.view(), np.ones(500, np.uint8), 32, Workers(1))
+    neighbours = empty_graph(index.rows.view(), np.ones(500, np.uint8), 32, Workers(1))
     assert not neighbours.narrow
     assert neighbours.tables == 2 * neighbours.cover(index.rows.view()).tables == 16
 
@@ -51,7 +51,7 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     data, _ = clustered(rng, 3000, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    neighbours = begun(rows, alive, tables.bands, Workers(1))
+    neighbours = empty_graph(rows, alive, tables.bands, Workers(1))
     lists = neighbours.cover(rows)
     keys = keys_by_row(tables, neighbours.linked_through(tables))
     first, rest = np.split(rng.permutation(3000), [2000])

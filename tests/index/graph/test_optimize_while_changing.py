@@ -8,29 +8,29 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends.gcws_state import GcwsState
-from gcws_search.index.backends.protocol import Report, unheard
-from gcws_search.index.collection.memory_collection import Collection
+from gcws_search.index.backends.protocol import ProgressReport, unheard
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import improve
 from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph import lifecycle
 from gcws_search.index.graph.neighbour_graph import keys_by_row
-from gcws_search.index.graph.search import HopSearch
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import clustered
 
-LEAST = 400
+MIN = 400
 DIM = 24
 
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LEAST_ROWS", LEAST)
+    monkeypatch.setattr(lifecycle, "MIN_ROWS", MIN)
 
 
-def put(collection: Collection, vectors: np.ndarray[Any, Any]) -> None:
+def put(collection: MemoryCollection, vectors: np.ndarray[Any, Any]) -> None:
     before = len(collection.view)
     ids = [str(before + i) for i in range(len(vectors))]
     encoded = collection.encode(collection.space.from_dense(vectors))
@@ -38,7 +38,7 @@ def put(collection: Collection, vectors: np.ndarray[Any, Any]) -> None:
     collection.put(ids, [None] * len(ids), encoded, keys=keys)
 
 
-def linked_rows(collection: Collection) -> int:
+def linked_rows(collection: MemoryCollection) -> int:
     links = collection.view.state.hop.lists.links
     return int(np.count_nonzero(links[:, 0] >= 0))
 
@@ -46,7 +46,7 @@ def linked_rows(collection: Collection) -> int:
 class Meanwhile:
     """Makes a change after lists have been made and before they are published."""
 
-    def __init__(self, collection: Collection, change: Callable[[], None]) -> None:
+    def __init__(self, collection: MemoryCollection, change: Callable[[], None]) -> None:
         self._improved = collection.backend.improved
         self._adopted = collection.backend.adopted
         self._change = change
@@ -61,7 +61,7 @@ class Meanwhile:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Report = unheard,
+        report: ProgressReport = unheard,
     ) -> GcwsState:
         made = self._improved(state, rows, alive, stop, report)
         assert isinstance(made, GcwsState)
@@ -80,16 +80,16 @@ class Meanwhile:
 
 
 @pytest.fixture
-def collection(rng: np.random.Generator) -> Collection:
-    made = Collection(CollectionConfig(dim=DIM), threads=2)
-    put(made, clustered(rng, 2 * LEAST, 1)[0])
+def collection(rng: np.random.Generator) -> MemoryCollection:
+    made = MemoryCollection(CollectionConfig(dim=DIM), threads=2)
+    put(made, clustered(rng, 2 * MIN, 1)[0])
     return made
 
 
 def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
-    collection: Collection, rng: np.random.Generator
+    collection: MemoryCollection, rng: np.random.Generator
 ) -> None:
-    new = clustered(rng, LEAST // 2, 1)[0]
+    new = clustered(rng, MIN // 2, 1)[0]
     meanwhile = Meanwhile(collection, lambda: put(collection, new))
     assert improve(collection, meanwhile.publish, threading.Event())
     assert meanwhile.left == [0]
@@ -99,16 +99,18 @@ def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
     assert np.mean([result.scores[0] > 1 - 1e-6 for result in found]) > 0.9
 
 
-def test_lists_are_made_again_when_rows_were_renumbered_meanwhile(collection: Collection) -> None:
+def test_lists_are_made_again_when_rows_were_renumbered_meanwhile(
+    collection: MemoryCollection,
+) -> None:
     meanwhile = Meanwhile(collection, collection.compact)
     assert improve(collection, meanwhile.publish, threading.Event()) is False
     assert collection.view.state.hop is None
 
 
 def test_lists_are_made_again_when_too_many_rows_were_put_meanwhile(
-    collection: Collection, rng: np.random.Generator
+    collection: MemoryCollection, rng: np.random.Generator
 ) -> None:
-    new = clustered(rng, 2 * LEAST, 1)[0]
+    new = clustered(rng, 2 * MIN, 1)[0]
     meanwhile = Meanwhile(collection, lambda: put(collection, new))
     assert improve(collection, meanwhile.publish, threading.Event()) is False
     assert collection.overdue(collection.view) == "gcws"
@@ -125,10 +127,10 @@ def test_keys_of_later_rows_are_those_at_the_end_of_all(first: int) -> None:
 
 
 def test_what_is_to_stop_while_it_is_measured_measures_no_further(
-    collection: Collection, monkeypatch: pytest.MonkeyPatch
+    collection: MemoryCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop, searches = threading.Event(), 0
-    search = HopSearch.search
+    search = GraphSearch.search
 
     def once(*given: Any, **named: Any) -> Any:  # noqa: ANN401 (passed on)
         nonlocal searches
@@ -136,7 +138,7 @@ def test_what_is_to_stop_while_it_is_measured_measures_no_further(
         stop.set()
         return search(*given, **named)
 
-    monkeypatch.setattr(HopSearch, "search", once)
+    monkeypatch.setattr(GraphSearch, "search", once)
     assert improve(collection, lambda work: work(), stop) is None
     assert searches == 1
     assert collection.view.state.hop is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.graph.search import Hop
+from gcws_search.index.graph.search import GraphIndex
 from tests.support.data.generated import Floats
 from tests.support.index.recall import linked, recall
 from tests.support.index.small_index import SmallIndex
@@ -41,7 +41,7 @@ def made() -> Made:
 def test_queries_farther_from_all_items_than_any_item_find_as_much(
     kind: str, limit: int, asked: float, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     index, strangers = made
     assert recall(index, strangers[kind], limit, asked).reaches(asked)
 
@@ -50,7 +50,7 @@ def test_queries_about_as_far_from_many_rows_find_more_than_others_would(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between two rows of a cluster each, a query is not farther than some items are."""
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)
     rng = np.random.default_rng(6)
     centres = rng.gamma(0.6, size=(150, 24))
     spreads = rng.uniform(0.1, 0.7, 150)

@@ -9,21 +9,21 @@ import pytest
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.graph.recall_curve import Calibration, Curve, Effort
-from gcws_search.index.graph.search import HopSearch
+from gcws_search.index.graph.recall_curve import BeamSetting, Calibration, RecallCurve
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import clustered
 from tests.support.index.recall import linked
 from tests.support.reference import mathematics
 
-ONE = Curve(
+ONE = RecallCurve(
     10, (0.5, 1.0, 1.02), (0.8, 0.9, 1.0), (100.0, 200.0, 400.0), (0.2, 0.4, 0.5), (0.1, 0.1, 0.15)
 )
-FAR = Curve(100, (1.0, 1.5), (0.8, 1.0), (1000.0, 2000.0), (0.1, 0.3), (0.05, 0.1))
+FAR = RecallCurve(100, (1.0, 1.5), (0.8, 1.0), (1000.0, 2000.0), (0.1, 0.3), (0.05, 0.1))
 BOTH = Calibration(5000, (ONE, FAR), 7.5)
 
 
-def aimed(calibration: Calibration, limit: int, recall: float) -> Effort:
+def aimed(calibration: Calibration, limit: int, recall: float) -> BeamSetting:
     effort = calibration.effort(limit, recall)
     assert effort is not None
     return effort
@@ -38,7 +38,7 @@ def test_the_effort_between_two_measured_ones_is_in_proportion() -> None:
 
 
 def test_no_effort_is_taken_between_those_that_enter_through_few_tables_and_through_all() -> None:
-    curve = Curve(10, (1.03, 1.04), (0.9, 1.0), (96.0, 109.0), (0.5, 0.5), (0.2, 0.4))
+    curve = RecallCurve(10, (1.03, 1.04), (0.9, 1.0), (96.0, 109.0), (0.5, 0.5), (0.2, 0.4))
     found = [aimed(Calibration(5000, (curve,), 1.0), 10, recall) for recall in (0.5, 0.9, 0.99)]
     assert [effort.tables(16) for effort in found] == [8, 16, 16]
     assert [effort.reach for effort in found] == [1.03, 1.04, 1.04]
@@ -46,7 +46,7 @@ def test_no_effort_is_taken_between_those_that_enter_through_few_tables_and_thro
 
 def test_of_the_efforts_that_are_enough_the_cheapest_is_taken() -> None:
     # By the least effort many find too few rows, and walk for a second time.
-    curve = Curve(
+    curve = RecallCurve(
         100, (0.2, 0.4, 1.0), (0.8, 0.9, 1.0), (900.0, 300.0, 500.0), (0.1, 0.1, 0.1), (0.0,) * 3
     )
     assert curve.effort(0.5) == curve.effort(0.8) == 0.4
@@ -55,13 +55,15 @@ def test_of_the_efforts_that_are_enough_the_cheapest_is_taken() -> None:
 
 
 def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
-    curve = Curve(10, (0.5, 1.0), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3), (0.0, 0.0))
+    curve = RecallCurve(10, (0.5, 1.0), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3), (0.0, 0.0))
     assert curve.effort(0.91) is None
     calibration = Calibration(5000, (curve,), 1.0)
     assert calibration.effort(10, 0.91) is None
     assert calibration.effort(10, 0.5) is not None
     assert Calibration(5000, (curve, FAR), 1.0).effort(50, 0.95) is not None  # by the other curve
-    far_off = Calibration(5000, (ONE, Curve(100, (1.0,), (0.5,), (1.0,), (0.1,), (0.0,))), 1.0)
+    far_off = Calibration(
+        5000, (ONE, RecallCurve(100, (1.0,), (0.5,), (1.0,), (0.1,), (0.0,))), 1.0
+    )
     assert far_off.effort(50, 0.9) is None
     assert far_off.effort(101, 0.9) is None
     near = far_off.effort(12, 0.9)  # as after a few deletions at a limit of 10
@@ -73,7 +75,7 @@ def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
 
 @pytest.mark.parametrize("limit", [2, 10, 50])
 def test_where_no_effort_for_a_limit_is_enough_more_hits_are_walked_for(limit: int) -> None:
-    short = Curve(10, (0.5, 1.0), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3), (0.0, 0.0))
+    short = RecallCurve(10, (0.5, 1.0), (0.5, 0.9), (100.0, 200.0), (0.2, 0.3), (0.0, 0.0))
     effort = aimed(Calibration(5000, (short, FAR), 1.0), limit, 0.95)
     as_if = aimed(Calibration(5000, (FAR,), 1.0), 100, 0.95)
     assert effort == as_if
@@ -82,8 +84,8 @@ def test_where_no_effort_for_a_limit_is_enough_more_hits_are_walked_for(limit: i
 
 def test_limits_beside_one_that_is_not_reached_are_judged_by_both_curves() -> None:
     # Each row has one near it: the first hit is found at once, and the second hardly ever.
-    first = Curve(1, (0.5, 1.0), (0.99, 1.0), (50.0, 100.0), (0.5, 0.5), (0.4, 0.4))
-    ten = Curve(10, (0.5, 1.0), (0.1, 0.3), (50.0, 100.0), (0.3, 0.3), (0.2, 0.2))
+    first = RecallCurve(1, (0.5, 1.0), (0.99, 1.0), (50.0, 100.0), (0.5, 0.5), (0.4, 0.4))
+    ten = RecallCurve(10, (0.5, 1.0), (0.1, 0.3), (50.0, 100.0), (0.3, 0.3), (0.2, 0.2))
     twins = Calibration(5000, (first, ten), 1.0)
     assert aimed(twins, 1, 0.9).number == 0.5
     for limit in range(2, 10):
@@ -162,17 +164,17 @@ def test_new_queries_find_what_was_measured_and_few_are_walked_again(
 
 
 def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() -> None:
-    few, many = Effort.of(0.15, 20), Effort.of(1.5, 20)
+    few, many = BeamSetting.of(0.15, 20), BeamSetting.of(1.5, 20)
     assert (few.beam, few.lists, few.reach) == (40, 3, inf)
     assert few.number == pytest.approx(0.15)
     assert many.reach == many.number == 1.5
     assert many.lists > many.beam > 20
     assert few.places == many.places == 20
-    assert Effort.of(0.5, 1).lists == 5  # as for ten
+    assert BeamSetting.of(0.5, 1).lists == 5  # as for ten
 
 
 def test_walks_that_reach_far_enter_through_all_tables_others_through_half() -> None:
-    few_lists, near, far = (Effort.of(number, 10) for number in (0.5, 1.039, 1.04))
+    few_lists, near, far = (BeamSetting.of(number, 10) for number in (0.5, 1.039, 1.04))
     assert [each.tables(16) for each in (few_lists, near, far)] == [8, 8, 16]
     assert [each.tables(6) for each in (few_lists, near, far)] == [4, 4, 6]  # a few at least
     assert [each.tables(3) for each in (few_lists, near, far)] == [3, 3, 3]
@@ -180,7 +182,7 @@ def test_walks_that_reach_far_enter_through_all_tables_others_through_half() -> 
 
 def test_a_second_walk_reaches_farther_than_the_first() -> None:
     for number in (0.1, 0.9, 1.0, 1.02, 1.5, 3.0):
-        first = Effort.of(number, 20)
+        first = BeamSetting.of(number, 20)
         second = first.wider()
         assert second.reach >= 1.15 * max(1.0, number)
         assert second.places == first.places == 20
@@ -190,8 +192,8 @@ def test_a_second_walk_reaches_farther_than_the_first() -> None:
 
 def test_an_effort_for_a_few_hits_is_one_for_ten() -> None:
     for number in (0.3, 1.1):
-        assert Effort.of(number, 1) == Effort.of(number, 9) == Effort.of(number, 10)
-        assert Effort.of(number, 11).beam > Effort.of(number, 10).beam
+        assert BeamSetting.of(number, 1) == BeamSetting.of(number, 9) == BeamSetting.of(number, 10)
+        assert BeamSetting.of(number, 11).beam > BeamSetting.of(number, 10).beam
 
 
 def test_a_calibration_comes_back_from_its_json() -> None:
@@ -204,7 +206,7 @@ def test_a_share_of_the_queries_reads_one_list_more(rng: np.random.Generator) ->
     index = linked(rows)
     backend, hop = index.backend, index.state.hop
     assert isinstance(backend, GcwsBackend)
-    search = HopSearch(
+    search = GraphSearch(
         hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(1)
     )
     view = RowView(index.rows.view(), np.ones(3000, np.uint8), 3000)
@@ -212,7 +214,7 @@ def test_a_share_of_the_queries_reads_one_list_more(rng: np.random.Generator) ->
     nothing = np.full(1000, -1, np.int64)
     seen = []
     for lists in (2, 2.25, 3):
-        walk = search.walk(view, 5, Effort(10, lists, 0.9, 0.0))
+        walk = search.walk(view, 5, BeamSetting(10, lists, 0.9, 0.0))
         hits = search.search(view, batch, SearchParams(limit=5), nothing, walk).hits
         seen.append(np.array([each.explanation.candidates for each in hits]))
     less, some, more = seen

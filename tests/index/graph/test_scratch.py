@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.graph.scratch import Sizes, Spaces
+from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 
-SIZES = Sizes(rows=10_000, room=500, beam=20, longest=0, keys=8)
+SIZES = ScratchSizes(rows=10_000, room=500, beam=20, longest=0, keys=8)
 
 
 def test_one_row_more_takes_no_new_memory() -> None:
-    spaces = Spaces()
+    spaces = ScratchPool()
     with spaces.taken(SIZES) as first:
         pass
     with spaces.taken(replace(SIZES, rows=SIZES.rows + 1)) as second:
@@ -19,14 +19,14 @@ def test_one_row_more_takes_no_new_memory() -> None:
 
 
 def test_two_walks_at_once_write_on_different_memory() -> None:
-    spaces = Spaces()
+    spaces = ScratchPool()
     with spaces.taken(SIZES) as first, spaces.taken(SIZES) as second:
         assert not set(first[:, 0].tolist()) & set(second[:, 0].tolist())
 
 
 @pytest.mark.parametrize("grown", ["rows", "room", "beam", "longest", "keys"])
 def test_what_has_become_too_small_is_made_anew(grown: str) -> None:
-    spaces = Spaces()
+    spaces = ScratchPool()
     with spaces.taken(SIZES) as first:
         before = first.copy()
     with spaces.taken(replace(SIZES, **{grown: 1_000_000})) as second:
@@ -34,7 +34,7 @@ def test_what_has_become_too_small_is_made_anew(grown: str) -> None:
 
 
 def test_memory_of_a_walk_that_failed_is_not_lent_again() -> None:
-    spaces = Spaces()
+    spaces = ScratchPool()
     with pytest.raises(RuntimeError), spaces.taken(SIZES) as first:
         raise RuntimeError
     with spaces.taken(SIZES) as second:

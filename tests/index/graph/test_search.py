@@ -8,8 +8,8 @@ import pytest
 from gcws_search.index.contracts.hits import HOP, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph import lifecycle
-from gcws_search.index.graph.recall_curve import Effort
-from gcws_search.index.graph.search import Hop, HopSearch
+from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.search import GraphIndex, GraphSearch
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Csr, Floats, clustered, counts
@@ -32,7 +32,7 @@ def dense() -> Made:
 def sparse() -> tuple[SmallIndex, Csr, Csr]:
     rows, queries = counts(np.random.default_rng(2), 10_000, 1000, words=2000)
     with pytest.MonkeyPatch.context() as patch:  # else only what is quicker than their scan
-        patch.setattr(HopSearch, "candidates_within", lambda *_: np.inf)
+        patch.setattr(GraphSearch, "candidates_within", lambda *_: np.inf)
         return linked(rows), rows, queries
 
 
@@ -52,7 +52,7 @@ def test_so_it_is_for_sparse_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index, _, queries = sparse
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     measured = recall(index, queries, limit, asked)
     assert measured.reaches(asked)
     assert measured.methods[WALKED] > 0.9 * len(queries)
@@ -100,7 +100,7 @@ def test_a_filter_may_have_to_do_with_where_rows_are(
     which: str, limit: int, dense: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, rows, queries = dense
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)
     first, norms = rows[:, 0], np.abs(rows).sum(1)
     passes = {
         "one side": first > 0,
@@ -298,7 +298,7 @@ def test_rows_may_all_be_equal(rng: np.random.Generator) -> None:
 def test_queries_and_rows_that_rounding_spoils_are_scanned(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     rows, _ = clustered(rng, 4000, 0, dim=32)
     rows /= np.abs(rows).sum(axis=1, keepdims=True)
     rows[:30] *= 1e-5  # in units these are nothing, and too few to have finer ones
@@ -315,7 +315,7 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(
 def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
     spread: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     crowd = (3.0 + spread * rng.standard_normal((160, 16))).astype(np.float32)
     rows = rng.standard_normal((6060, 16)).astype(np.float32)
     rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
@@ -337,14 +337,14 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
     rounding = replace(hop.lists.coarse.rounding, kind=kind)
     lists = replace(hop.lists, coarse=replace(hop.lists.coarse, rounding=rounding))
-    walks = HopSearch(
+    walks = GraphSearch(
         hop.neighbours,
         lists,
         index.state.tables,
         lambda *_: np.empty((0, 8), np.uint64),
         Workers(1),
     )
-    walk = walks.walk(view, 100, Effort.of(1.0, 100))
+    walk = walks.walk(view, 100, BeamSetting.of(1.0, 100))
     assert (walk.at_first, walk.rescored) == (104, 100 + more)
 
 

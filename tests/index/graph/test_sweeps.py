@@ -9,8 +9,8 @@ import pytest
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.graph.recall_curve import Effort
-from gcws_search.index.graph.search import HopSearch
+from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.sweeps import swept
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Csr, Floats, clustered, counts
@@ -40,10 +40,12 @@ def test_one_walk_finds_and_sees_what_walks_of_each_effort_do(
 ) -> None:
     graph = Graph(rng, linked=share)
     hidden = (rng.random(ROWS) < 0.1).astype(np.uint8)
-    efforts = [Effort.of(number, limit) for number in numbers]
+    efforts = [BeamSetting.of(number, limit) for number in numbers]
     found = graph.swept(efforts, limit, hidden=hidden)
     assert found == [graph.search(effort, limit, hidden=hidden) for effort in efforts]
-    plain = [Effort(each.beam, round(each.lists), 0.0, 0.0, reach=each.reach) for each in efforts]
+    plain = [
+        BeamSetting(each.beam, round(each.lists), 0.0, 0.0, reach=each.reach) for each in efforts
+    ]
     for effort, hits in zip(plain, graph.swept(plain, limit), strict=True):
         for query in range(len(graph.queries)):
             assert hits[query] == graph.expected(query, effort, limit)
@@ -54,7 +56,7 @@ def test_it_walks_on_for_those_of_each_effort_that_are_flat(
     limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
-    efforts = [Effort.of(number, limit) for number in LISTS]
+    efforts = [BeamSetting.of(number, limit) for number in LISTS]
     lasting = [graph.search(effort, limit) for effort in efforts]
     factors = [
         (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
@@ -70,7 +72,7 @@ def test_it_walks_on_for_those_of_each_effort_that_are_flat(
     ]
     assert len(set(changed)) > 1
     assert max(changed) > 1
-    reaching = [Effort.of(number, limit) for number in FAR]
+    reaching = [BeamSetting.of(number, limit) for number in FAR]
     assert graph.swept(reaching, limit, flat=flat) == graph.swept(reaching, limit)
 
 
@@ -89,14 +91,14 @@ def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_th
     hop, backend, rows = index.state.hop, index.backend, index.rows.view()
     assert hop is not None
     assert isinstance(backend, GcwsBackend)
-    search = HopSearch(
+    search = GraphSearch(
         hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(2)
     )
     alive = np.ones(len(rows), np.uint8)
     alive[:dead] = 0
     view, batch = RowView(rows, alive, len(rows) - dead), index.prepare(queries)
     none, none_hidden = np.full(len(batch), -1), np.zeros(len(rows), np.uint8)
-    efforts = [Effort.of(number, limit) for number in numbers]
+    efforts = [BeamSetting.of(number, limit) for number in numbers]
     found = swept(search, view, batch, limit, efforts, flat=0.9, hidden=none_hidden, pieces=2)
     for effort, hits in zip(efforts, found, strict=True):
         walk = replace(search.walk(view, limit, effort), flat=0.9)

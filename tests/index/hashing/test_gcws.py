@@ -22,7 +22,7 @@ from tests.support.reference.gcws import fine_gammas, rate_bounds
 from tests.support.statistics import SIGMAS, assert_proportion, variance_tolerance
 
 Vector = dict[int, float]
-LEAST_P = 2 * float(stats.norm.sf(SIGMAS))
+MIN_P = 2 * float(stats.norm.sf(SIGMAS))
 """The p-value of 4 sigma, for tests that are no z-tests."""
 DIM = 24
 SAMPLES = 4096
@@ -105,11 +105,11 @@ def uniforms(parameters: HashParameters) -> dict[str, npt.NDArray[np.float64]]:
 @pytest.mark.parametrize("name", ["r", "c", "beta"])
 def test_r_and_c_are_gamma_2_and_beta_is_uniform(parameters: HashParameters, name: str) -> None:
     values = uniforms(parameters)[name]
-    assert stats.kstest(values.ravel(), "uniform").pvalue > LEAST_P
+    assert stats.kstest(values.ravel(), "uniform").pvalue > MIN_P
     # Every slot over its samples, and samples over their slots.
     for axis in (values, values.T[:200]):
         p_values = [stats.kstest(line, "uniform").pvalue for line in axis]
-        assert stats.kstest(p_values, "uniform").pvalue > LEAST_P
+        assert stats.kstest(p_values, "uniform").pvalue > MIN_P
 
 
 @pytest.mark.parametrize("name", ["r", "c", "beta"])
@@ -135,7 +135,7 @@ def assert_uncorrelated(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) 
     assert abs(correlation) < SIGMAS / math.sqrt(n)
     cells, _, _ = np.histogram2d(a.ravel(), b.ravel(), bins=16, range=[[0, 1], [0, 1]])
     surplus = float(np.sum((cells - n / 256) ** 2 / (n / 256)))
-    assert LEAST_P < stats.chi2(255).sf(surplus) < 1 - LEAST_P
+    assert MIN_P < stats.chi2(255).sf(surplus) < 1 - MIN_P
 
 
 @pytest.mark.parametrize(("one", "other"), [("r", "c"), ("r", "beta"), ("c", "beta")])
@@ -343,7 +343,7 @@ def test_a_slot_is_drawn_in_proportion_to_its_weight(
     weights = np.array(list(expanded.values()))
     expected = drawn.size * weights / weights.sum()
     assert np.all(expected > 5)
-    assert stats.chisquare(observed, expected).pvalue > LEAST_P
+    assert stats.chisquare(observed, expected).pvalue > MIN_P
 
 
 @pytest.mark.parametrize("factor", [1.01, 1.5, 3.0, 50.0])

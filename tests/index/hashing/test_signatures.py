@@ -210,7 +210,7 @@ def test_nearly_every_sample_of_ordinary_vectors_is_exactly_the_references(
 
 # --- agreement with drawing everything ---------------------------------------------------------
 
-LEAST = float(np.finfo(np.float32).smallest_subnormal)
+MIN = float(np.finfo(np.float32).smallest_subnormal)
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], npt.NDArray[np.floating]]] = {
@@ -224,7 +224,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], npt.NDArray[np.floating]]]
 
 
 def magnitudes(kind: str, count: int, rng: np.random.Generator) -> Floats:
-    values: Floats = np.maximum(KINDS[kind](rng, count), LEAST).astype(np.float32)
+    values: Floats = np.maximum(KINDS[kind](rng, count), MIN).astype(np.float32)
     return values
 
 

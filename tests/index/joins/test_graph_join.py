@@ -14,7 +14,7 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.joins import planner
 from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
-from gcws_search.index.joins.planner import PairJoin, Walks
+from gcws_search.index.joins.planner import GraphJoin, PairJoin
 from gcws_search.index.kernels.graph.pair_walk import meet, shared_buckets
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.vectors.growing_rows import GrowingRows
@@ -27,7 +27,7 @@ from tests.support.index.tables import backend_of
 
 ROWS = 3000
 DIM = 24
-LEAST = 0.5
+MIN = 0.5
 
 
 def clusters(rng: np.random.Generator, each: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noq
     )
 
 
-def measured(join: PairJoin, links: Int32s, least: float, recall: float) -> Walks | None:
+def measured(join: PairJoin, links: Int32s, least: float, recall: float) -> GraphJoin | None:
     sample = join.sampled(least)
     assert sample is not None
     return join.measured(links, sample, recall)
@@ -77,17 +77,17 @@ def true_pairs(scores: np.ndarray, least: float) -> set[tuple[int, int]]:
 def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, each: int) -> None:
     rows = clusters(rng, each)
     backend, state, view = linked(rows, DIM)
-    sink = PairSink(view, LEAST, None)
+    sink = PairSink(view, MIN, None)
     join = join_of(backend, state, view)
     join._walk(state.hop.lists.links, sink, 0)
     a, b, scores = sink.result()
-    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
     found = set(zip(a.tolist(), b.tolist(), strict=True))
     assert len(found) == len(a)
     assert found <= truth
     assert len(found) >= 0.98 * len(truth)
-    assert (scores >= LEAST).all()
+    assert (scores >= MIN).all()
 
 
 @pytest.mark.parametrize("kind", ["dense", "counts"])
@@ -102,7 +102,7 @@ def test_a_join_with_lists_finds_the_share_asked_for(
     else:
         rows, dim = generated.counts(rng, ROWS, 1)[0], 400
     backend, state, view = linked(rows, DIM if kind == "dense" else None)
-    truth = true_pairs(all_scores(rows, rows, dim), LEAST)
+    truth = true_pairs(all_scores(rows, rows, dim), MIN)
     assert len(truth) > 300
     walked = []
     walk = PairJoin._walk
@@ -113,7 +113,7 @@ def test_a_join_with_lists_finds_the_share_asked_for(
 
     monkeypatch.setattr(PairJoin, "_walk", note)
     for recall in (0.5, 0.8, 0.95):
-        a, b, _ = backend.pairs(state, view, min_score=LEAST, recall=recall)
+        a, b, _ = backend.pairs(state, view, min_score=MIN, recall=recall)
         found = set(zip(a.tolist(), b.tolist(), strict=True))
         assert found <= truth
         assert walked
@@ -127,12 +127,12 @@ def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None
     backend, state, view = linked(rows, DIM)
     join = join_of(backend, state, view)
     links = state.hop.lists.links
-    good = measured(join, links, LEAST, 0.9)
+    good = measured(join, links, MIN, 0.9)
     assert good is not None
     assert good.recall >= 0.9
     forgotten = np.where(rng.random(links.shape) < 0.97, -1, links).astype(np.int32)
     forgotten = -np.sort(-forgotten, axis=1)
-    assert measured(join, forgotten, LEAST, 0.9) is None
+    assert measured(join, forgotten, MIN, 0.9) is None
 
 
 def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
@@ -141,10 +141,10 @@ def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     join = join_of(backend, state, view)
     links = state.hop.lists.links.copy()
     links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
-    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
-    walks = measured(join, links, LEAST, 0.3)
+    truth = true_pairs(all_scores(rows, rows, DIM), MIN)
+    walks = measured(join, links, MIN, 0.3)
     assert walks is not None
-    sink = PairSink(view, LEAST, None)
+    sink = PairSink(view, MIN, None)
     join._walk(links, sink, walks.patience)
     share = len(sink.result()[0]) / len(truth)
     assert walks.recall < share  # one standard error is taken off
@@ -187,7 +187,7 @@ def test_so_many_tables_are_made_for_a_join_as_pay(
     rows[ROWS // 2 :] = rows[: ROWS // 2] + 0.15 * rng.standard_normal((ROWS // 2, DIM))
     index = unlinked(rows, 32)
     backend, view = backend_of(index), view_of(index)
-    truth = true_pairs(all_scores(rows, rows, DIM), LEAST)
+    truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) > 1000
     made = []
     join = joined_pairs
@@ -198,7 +198,7 @@ def test_so_many_tables_are_made_for_a_join_as_pay(
 
     monkeypatch.setattr(planner, "joined_pairs", note)
     price_tables(monkeypatch, price)
-    a, b, _ = backend.pairs(index.state, view, min_score=LEAST, recall=recall)
+    a, b, _ = backend.pairs(index.state, view, min_score=MIN, recall=recall)
     found = set(zip(a.tolist(), b.tolist(), strict=True))
     assert found <= truth
     assert len(found) >= len(truth) * (recall - 4 * np.sqrt(recall * (1 - recall) / len(truth)))
@@ -230,10 +230,10 @@ def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None
     join = PairJoin(
         view, state.tables, backend.plan, lambda _: state.tables, None, state.inverted, workers
     )
-    sample = join.sampled(LEAST)
+    sample = join.sampled(MIN)
     assert sample is not None
     keys = backend._keying.keys(view.vectors, 32)
-    a, b = np.array(sorted(true_pairs(all_scores(rows, rows, DIM), LEAST))).T
+    a, b = np.array(sorted(true_pairs(all_scores(rows, rows, DIM), MIN))).T
     for depth in (1, 3, 6):
         shift = np.uint64(64 - depth * backend.plan.bits)
         often = np.count_nonzero(keys[a] >> shift == keys[b] >> shift)
@@ -247,14 +247,14 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     backend, state, view = linked(rows, DIM)
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
     some = RowView(view.vectors, alive, int(alive.sum()))
-    sink = PairSink(some, LEAST, None)
+    sink = PairSink(some, MIN, None)
     join_of(backend, state, some)._walk(state.hop.lists.links, sink, 0)
     a, b, _ = sink.result()
     assert alive[a].all()
     assert alive[b].all()
     truth = {
         (x, y)
-        for x, y in true_pairs(all_scores(rows, rows, DIM), LEAST)
+        for x, y in true_pairs(all_scores(rows, rows, DIM), MIN)
         if alive[x] and alive[y]
     }  # fmt: skip
     assert len(a) >= 0.95 * len(truth)
@@ -267,13 +267,13 @@ def test_partners_of_chosen_rows_are_all_found(rng: np.random.Generator) -> None
     numbers, found = np.empty(3000, np.int32), np.empty(3000, np.int32)
     vectors = view.vectors
     count, last = meet(
-        vectors.dense, vectors.norms, view.permitted, chosen, np.float32(LEAST), 0, ROWS,
+        vectors.dense, vectors.norms, view.permitted, chosen, np.float32(MIN), 0, ROWS,
         numbers, found,
     )  # fmt: skip
     assert last == ROWS
     scores = all_scores(rows[chosen], rows, DIM)
     scores[np.arange(3), chosen] = 0
-    expected = {(i, row) for i, row in zip(*np.nonzero(scores >= LEAST), strict=True)}
+    expected = {(i, row) for i, row in zip(*np.nonzero(scores >= MIN), strict=True)}
     assert set(zip(numbers[:count].tolist(), found[:count].tolist(), strict=True)) == expected
 
 

@@ -23,7 +23,7 @@ from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import RawBatch, SparseVector, VectorSpace
 
-LEAST = 0.6
+MIN = 0.6
 
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 Finder = Callable[..., Found]
@@ -90,8 +90,8 @@ def test_an_exact_join_finds_every_pair_once(
     rng: np.random.Generator,
 ) -> None:
     find, rows = make(rng, backend)
-    a, b, scores = find(LEAST, 1.0)
-    truth = _truth(rows, LEAST)
+    a, b, scores = find(MIN, 1.0)
+    truth = _truth(rows, MIN)
     assert len(truth) > 100
     found = list(zip(a.tolist(), b.tolist(), strict=True))
     assert len(found) == len(set(found))
@@ -104,13 +104,13 @@ def test_a_join_of_tables_finds_the_share_asked_for(
     make: Callable[..., tuple[Finder, np.ndarray]], rng: np.random.Generator
 ) -> None:
     find, rows = make(rng, GcwsParams(bands=16, seed=5))
-    truth = _truth(rows, LEAST)
-    a, b, scores = find(LEAST, 0.9)
+    truth = _truth(rows, MIN)
+    a, b, scores = find(MIN, 0.9)
     found = set(zip(a.tolist(), b.tolist(), strict=True))
     assert found <= set(truth)
     # Pairs above the bound are found with more than 0.9; 4 sigma of as many coins.
     assert len(found) >= len(truth) * 0.9 - 4 * np.sqrt(len(truth) * 0.09)
-    assert (scores >= LEAST).all()
+    assert (scores >= MIN).all()
 
 
 @pytest.mark.parametrize("make", [_dense, _sparse])
@@ -119,10 +119,10 @@ def test_a_limit_keeps_the_most_similar_pairs_and_those_that_tie_with_the_last(
     make: Callable[..., tuple[Finder, np.ndarray]], recall: float, rng: np.random.Generator
 ) -> None:
     find, _ = make(rng, GcwsParams(bands=16, seed=5))
-    _, _, scores = find(LEAST, recall)
+    _, _, scores = find(MIN, recall)
     ranked = np.sort(scores)[::-1]
     for limit in (1, 7, 50):
-        _, _, few = find(LEAST, recall, limit)
+        _, _, few = find(MIN, recall, limit)
         assert sorted(few, reverse=True) == ranked[ranked >= ranked[limit - 1]].tolist()
 
 
@@ -188,8 +188,8 @@ def test_a_join_that_nobody_waits_for_ends(
     find, _ = make(rng, GcwsParams(bands=16, seed=5))
     stop = threading.Event()
     stop.set()
-    assert len(find(LEAST, recall, None, stop)[0]) == 0
-    assert len(find(LEAST, recall)[0]) > 0
+    assert len(find(MIN, recall, None, stop)[0]) == 0
+    assert len(find(MIN, recall)[0]) > 0
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -86,8 +86,8 @@ def test_every_pair_is_found_once(rng: np.random.Generator, least: float, spread
 def test_slots_that_share_a_place_hide_no_pair(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, least: float
 ) -> None:
-    monkeypatch.setattr(prefix_join, "MOST_PLACE_BITS", 3)
-    monkeypatch.setattr(prefix_join, "LEAST_PLACE_BITS", 3)
+    monkeypatch.setattr(prefix_join, "MAX_PLACE_BITS", 3)
+    monkeypatch.setattr(prefix_join, "MIN_PLACE_BITS", 3)
     rows = made(rng, spread=1.0, step=977)
     assert as_dict(joined(view_of(rows), least)).keys() == true_pairs(rows, least).keys()
 

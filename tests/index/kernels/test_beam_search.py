@@ -9,15 +9,15 @@ from numba import njit
 from gcws_search.index.contracts.arrays import Int32s
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph import recall_curve, search
-from gcws_search.index.graph.neighbour_graph import WIDTH, Neighbours
-from gcws_search.index.graph.recall_curve import Effort
-from gcws_search.index.graph.scratch import Sizes, Spaces
-from gcws_search.index.kernels.graph.beam_search import NONE, Marks, mark, space_at, unmark
+from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
+from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
+from gcws_search.index.kernels.graph.beam_search import NONE, Marks, mark, scratch_at, unmark
 from gcws_search.index.kernels.graph.build import prune
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import FLOATS, rows_at
-from gcws_search.index.vectors.quantization import CoarseRows, Rounding
+from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from tests.support.index.graphs import ROWS, TABLES, UNITS, Graph
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference import mathematics
@@ -25,7 +25,7 @@ from tests.support.reference import mathematics
 
 @njit(nogil=True)
 def _prune(addresses, spaces, row, entries, choice, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    space = space_at(spaces[0])
+    space = scratch_at(spaces[0])
     for i in range(entries.shape[0]):
         put(space.pool, i, entries[i])
     most, diversity = choice
@@ -48,14 +48,14 @@ def _unmark(words, seen, count):  # type: ignore[no-untyped-def]  # noqa: ANN001
     unmark(Marks(pointer(words), pointer(seen)), count)
 
 
-EFFORTS = [Effort(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
-EFFORTS += [Effort(100, 1000, 0.9, 0.0, reach=reach) for reach in (1.0, 1.004, 1.02, 1.1)]
+EFFORTS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
+EFFORTS += [BeamSetting(100, 1000, 0.9, 0.0, reach=reach) for reach in (1.0, 1.004, 1.02, 1.1)]
 
 
 @pytest.mark.parametrize("linked", [0.01, 0.05])
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_a_walk_finds_and_sees_what_a_plain_one_does(
-    effort: Effort, linked: float, rng: np.random.Generator
+    effort: BeamSetting, linked: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=linked)
     found = graph.search(effort, limit=min(10, effort.beam - 2))
@@ -66,7 +66,7 @@ def test_a_walk_finds_and_sees_what_a_plain_one_does(
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.1])
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
-    effort: Effort, share: float, rng: np.random.Generator
+    effort: BeamSetting, share: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
@@ -77,9 +77,11 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
         assert set(found[query][0]) <= permitted
 
 
-@pytest.mark.parametrize(("effort", "limit"), [(Effort.of(0.3, 10), 10), (Effort.of(0.05, 60), 60)])
+@pytest.mark.parametrize(
+    ("effort", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
+)
 def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
-    effort: Effort, limit: int, rng: np.random.Generator
+    effort: BeamSetting, limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
     once = graph.search(effort, limit)
@@ -102,9 +104,11 @@ def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
     assert 0 < again < len(lasts) or max(lasts) == 0.0
 
 
-@pytest.mark.parametrize(("effort", "limit"), [(Effort.of(0.3, 10), 10), (Effort.of(0.05, 60), 60)])
+@pytest.mark.parametrize(
+    ("effort", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
+)
 def test_who_is_about_as_far_from_its_tenth_hit_as_from_its_first_walks_on(
-    effort: Effort, limit: int, rng: np.random.Generator
+    effort: BeamSetting, limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
     once = graph.search(effort, limit)
@@ -153,14 +157,14 @@ def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = Graph(rng)
-    everywhere = Effort(1, 1000, 0.9, 0.0)
+    everywhere = BeamSetting(1, 1000, 0.9, 0.0)
     few = {7, 150}
     untouched = graph.search(EFFORTS[1], 10)
-    monkeypatch.setattr(search, "_LEAST_ROOM", 1)
+    monkeypatch.setattr(search, "_MIN_ROOM", 1)
     monkeypatch.setattr(search, "SEEN_A_PLACE", 1)
     monkeypatch.setattr(recall_curve, "_PLACES", 1)
-    monkeypatch.setattr(search, "_MOST_FILTERED", 1)
-    graph.neighbours = Neighbours(UNITS, graph.rows, TABLES)  # with small spaces
+    monkeypatch.setattr(search, "_MAX_FILTERED", 1)
+    graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with small spaces
     graph.neighbours.cover(graph.rows)
     filled = graph.search(everywhere, 2, permitted=few)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(len(filled))]
@@ -203,10 +207,10 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
     centres = 2 * rng.standard_normal((12, 20))
     data = centres[rng.integers(0, 12, ROWS)] + rng.standard_normal((ROWS, 20))
     batch = SmallIndex(CollectionConfig(dim=20)).prepare(data.astype(np.float32))
-    view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
+    view = QuantizedRows(Quantizer(FLOATS), batch.dense.shape[1]).cover(batch)
     vectors = [mathematics.from_dense(row) for row in data.astype(np.float32)]
     counts = set()
-    spaces = Spaces()
+    spaces = ScratchPool()
     for row in range(0, ROWS, 10):
         scores = np.array([mathematics.gmm(vectors[row], other) for other in vectors], np.float32)
         order = np.lexsort((-np.arange(ROWS), -scores))[:100]
@@ -214,7 +218,7 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
             order.astype(np.uint64) << np.uint64(1)
         )
         out = np.full(WIDTH, 5, np.int32)
-        with spaces.taken(Sizes(ROWS, ROWS, ROWS, 0, 1)) as space:
+        with spaces.taken(ScratchSizes(ROWS, ROWS, ROWS, 0, 1)) as space:
             count = _prune(view.addresses, space, row, pool, (most, np.float32(diversity)), out)
         kept = mathematics.pruned(
             row, order.tolist(), lambda a, b: _distance(vectors, a, b),

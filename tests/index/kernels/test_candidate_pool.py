@@ -10,7 +10,7 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     GUARD,
     READ,
     entry,
-    first_unread,
+    first_unexpanded,
     insert,
     place_of,
     places_for,
@@ -51,7 +51,7 @@ def _read(pool, size, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     """Say that some lists have been read; return the first place, from 1 on, whose has not."""
     for place in places:
         set_read(offset(pointer(pool), GUARD), place)
-    return first_unread(offset(pointer(pool), GUARD), size, 1)
+    return first_unexpanded(offset(pointer(pool), GUARD), size, 1)
 
 
 @njit(nogil=True)

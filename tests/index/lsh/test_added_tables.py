@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.contracts.saved_index import UNKNOWN, Saved
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.graph import lifecycle
 from gcws_search.index.hashing.banding import FIRST_TABLES
-from gcws_search.index.lsh.band_keys import Keying
+from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Csr, Floats, clustered, sparse_of
@@ -37,9 +37,9 @@ def some_sparse(rng: np.random.Generator, count: int) -> Csr:
     return sparse_of(dense.astype(np.float32))
 
 
-def keying_of(index: SmallIndex) -> Keying:
+def keying_of(index: SmallIndex) -> BandKeys:
     backend = backend_of(index)
-    return Keying(backend.plan, backend.hash, Workers(1))
+    return BandKeys(backend.plan, backend.hash, Workers(1))
 
 
 def assert_same(tables: Tables, others: Tables) -> None:
@@ -151,7 +151,7 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
     links[::50] = UNKNOWN  # these are linked anew
     rows_again = index.rows.view()
     again = backend_of(index).restored(
-        rows_again, backend_of(index).encode(rows_again), Saved(links, saved.notes)
+        rows_again, backend_of(index).encode(rows_again), SavedIndex(links, saved.notes)
     )
     assert again.hop is not None
     assert (again.hop.lists.links[:, 0] >= 0).all()
@@ -190,14 +190,14 @@ def test_a_service_makes_them_beside_its_searches_and_answers_as_promised_before
 
 
 def answered(
-    stored: StoredCollection, queries: Floats, params: SearchParams
+    stored: Collection, queries: Floats, params: SearchParams
 ) -> list[list[tuple[str, float]]]:
     results = stored.search(stored.space.from_dense(queries), params)
     return [[(hit.id, hit.score) for hit in result.hits] for result in results]
 
 
 def recall(
-    stored: StoredCollection, queries: Floats, params: SearchParams, scores: npt.NDArray[np.float64]
+    stored: Collection, queries: Floats, params: SearchParams, scores: npt.NDArray[np.float64]
 ) -> float:
     shares = [
         np.mean([score >= best[-1] - 1e-6 for _, score in hits])

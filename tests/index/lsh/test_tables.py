@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcws_search.index.lsh.tables import Segment, Tables
+from gcws_search.index.lsh.tables import Tables, TableSegment
 from gcws_search.index.threads import Workers
 
 Keys = npt.NDArray[np.uint64]
@@ -51,7 +51,7 @@ def truth(keys: Keys, rows: npt.NDArray[np.int64] | None = None) -> list[list[tu
     ]
 
 
-def assert_sorted(segments: tuple[Segment, ...]) -> None:
+def assert_sorted(segments: tuple[TableSegment, ...]) -> None:
     """Fail unless keys rise, and rows rise under equal keys."""
     for segment in segments:
         for keys, rows in zip(segment.keys, segment.rows, strict=True):

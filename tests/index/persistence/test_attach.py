@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend, features, make_backend
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection
-from gcws_search.index.collection.backend_index import Indexed
+from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -38,12 +38,12 @@ BOXES = RandomBinningParams(scale=4.0, bands=4)
 
 
 @pytest.fixture
-def stored(make: Make) -> StoredCollection:
+def stored(make: Make) -> Collection:
     return filled(make)
 
 
 def test_progress_is_that_of_features_by_landmarks_too(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    stored: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "_CHUNK_ROWS", 4)
     seen: list[float] = []
@@ -67,7 +67,7 @@ def test_progress_is_that_of_features_by_landmarks_too(
     ids=["bins", "nrff"],
 )
 def test_a_backend_is_tried_out_before_anybody_can_ask_it(
-    stored: StoredCollection,
+    stored: Collection,
     monkeypatch: pytest.MonkeyPatch,
     params: BackendParams,
     owner: type[RandomBinningBackend | FeatureBackend],
@@ -95,21 +95,21 @@ def test_a_backend_is_tried_out_before_anybody_can_ask_it(
     ids=["bins", "Fourier features", "features by landmarks"],
 )
 def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
-    stored: StoredCollection,
+    stored: Collection,
     monkeypatch: pytest.MonkeyPatch,
     params: BackendParams,
     owner: type,
     name: str,
 ) -> None:
     stored.attach(params, "boxes")
-    put_in_memory = memory_collection.Collection.put
+    put_in_memory = memory_collection.MemoryCollection.put
 
-    def watched(self: memory_collection.Collection, *given: object, **named: object) -> None:
+    def watched(self: memory_collection.MemoryCollection, *given: object, **named: object) -> None:
         with monkeypatch.context() as patched:
             patched.delattr(owner, name)
             put_in_memory(self, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(memory_collection.Collection, "put", watched)
+    monkeypatch.setattr(memory_collection.MemoryCollection, "put", watched)
     put(stored, {"new": 5.0, "other": 6.0})
     put(stored, {"new": 7.0})
     assert len(found(stored, "boxes")) == len(VALUES) + 2
@@ -125,10 +125,10 @@ def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
     space = VectorSpace.of(config)
     rows = space.prepare(space.from_dense(rng.standard_normal((40, 6)).astype(np.float32)))
 
-    def indexed(seed: int) -> Indexed:
+    def indexed(seed: int) -> BackendIndex:
         ours = replace(params, seed=seed)
         backend = make_backend(replace(config, backend=ours), threads=1)
-        first = Indexed("boxes", ours, backend, backend.empty()).extended(rows[:30], rows[:30])
+        first = BackendIndex("boxes", ours, backend, backend.empty()).extended(rows[:30], rows[:30])
         improved = first.improved(rows[:30], np.ones(30, np.uint8), threading.Event())
         assert improved is not None
         return improved

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection
-from gcws_search.index.collection.backend_index import Indexed, built
+from gcws_search.index.collection.backend_index import BackendIndex, built
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
     BackendExists,
@@ -43,7 +43,7 @@ from tests.support.index.items import Make, put
 
 
 @pytest.fixture
-def stored(make: Make) -> StoredCollection:
+def stored(make: Make) -> Collection:
     return filled(make)
 
 
@@ -57,11 +57,11 @@ class Meanwhile:
 
     def built(
         self,
-        indexed: Indexed,
+        indexed: BackendIndex,
         rows: VectorBatch,
         report: Callable[[float], None],
         stop: threading.Event,
-    ) -> Indexed | None:
+    ) -> BackendIndex | None:
         made = built(indexed, rows, report, stop)
         self.stop = stop
         self.began.set()
@@ -69,9 +69,7 @@ class Meanwhile:
         return made
 
     @contextmanager
-    def attaching(
-        self, stored: StoredCollection, params: BackendParams
-    ) -> Iterator[list[BaseException]]:
+    def attaching(self, stored: Collection, params: BackendParams) -> Iterator[list[BaseException]]:
         """Yield while a backend is being made; afterwards what it was ended by is listed."""
         errors: list[BaseException] = []
 
@@ -99,7 +97,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 # --- names -------------------------------------------------------------------------------------
 
 
-def test_names_are_kinds_numbered_where_taken(stored: StoredCollection) -> None:
+def test_names_are_kinds_numbered_where_taken(stored: Collection) -> None:
     names = [stored.attach(params).name for params in (NRFF, NRFF, ExactParams(), NRFF)]
     assert names == ["nrff", "nrff_2", "exact_2", "nrff_3"]
     assert stored.attach(NRFF, "mine").name == "mine"
@@ -111,12 +109,12 @@ def test_names_are_kinds_numbered_where_taken(stored: StoredCollection) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "-x", "a" * 129])
-def test_a_name_is_letters_digits_and_marks(stored: StoredCollection, name: str) -> None:
+def test_a_name_is_letters_digits_and_marks(stored: Collection, name: str) -> None:
     with pytest.raises(InvalidParameter):
         stored.attach(NRFF, name)
 
 
-def test_the_list_of_collections_names_all(catalog: Catalog, stored: StoredCollection) -> None:
+def test_the_list_of_collections_names_all(catalog: Catalog, stored: Collection) -> None:
     stored.attach(NRFF)
     assert catalog.list()[0].backends == ["exact", "nrff"]
 
@@ -124,7 +122,7 @@ def test_the_list_of_collections_names_all(catalog: Catalog, stored: StoredColle
 # --- dropping ----------------------------------------------------------------------------------
 
 
-def test_dropping_gives_the_memory_back(stored: StoredCollection) -> None:
+def test_dropping_gives_the_memory_back(stored: Collection) -> None:
     before = stored.describe().bytes_in_memory
     stored.attach(NRFF)
     assert stored.describe().bytes_in_memory >= before + 4 * 16 * len(VALUES)
@@ -135,14 +133,14 @@ def test_dropping_gives_the_memory_back(stored: StoredCollection) -> None:
         found(stored, "nrff")
 
 
-def test_only_what_is_attached_is_dropped(stored: StoredCollection) -> None:
+def test_only_what_is_attached_is_dropped(stored: Collection) -> None:
     with pytest.raises(PrimaryBackend):
         stored.detach("exact")
     with pytest.raises(BackendNotFound):
         stored.detach("nrff")
 
 
-def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) -> None:
+def test_a_dropped_backend_stays_away(tmp_path: Path, stored: Collection) -> None:
     stored.attach(NRFF)
     stored.attach(GcwsParams(bands=2))
     stored.detach("nrff")
@@ -154,9 +152,7 @@ def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) 
 # --- following changes -------------------------------------------------------------------------
 
 
-def test_backends_follow_every_change(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backends_follow_every_change(stored: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_collection, "COMPACTION_ROWS", 3)
     for params in (NRFF, LANDMARKS, ExactParams()):
         stored.attach(params)
@@ -173,7 +169,7 @@ def test_backends_follow_every_change(
 
 
 def test_a_backend_takes_in_what_changed_while_it_was_made(
-    stored: StoredCollection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+    stored: Collection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_collection, "COMPACTION_ROWS", 3)
     with meanwhile.attaching(stored, NRFF) as errors:
@@ -187,21 +183,21 @@ def test_a_backend_takes_in_what_changed_while_it_was_made(
 
 
 def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
-    stored: StoredCollection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+    stored: Collection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught_up: list[int] = []
     alone = stored._writer.alone
 
     def watched(work: Callable[[], None]) -> None:
         caught_up.append(0)
-        extended = Indexed.extended
+        extended = BackendIndex.extended
 
-        def counted(indexed: Indexed, rows: object, new: object) -> Indexed:
+        def counted(indexed: BackendIndex, rows: object, new: object) -> BackendIndex:
             caught_up[-1] += len(new)  # type: ignore[arg-type]
             return extended(indexed, rows, new)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patched:
-            patched.setattr(Indexed, "extended", counted)
+            patched.setattr(BackendIndex, "extended", counted)
             alone(work)
 
     monkeypatch.setattr(stored._writer, "alone", watched)
@@ -212,9 +208,7 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
     assert len(found(stored, "nrff")) == 50
 
 
-def test_nobody_waits_for_a_backend_that_is_made(
-    stored: StoredCollection, meanwhile: Meanwhile
-) -> None:
+def test_nobody_waits_for_a_backend_that_is_made(stored: Collection, meanwhile: Meanwhile) -> None:
     with meanwhile.attaching(stored, NRFF):
         coming = backends(stored)["nrff"]
         assert (coming.status, coming.progress, coming.primary) == ("building", 1.0, False)
@@ -234,7 +228,7 @@ def test_nobody_waits_for_a_backend_that_is_made(
 
 
 def test_a_backend_dropped_while_it_is_made_never_comes(
-    stored: StoredCollection, meanwhile: Meanwhile
+    stored: Collection, meanwhile: Meanwhile
 ) -> None:
     with meanwhile.attaching(stored, NRFF) as errors:
         stored.detach("nrff")
@@ -244,7 +238,7 @@ def test_a_backend_dropped_while_it_is_made_never_comes(
 
 
 def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    stored: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropping = threading.Thread(target=stored.detach, args=("nrff",))
     add = Store.add_backend
@@ -264,7 +258,7 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 
 @pytest.mark.parametrize("moment", ["before it may come", "as it waits for a write"])
 def test_a_drop_is_heard_until_a_backend_comes(
-    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch, moment: str
+    stored: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     alone = stored._writer.alone
 
@@ -283,7 +277,7 @@ def test_a_drop_is_heard_until_a_backend_comes(
 
 
 def test_a_collection_dropped_meanwhile_ends_the_making(
-    catalog: Catalog, stored: StoredCollection, meanwhile: Meanwhile
+    catalog: Catalog, stored: Collection, meanwhile: Meanwhile
 ) -> None:
     with meanwhile.attaching(stored, NRFF) as errors:
         dropping = threading.Thread(target=catalog.drop, args=("things",))
@@ -297,7 +291,7 @@ def test_a_collection_dropped_meanwhile_ends_the_making(
 
 
 def test_without_room_nothing_is_attached(
-    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise DiskFull("things")
@@ -315,7 +309,7 @@ def test_without_room_nothing_is_attached(
     ("step", "expected"), [("before", ["exact"]), ("after", ["exact", "nrff"])]
 )
 def test_a_kill_between_two_steps_leaves_all_or_nothing(
-    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch,
     step: str, expected: list[str],
 ) -> None:  # fmt: skip
     """A copy of the files is what another process finds after a kill at that moment."""
@@ -340,7 +334,7 @@ def test_a_kill_between_two_steps_leaves_all_or_nothing(
         catalog.close()
 
 
-def test_more_landmarks_than_items_are_refused(stored: StoredCollection) -> None:
+def test_more_landmarks_than_items_are_refused(stored: Collection) -> None:
     with pytest.raises(InvalidParameter, match=r"params\.landmarks: expected 1 to 12.*got 13"):
         stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=13))
     assert stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=12)).name == "gmm_nystroem"

@@ -6,10 +6,10 @@ import pytest
 from sqlite_utils import Database
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import DamagedFile
 from gcws_search.index.contracts.parameters import FourierParams, GcwsParams, SearchParams
-from gcws_search.index.persistence.attached_backends import Attachments
+from gcws_search.index.persistence.attached_backends import AttachedBackends
 from tests.support.index.attached_backends import (
     LANDMARKS,
     NRFF,
@@ -22,11 +22,11 @@ from tests.support.index.items import Make, batch, opened_catalog, put
 
 
 @pytest.fixture
-def stored(make: Make) -> StoredCollection:
+def stored(make: Make) -> Collection:
     return filled(make)
 
 
-def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: StoredCollection) -> None:
+def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: Collection) -> None:
     mine = FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
     stored.attach(mine, "mine")
     stored.attach(LANDMARKS)
@@ -76,16 +76,16 @@ def test_what_cannot_be_read_is_said(
 
 
 def test_what_is_learned_later_is_kept(
-    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    keep = Attachments.keep_notes
+    keep = AttachedBackends.keep_notes
 
-    def watched(each: Attachments) -> None:
+    def watched(each: AttachedBackends) -> None:
         keep(each)
         kept.append(True)
 
-    monkeypatch.setattr(Attachments, "keep_notes", watched)
+    monkeypatch.setattr(AttachedBackends, "keep_notes", watched)
     stored.attach(LANDMARKS)
     put(stored, {f"more{n}": float(n + 20) for n in range(100)})
     stored.settle()  # so many more items than landmarks were drawn from: they are drawn anew

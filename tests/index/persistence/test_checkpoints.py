@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.persistence import checkpoints as checkpoints_module
 from gcws_search.index.storage.graph_parts import PART_KEYS
@@ -20,14 +20,14 @@ from tests.support.index.saved_graph import FILE, copied, opened, some
 pytestmark = pytest.mark.usefixtures("linking")
 
 
-def wait_for_checkpoint(stored: StoredCollection) -> None:
+def wait_for_checkpoint(stored: Collection) -> None:
     thread = stored._checkpoints._thread
     assert thread is not None
     thread.join(60)
     assert not thread.is_alive()
 
 
-def written_parts(stored: StoredCollection) -> list[int]:
+def written_parts(stored: Collection) -> list[int]:
     """Write what is due and return the numbers of the parts that were."""
     numbers = []
     write = stored._store.write_links
@@ -46,7 +46,7 @@ def written_parts(stored: StoredCollection) -> list[int]:
 
 
 def test_a_restart_finds_all_lists_and_notes(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(2 * PART_KEYS))
     linked.delete([f"i{n}" for n in range(100, 1500)])
@@ -65,7 +65,7 @@ def test_a_restart_finds_all_lists_and_notes(
 
 
 def test_lists_follow_their_rows_through_a_compaction(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 10)
     put(linked, some(90))
@@ -79,7 +79,7 @@ def test_lists_follow_their_rows_through_a_compaction(
 
 
 def test_an_index_that_keeps_nothing_leaves_nothing(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(10))
     linked._checkpoints.finish()
@@ -92,7 +92,7 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
     connection.close()
 
 
-def test_only_parts_that_changed_are_written_again(linked: StoredCollection) -> None:
+def test_only_parts_that_changed_are_written_again(linked: Collection) -> None:
     put(linked, some(3 * PART_KEYS))
     assert written_parts(linked) == [0, 1, 2, 3]
     assert written_parts(linked) == []
@@ -101,7 +101,7 @@ def test_only_parts_that_changed_are_written_again(linked: StoredCollection) -> 
 
 
 def test_a_restart_without_changes_writes_nothing(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(PART_KEYS))
     catalog.close()
@@ -109,7 +109,7 @@ def test_a_restart_without_changes_writes_nothing(
         assert written_parts(again) == []
 
 
-def test_new_notes_tell_of_lists_changed_without_a_write(linked: StoredCollection) -> None:
+def test_new_notes_tell_of_lists_changed_without_a_write(linked: Collection) -> None:
     put(linked, some(3 * PART_KEYS))
     linked._checkpoints.finish()
     backend, view = backend_of(linked), linked._memory.view
@@ -119,7 +119,7 @@ def test_new_notes_tell_of_lists_changed_without_a_write(linked: StoredCollectio
 
 
 def test_parts_whose_items_are_gone_are_removed(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_KEYS))
     linked._checkpoints.finish()
@@ -132,7 +132,7 @@ def test_parts_whose_items_are_gone_are_removed(
 
 
 def test_a_dropped_collection_is_not_written_first(
-    linked: StoredCollection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(10))
     monkeypatch.setattr(linked._checkpoints, "finish", lambda: pytest.fail("written"))
@@ -143,9 +143,9 @@ def test_a_dropped_collection_is_not_written_first(
 
 
 def test_lists_are_written_once_many_rows_have_been_put(
-    linked: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 100)
     put(linked, some(100))
     assert linked._checkpoints._thread is None
     put(linked, some(1, first=100))
@@ -161,9 +161,9 @@ def test_lists_are_written_once_many_rows_have_been_put(
 
 
 def test_a_share_of_a_large_collection_is_waited_for(
-    linked: StoredCollection, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 100)
     put(linked, some(1000))
     wait_for_checkpoint(linked)
     first = linked._checkpoints._thread
@@ -175,10 +175,10 @@ def test_a_share_of_a_large_collection_is_waited_for(
 
 
 def test_lists_made_at_a_start_are_written_soon(
-    linked: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(150))
-    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 100)
+    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 100)
     with opened(copied(tmp_path, tmp_path / "copy")) as again:
         assert backend_of(again).linked == 150
         wait_for_checkpoint(again)
@@ -199,7 +199,7 @@ class _Between(threading.Event):
         return self.is_set()
 
 
-def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> None:
+def checkpoint_with(stored: Collection, between: Callable[[], None]) -> None:
     """Write what is due as in the background, with some work before each step."""
     stored._checkpoints._stopping = _Between(between)
     stored._checkpoints._run()
@@ -207,7 +207,7 @@ def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> No
 
 
 def test_items_are_put_between_two_parts(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(4 * PART_KEYS))
     turn = 0
@@ -231,7 +231,7 @@ def test_items_are_put_between_two_parts(
 
 
 def test_a_compaction_between_two_parts_mixes_nothing_up(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(4 * PART_KEYS))
     copies: list[Path] = []
@@ -254,7 +254,7 @@ def test_a_compaction_between_two_parts_mixes_nothing_up(
 
 
 def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
-    linked: StoredCollection, tmp_path: Path
+    linked: Collection, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_KEYS))
     linked._checkpoints.finish()
@@ -279,7 +279,7 @@ def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
     assert made == [15, 15, 15, 15, 15, 0]
 
 
-def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
+def test_stopping_does_not_wait_for_all_parts(linked: Collection) -> None:
     put(linked, some(3 * PART_KEYS))
     steps = 0
 
@@ -294,13 +294,13 @@ def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
 
 
 def test_lists_are_written_while_many_threads_write(
-    linked: StoredCollection,
+    linked: Collection,
     catalog: Catalog,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(checkpoints_module, "LEAST_ROWS", 50)
+    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 50)
     monkeypatch.setattr(checkpoints_module, "SHARE", 1000)
     monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 200)
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")

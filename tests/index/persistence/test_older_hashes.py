@@ -12,7 +12,7 @@ import pytest
 
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
@@ -50,7 +50,7 @@ def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
     return {item_id: (codes, checksum) for item_id, codes, checksum in rows}
 
 
-def right_codes(stored: StoredCollection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
+def right_codes(stored: Collection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
     raw = stored.space.from_items([vector(x) for x in values.values()])
     blobs = codes_to_blobs(stored._memory.encode(raw).codes)
     return {each: (blob, zlib.crc32(blob)) for each, blob in zip(values, blobs, strict=True)}
@@ -158,7 +158,7 @@ def test_a_snapshot_of_earlier_hashes_is_restored(tmp_path: Path, path: Path) ->
 def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 64)
+    monkeypatch.setattr(lifecycle, "MIN_ROWS", 64)
     catalog = opened_catalog(tmp_path)
     config = CollectionConfig(dim=8, backend=GcwsParams(bands=8))
     stored = catalog.create("things", config)[0]
@@ -184,7 +184,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     again.close()
 
 
-def _lists(stored: StoredCollection) -> Any:  # noqa: ANN401
+def _lists(stored: Collection) -> Any:  # noqa: ANN401
     saved = stored._memory.backend.saved(stored._memory.view.state)
     assert saved is not None
     return saved.links.copy()

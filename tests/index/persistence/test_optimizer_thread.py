@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimize import improve
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph import lifecycle
-from gcws_search.index.graph.search import Hop
+from gcws_search.index.graph.search import GraphIndex
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.generated import Floats, clustered
@@ -30,11 +30,11 @@ WALK = SearchParams(limit=10)
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 1000)
+    monkeypatch.setattr(lifecycle, "MIN_ROWS", 1000)
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[StoredCollection]:
+def opened(directory: Path) -> Iterator[Collection]:
     """Open a catalog, and in it one collection, at first empty."""
     catalog = Catalog.open(directory, threads=2)
     try:
@@ -45,7 +45,7 @@ def opened(directory: Path) -> Iterator[StoredCollection]:
     assert not [thread for thread in threading.enumerate() if thread.name == "improver"]
 
 
-def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
+def put(stored: Collection, rows: Floats, first: int = 0) -> None:
     ids = [str(i) for i in range(first, first + len(rows))]
     stored.put(
         ItemBatch(ids, stored.space.from_dense(rows), [b'{"a": %d}' % (int(i) % 3) for i in ids])
@@ -53,22 +53,22 @@ def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
 
 
 def found(
-    stored: StoredCollection, queries: Floats, params: SearchParams = WALK
+    stored: Collection, queries: Floats, params: SearchParams = WALK
 ) -> list[list[tuple[str, float]]]:
     results = stored.search(stored.space.from_dense(queries), params)
     return [[(hit.id, hit.score) for hit in result.hits] for result in results]
 
 
-def methods(stored: StoredCollection, queries: Floats) -> set[str]:
+def methods(stored: Collection, queries: Floats) -> set[str]:
     results = stored.search(stored.space.from_dense(queries), WALK)
     return {result.explanation.method for result in results}
 
 
-def has_lists(stored: StoredCollection) -> bool:
+def has_lists(stored: Collection) -> bool:
     return stored.describe().backends[0].stats["neighbour_lists"] is not None
 
 
-def mean_recall(stored: StoredCollection, queries: Floats) -> tuple[float, float]:
+def mean_recall(stored: Collection, queries: Floats) -> tuple[float, float]:
     shares = [
         mathematics.recall_by_score([score for _, score in some], [score for _, score in best])
         for some, best in zip(
@@ -282,7 +282,7 @@ def test_closing_ends_an_improvement(
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
         assert begun.wait(60)
     monkeypatch.undo()
-    monkeypatch.setattr(lifecycle, "LEAST_ROWS", 1000)
+    monkeypatch.setattr(lifecycle, "MIN_ROWS", 1000)
     with opened(tmp_path) as stored:
         stored.settle()
         assert has_lists(stored)
@@ -293,7 +293,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
 ) -> None:
     monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 500)
     # Which way is quicker depends on the moment at which lists were made: walk whenever possible.
-    monkeypatch.setattr(Hop, "scan_nanoseconds", lambda *_: np.inf)
+    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)
     rows, queries = clustered(rng, 6000, 32, dim=DIM)
     deleted: set[str] = set()
     problems: list[str] = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
@@ -23,7 +23,7 @@ def secret(name: str) -> bytes:
     return b"hunter2-%s-" % name.encode()
 
 
-def fill(stored: StoredCollection, names: list[str], *, size: int) -> None:
+def fill(stored: Collection, names: list[str], *, size: int) -> None:
     """Put items whose payloads say their secrets, over several pages where they are large."""
     payloads: list[bytes | None] = [
         b'{"of":"%s","secret":"%s"}' % (name.encode(), secret(name) * (size // 12 + 1))
@@ -39,13 +39,13 @@ def everything(directory: Path) -> bytes:
 
 
 @pytest.fixture
-def stored(catalog: Catalog) -> StoredCollection:
+def stored(catalog: Catalog) -> Collection:
     return catalog.create("things", CONFIG)[0]
 
 
 @pytest.mark.parametrize("size", [20, 500, 50_000])
 def test_what_was_deleted_or_updated_is_in_no_file(
-    stored: StoredCollection, tmp_path: Path, size: int
+    stored: Collection, tmp_path: Path, size: int
 ) -> None:
     names = [f"n{n}" for n in range(40)]
     gone = {"n1", "n2", "n3", "n20", "n21"}
@@ -61,7 +61,7 @@ def test_what_was_deleted_or_updated_is_in_no_file(
 
 
 def test_what_somebody_still_reads_is_overwritten_afterwards(
-    stored: StoredCollection, tmp_path: Path
+    stored: Collection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
     reader = sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)
@@ -79,7 +79,7 @@ def test_what_somebody_still_reads_is_overwritten_afterwards(
 
 
 def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
-    stored: StoredCollection, tmp_path: Path
+    stored: Collection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
     stored.settle()
@@ -97,7 +97,7 @@ def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
     catalog.close()
 
 
-def test_space_comes_back_once_much_is_free(stored: StoredCollection, tmp_path: Path) -> None:
+def test_space_comes_back_once_much_is_free(stored: Collection, tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     names = [f"n{n}" for n in range(1000)]
     fill(stored, names, size=8000)

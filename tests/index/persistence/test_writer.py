@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
@@ -29,7 +29,7 @@ from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put,
 
 
 def test_a_full_disk_changes_nothing_and_later_writes_succeed(
-    stored: StoredCollection, tmp_path: Path
+    stored: Collection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1, "b": 2})
     log = tmp_path / "things.sqlite-wal"
@@ -47,7 +47,7 @@ def test_a_full_disk_changes_nothing_and_later_writes_succeed(
 
 
 def test_writes_are_refused_once_memory_may_differ_from_the_file(
-    stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(stored, {"a": 1})
 
@@ -95,7 +95,7 @@ class _Announced(deque[Any]):
 
 
 def while_a_commit_is_waited_for(
-    stored: StoredCollection, *calls: Callable[[], object]
+    stored: Collection, *calls: Callable[[], object]
 ) -> tuple[list[object], int]:
     """Make calls that arrive in order during a commit; return what they gave, and the commits."""
     writer, store = stored._writer, stored._store
@@ -127,7 +127,7 @@ def while_a_commit_is_waited_for(
     return results, commits
 
 
-def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
+def test_writes_that_wait_share_a_commit(stored: Collection) -> None:
     put(stored, {"a": 1})
     results, commits = while_a_commit_is_waited_for(
         stored,
@@ -144,7 +144,7 @@ def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
     assert held(stored) == holding({"a": 2, "b": 4, "c": 5})
 
 
-def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollection) -> None:
+def test_a_delete_by_filter_sees_all_that_came_before_it(stored: Collection) -> None:
     where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
     results, commits = while_a_commit_is_waited_for(
         stored,
@@ -158,7 +158,7 @@ def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollectio
 
 
 def test_writes_that_wait_for_another_programs_lock_wait_once(
-    stored: StoredCollection, tmp_path: Path
+    stored: Collection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1})
     stored._store._writer.execute("PRAGMA busy_timeout = 0")
@@ -174,7 +174,7 @@ def test_writes_that_wait_for_another_programs_lock_wait_once(
     assert held(stored) == holding({"a": 1, "d": 4})
 
 
-def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCollection) -> None:
+def test_of_writes_too_large_together_those_that_fit_are_stored(stored: Collection) -> None:
     put(stored, {"a": 1})
     pages = stored._store._writer.execute("PRAGMA page_count").fetchone()[0]
     stored._store._writer.execute(f"PRAGMA max_page_count = {pages + 8}")
@@ -237,7 +237,7 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
 
 @pytest.mark.parametrize("room", [0, 20_000])
 def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
-    stored: StoredCollection, tmp_path: Path, room: int
+    stored: Collection, tmp_path: Path, room: int
 ) -> None:
     put(stored, {"a": 1, "b": 2})
     log = tmp_path / "things.sqlite-wal"
@@ -259,7 +259,7 @@ def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
     assert reopened(stored, tmp_path) == held(stored) == holding({"a": 3, "c": 4})
 
 
-def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
+def test_puts_that_wait_are_shown_together(stored: Collection) -> None:
     put(stored, {"a": 1})
     version = stored._memory.view.version
     results, _ = while_a_commit_is_waited_for(
@@ -290,7 +290,7 @@ class _Interrupting:
         self._lock.release()
 
 
-def test_an_interrupted_write_lets_the_others_go_on(stored: StoredCollection) -> None:
+def test_an_interrupted_write_lets_the_others_go_on(stored: Collection) -> None:
     stored._writer._lock = _Interrupting(stored._writer._lock)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         put(stored, {"a": 1})

@@ -15,16 +15,16 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.storage.connection import Transaction, connect
 from gcws_search.index.storage.data_directory import bytes_of
-from gcws_search.index.storage.records import Change, Record, Rows
+from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
 from gcws_search.index.storage.store import CHUNK_BYTES, Store
 
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
 
 
-def rows(ids: list[str], *, size: int = 8, payload: bytes | None = None) -> Rows:
+def rows(ids: list[str], *, size: int = 8, payload: bytes | None = None) -> RowBatch:
     vectors = [bytes([i % 256]) * size for i in range(len(ids))]
-    return Rows(ids, vectors, [b"codes"] * len(ids), [payload] * len(ids))
+    return RowBatch(ids, vectors, [b"codes"] * len(ids), [payload] * len(ids))
 
 
 def put(store: Store, ids: list[str], *, gone: list[int] | None = None) -> None:

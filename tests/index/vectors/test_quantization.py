@@ -10,7 +10,7 @@ from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import (
     BYTES,
     FLOATS,
-    MOST_SHORT,
+    MAX_SHORT,
     SHORTS,
     SPARSE,
     hold,
@@ -20,10 +20,10 @@ from gcws_search.index.kernels.quantized.rows import (
     score,
 )
 from gcws_search.index.vectors.quantization import (
-    CoarseRows,
-    CoarseView,
-    Rounding,
-    choose_rounding,
+    QuantizedRows,
+    QuantizedView,
+    Quantizer,
+    choose_quantizer,
     dimension,
 )
 from gcws_search.index.vectors.space import VectorSpace
@@ -31,9 +31,9 @@ from tests.support.data.adapters import from_csr
 from tests.support.data.generated import Csr, Floats
 from tests.support.reference import mathematics
 
-SIGNED_BYTES = Rounding(BYTES, 0.25, 128)
-POSITIVE_BYTES = Rounding(BYTES, 0.25, 0)
-WHOLE_SHORTS = Rounding(SHORTS, 0.25)
+SIGNED_BYTES = Quantizer(BYTES, 0.25, 128)
+POSITIVE_BYTES = Quantizer(BYTES, 0.25, 0)
+WHOLE_SHORTS = Quantizer(SHORTS, 0.25)
 RANGES = {SIGNED_BYTES: (-128, 127), POSITIVE_BYTES: (0, 255), WHOLE_SHORTS: (-16383, 16383)}
 ROUNDING_ERROR = 1e-6
 """Sums of a few hundred float32 in 16 lanes, at most 2⁻²⁴ relative each step."""
@@ -48,7 +48,7 @@ def _scores(addresses, table, row, out):  # type: ignore[no-untyped-def]  # noqa
     release(rows, row, held)
 
 
-def scores_of(view: CoarseView, row: int) -> list[float]:
+def scores_of(view: QuantizedView, row: int) -> list[float]:
     """Return the quick scores of a row and every row."""
     longest = int(np.diff(view.rows.indptr).max(initial=1))
     table = np.zeros(places(longest), np.float32)
@@ -72,7 +72,7 @@ def sparse(rows: Csr) -> VectorBatch:
 @pytest.mark.parametrize("dim", [1, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 784])
 @pytest.mark.parametrize("rounding", RANGES, ids=["signed bytes", "bytes", "shorts"])
 def test_a_quick_score_is_that_of_the_rounded_rows(
-    rounding: Rounding, dim: int, rng: np.random.Generator
+    rounding: Quantizer, dim: int, rng: np.random.Generator
 ) -> None:
     low, high = RANGES[rounding]
     rows = (rng.standard_t(2.0, (12, dim)) * high / 12).astype(np.float32)
@@ -80,7 +80,7 @@ def test_a_quick_score_is_that_of_the_rounded_rows(
     rows[3] = 1e-3 * rng.random(dim)  # rounded to nothing
     rows = np.abs(rows) + np.float32(1e-6) if low == 0 else rows
     batch = dense(rows)
-    copies = CoarseRows(rounding, batch.dense.shape[1])
+    copies = QuantizedRows(rounding, batch.dense.shape[1])
     copies.cover(batch[:5])
     view = copies.cover(batch)  # the later rows take their place behind the first
     units = [
@@ -99,7 +99,7 @@ def test_a_quick_score_is_that_of_the_rounded_rows(
 def test_floats_are_scored_as_they_are(dim: int, rng: np.random.Generator) -> None:
     rows = rng.standard_t(2.0, (10, dim)).astype(np.float32)
     batch = dense(rows)
-    view = CoarseRows(Rounding(FLOATS), batch.dense.shape[1]).cover(batch)
+    view = QuantizedRows(Quantizer(FLOATS), batch.dense.shape[1]).cover(batch)
     vectors = [mathematics.from_dense(row) for row in rows]
     expected = [mathematics.gmm(vectors[4], other) for other in vectors]
     assert scores_of(view, 4) == pytest.approx(expected, abs=ROUNDING_ERROR)
@@ -119,7 +119,7 @@ def test_a_sparse_quick_score_is_never_below_the_exact_one(
     # 3000 slots meet in the largest table; of most pairs some slots share a place.
     rows = random_sparse(rng, [length, *rng.integers(1, 2 * length + 1, 12).tolist()], 4 * length)
     batch = sparse(rows)
-    view = CoarseRows(Rounding(SPARSE), 0).cover(batch)
+    view = QuantizedRows(Quantizer(SPARSE), 0).cover(batch)
     vectors = [mathematics.from_pairs(*rows.row(i)) for i in range(len(rows))]
     for i in (0, 5):
         exact = [mathematics.gmm(vectors[i], other) for other in vectors]
@@ -137,7 +137,7 @@ def test_a_sparse_quick_score_is_exact_where_no_slots_share_a_place(
     table = np.uint32(slots * np.uint32(0x9E3779B1)) >> np.uint32(32 - 11)
     assert len(np.unique(table)) == len(slots)  # also in the larger tables
     vectors = [mathematics.from_pairs(*rows.row(i)) for i in range(len(rows))]
-    view = CoarseRows(Rounding(SPARSE), 0).cover(sparse(rows))
+    view = QuantizedRows(Quantizer(SPARSE), 0).cover(sparse(rows))
     for i in range(len(rows)):
         exact = [mathematics.gmm(vectors[i], other) for other in vectors]
         assert scores_of(view, i) == pytest.approx(exact, abs=ROUNDING_ERROR)
@@ -151,10 +151,10 @@ def near_groups(rows: Floats, centres: Floats) -> Floats:
 
 def test_bytes_are_chosen_where_they_tell_near_rows_apart(rng: np.random.Generator) -> None:
     signed = rng.standard_normal((2000, 64)).astype(np.float32)
-    rounding = choose_rounding(near_groups(signed, signed[:40]), signed[:40], signed)
+    rounding = choose_quantizer(near_groups(signed, signed[:40]), signed[:40], signed)
     assert (rounding.kind, rounding.origin) == (BYTES, 128)
     positive = np.abs(signed)
-    rounding = choose_rounding(near_groups(positive, positive[:40]), positive[:40], positive)
+    rounding = choose_quantizer(near_groups(positive, positive[:40]), positive[:40], positive)
     assert (rounding.kind, rounding.origin) == (BYTES, 0)
 
 
@@ -164,7 +164,7 @@ def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Gene
         centres = rng.standard_normal((40, 64))
         groups = centres[:, None] + spread * rng.standard_normal((40, 64, 64))
         rows = groups.reshape(-1, 64).astype(np.float32)
-        chosen = choose_rounding(groups.astype(np.float32), centres.astype(np.float32), rows)
+        chosen = choose_quantizer(groups.astype(np.float32), centres.astype(np.float32), rows)
         kinds.append(chosen.kind)
     assert kinds == [BYTES, SHORTS, FLOATS]
 
@@ -177,9 +177,9 @@ def test_two_bytes_have_room_for_rows_that_were_not_sampled_but_not_at_any_price
     greater = 3 * rng.standard_normal((1000, 64)).astype(np.float32)
     steps = []
     for rows in (groups[0], greater, -np.abs(greater), greater * np.float32(1e6)):
-        chosen = choose_rounding(groups, centres.astype(np.float32), rows)
+        chosen = choose_quantizer(groups, centres.astype(np.float32), rows)
         assert chosen.kind == SHORTS
-        steps.append(chosen.step * MOST_SHORT)
+        steps.append(chosen.step * MAX_SHORT)
     assert steps[1:3] == pytest.approx([np.abs(greater).max()] * 2)
     assert steps[3] == pytest.approx(np.abs(groups).max())
 
@@ -189,7 +189,7 @@ def test_bytes_are_not_chosen_for_clusters_that_they_make_one_though_these_are_s
 ) -> None:
     centres = 5 * rng.standard_normal((200, 16))
     rows = (centres.repeat(15, axis=0) + 1e-3 * rng.standard_normal((3000, 16))).astype(np.float32)
-    chosen = choose_rounding(near_groups(rows, rows[::50]), rows[::50], rows)
+    chosen = choose_quantizer(near_groups(rows, rows[::50]), rows[::50], rows)
     assert chosen.kind == FLOATS
 
 
@@ -202,7 +202,7 @@ def test_rows_that_bytes_make_one_are_not_told_apart_by_the_order_they_come_in(
     far = np.abs(groups - centres[:, None]).sum(2)
     nearest_first = np.take_along_axis(groups, np.argsort(far, axis=1)[..., None], 1)
     for rows in (nearest_first, groups):
-        assert choose_rounding(rows, centres, centres).kind != BYTES
+        assert choose_quantizer(rows, centres, centres).kind != BYTES
 
 
 @pytest.mark.parametrize("dimensions", [2.0, 5.0, 20.0])
@@ -226,7 +226,7 @@ def test_copies_lie_along_no_dimensions_or_any_number_of_them() -> None:
 
 def test_rows_that_are_all_zero_nearby_are_kept_as_they_are() -> None:
     nothing = np.zeros((2, 5, 16), np.float32)
-    assert choose_rounding(nothing, nothing[:, 0], nothing[:, 0]).kind == FLOATS
+    assert choose_quantizer(nothing, nothing[:, 0], nothing[:, 0]).kind == FLOATS
 
 
 @pytest.mark.parametrize("size", [1e-43, 1e-38, 1e-36])
@@ -234,12 +234,12 @@ def test_rows_of_numbers_too_small_to_divide_by_are_kept_as_they_are(
     size: float, rng: np.random.Generator
 ) -> None:
     rows = (rng.standard_normal((4, 30, 8)) * size).astype(np.float32)
-    assert choose_rounding(rows, rows[:, 0], rows[:, 0]) == Rounding(FLOATS)
+    assert choose_quantizer(rows, rows[:, 0], rows[:, 0]) == Quantizer(FLOATS)
 
 
 def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> None:
     batch = dense(rng.standard_normal((9, 20)).astype(np.float32))
-    copies = CoarseRows(SIGNED_BYTES, batch.dense.shape[1])
+    copies = QuantizedRows(SIGNED_BYTES, batch.dense.shape[1])
     copies.cover(batch)
     kept = np.array([1, 4, 8])
     view = copies.take(kept).cover(batch[kept])
@@ -248,7 +248,7 @@ def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> 
 
 @pytest.mark.parametrize("rows", [10, 40_000], ids=["few", "many"])
 @pytest.mark.parametrize("rounding", [SIGNED_BYTES, WHOLE_SHORTS], ids=["bytes", "shorts"])
-def test_fresh_copies_begin_with_a_cache_line(rounding: Rounding, rows: int) -> None:
+def test_fresh_copies_begin_with_a_cache_line(rounding: Quantizer, rows: int) -> None:
     dense = np.ones((rows, 128), np.float32)
     copies, _ = rounding.round(dense, dense.sum(axis=1))
     assert copies.ctypes.data % 64 == 0

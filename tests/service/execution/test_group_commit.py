@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index import StoredCollection
+from gcws_search.index import Collection
 from gcws_search.service.execution import group_commit
-from gcws_search.service.execution.group_commit import Together
+from gcws_search.service.execution.group_commit import GroupCommit
 from gcws_search.service.execution.pools import Pool
 from gcws_search.service.http.errors import NotReady
 from tests.support.service.client import Client, Json, Serve, count, fill
@@ -28,15 +28,15 @@ class Gate:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.began, self.may_go_on = threading.Event(), threading.Event()
         self.sizes: list[int] = []
-        commit_all = StoredCollection.commit_all
+        commit_all = Collection.commit_all
 
-        def gated(collection: StoredCollection, writes: Json) -> Json:
+        def gated(collection: Collection, writes: Json) -> Json:
             self.sizes.append(len(writes))
             self.began.set()
             assert self.may_go_on.wait(SECONDS)
             return commit_all(collection, writes)
 
-        patch.setattr(StoredCollection, "commit_all", gated)
+        patch.setattr(Collection, "commit_all", gated)
 
 
 def answers_during_a_commit(
@@ -98,13 +98,13 @@ def test_the_vectors_of_one_commit_are_hashed_in_one_call(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, hashed = Gate(monkeypatch), list[int]()
-    encoded = StoredCollection.encoded
+    encoded = Collection.encoded
 
-    def counting(collection: StoredCollection, sent: Json) -> Json:
+    def counting(collection: Collection, sent: Json) -> Json:
         hashed.append(len(sent))
         return encoded(collection, sent)
 
-    monkeypatch.setattr(StoredCollection, "encoded", counting)
+    monkeypatch.setattr(Collection, "encoded", counting)
     vectors = [[-n, 0, n + 2, 1] for n in range(4)]
     bodies = [put(f"new-{n}", vector) for n, vector in enumerate(vectors)]
     bodies[1]["items"] += put("new-1b", [5, 6, -7, 8])["items"]
@@ -133,7 +133,7 @@ def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
 def test_those_who_wait_for_another_turn_are_told_that_the_pool_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "_MOST_TURNS", 1)
+    monkeypatch.setattr(group_commit, "_MAX_TURNS", 1)
     client = serve()
     fill(client)
     gate, pool = Gate(monkeypatch), client.app.state.service.workers.writes
@@ -173,7 +173,7 @@ def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
 
     async def scenario() -> None:
         pool.submit(may_end.wait, lambda: None)
-        put = asyncio.create_task(Together(pool).put(collection, unused, unused))
+        put = asyncio.create_task(GroupCommit(pool).put(collection, unused, unused))
         while not pool.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(pool.close))
@@ -192,7 +192,7 @@ def test_a_commit_that_fails_as_a_whole_is_told_to_each(
     def failing(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(StoredCollection, "commit_all", failing)
+    monkeypatch.setattr(Collection, "commit_all", failing)
     assert client.put(_ITEMS, json=put("a")).status_code == 500
     monkeypatch.undo()
     assert client.put(_ITEMS, json=put("a")).status_code == 200

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gcws_search.service.execution.pools import Pace, Pool, Workers
+from gcws_search.service.execution.pools import Pace, Pool, Pools
 from gcws_search.service.http.errors import QueueFull
 
 
@@ -68,7 +68,7 @@ def test_short_searches_run_on_the_loop_and_long_ones_do_not(
     entries: int, may_block: bool, inline: bool
 ) -> None:
     async def scenario() -> None:
-        workers = Workers(
+        workers = Pools(
             threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001
         )
         thread, seconds = await workers.search(

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.service.translate import bodies, requests, results
 from tests.support.service.bodies import npy
 from tests.support.service.client import ITEMS, Json
@@ -61,18 +61,18 @@ KINDS = {
         "application/x-npy",
     ),
     "sketches": Hostile(
-        StoredCollection, "sketch", "POST", "/sketch", b'{"vectors": [[1, 2, 3, 4]]}'
+        Collection, "sketch", "POST", "/sketch", b'{"vectors": [[1, 2, 3, 4]]}'
     ),
-    "pairs": Hostile(StoredCollection, "pairs", "POST", "/pairs", b'{"min_score": 0.5}'),
-    "comparisons": Hostile(StoredCollection, "compare", "POST", "/compare", b'{"sample": 1}'),
-    "snapshots": Hostile(StoredCollection, "copy_to", "POST", "/snapshots"),
-    "backends": Hostile(StoredCollection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
+    "pairs": Hostile(Collection, "pairs", "POST", "/pairs", b'{"min_score": 0.5}'),
+    "comparisons": Hostile(Collection, "compare", "POST", "/compare", b'{"sample": 1}'),
+    "snapshots": Hostile(Collection, "copy_to", "POST", "/snapshots"),
+    "backends": Hostile(Collection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
     "writes": Hostile(
-        StoredCollection, "commit_all", "PUT", "/items",
+        Collection, "commit_all", "PUT", "/items",
         b'{"items": [{"id": "hostile", "vector": [1, 2, 3, 4]}]}', writes=True,
     ),
     "deletes": Hostile(
-        StoredCollection, "delete_where", "POST", "/items/delete",
+        Collection, "delete_where", "POST", "/items/delete",
         b'{"filter": {"must": {"key": "label", "match": {"value": 99}}}}', writes=True,
     ),
 }  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from gcws_search.index.backends import ExactBackend
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import View
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import Pairs
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, Saved
+from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.threads import Workers
 
 WIDTH = 3
@@ -90,10 +90,10 @@ class LinkedBackend:
     def is_overdue(self, state: Linked, rows: int, live: int) -> bool:
         return False
 
-    def saved(self, state: Linked) -> Saved | None:
-        return Saved(state.links[: state.count], self.notes) if self.keeps else None
+    def saved(self, state: Linked) -> SavedIndex | None:
+        return SavedIndex(state.links[: state.count], self.notes) if self.keeps else None
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: Saved) -> Linked:
+    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> Linked:
         self.notes = saved.notes or self.notes
         links = np.full((len(rows), WIDTH), NO_ROW, np.int32)
         width = min(WIDTH, saved.links.shape[1])
@@ -124,13 +124,13 @@ def make_linked(config: CollectionConfig, *, threads: int | None = None) -> Link
     return LinkedBackend(config)
 
 
-def backend_of(stored: StoredCollection) -> LinkedBackend:
+def backend_of(stored: Collection) -> LinkedBackend:
     backend = stored._memory.backend
     assert isinstance(backend, LinkedBackend)
     return backend
 
 
-def lists_of(stored: StoredCollection) -> dict[str, list[str]]:
+def lists_of(stored: Collection) -> dict[str, list[str]]:
     """Return the ids each live item's list names, those of deleted items left out."""
     view: View = stored._memory.view
     links = view.state.links[: len(view)].tolist()

@@ -9,19 +9,19 @@ from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.graph.neighbour_graph import BESIDE, WIDTH, Neighbours
-from gcws_search.index.graph.recall_curve import Effort
-from gcws_search.index.graph.search import HopSearch
+from gcws_search.index.graph.neighbour_graph import BESIDE, WIDTH, NeighbourGraph
+from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.sweeps import swept
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.kernels.quantized.rows import BYTES
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.quantization import Rounding
+from gcws_search.index.vectors.quantization import Quantizer
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference import mathematics
 
 ROWS = 300
-UNITS = Rounding(BYTES, 1.0, 128)
+UNITS = Quantizer(BYTES, 1.0, 128)
 TABLES = 3
 _NOBODY = np.empty(0, np.uint8)
 
@@ -35,7 +35,7 @@ class Graph:
         self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
         self.index.add(self.data)
         self.rows = self.index.rows.view()
-        self.neighbours = Neighbours(UNITS, self.rows, TABLES)
+        self.neighbours = NeighbourGraph(UNITS, self.rows, TABLES)
         self.lists = self.neighbours.cover(self.rows)
         self.links: list[list[int]] = []
         for row in range(ROWS):
@@ -45,7 +45,7 @@ class Graph:
             assert (self.lists.links[row, count:] == NONE).all()
 
     def search(
-        self, effort: Effort, limit: int, *, permitted: set[int] | None = None,
+        self, effort: BeamSetting, limit: int, *, permitted: set[int] | None = None,
         queries: slice = slice(None), hidden: UInt8s = _NOBODY, rare: float = 0.0,
         flat: float = 1.0,
     ) -> list[tuple[list[int], int]]:  # fmt: skip
@@ -63,7 +63,12 @@ class Graph:
         return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
 
     def swept(
-        self, efforts: Sequence[Effort], limit: int, *, hidden: UInt8s = _NOBODY, flat: float = 1.0
+        self,
+        efforts: Sequence[BeamSetting],
+        limit: int,
+        *,
+        hidden: UInt8s = _NOBODY,
+        flat: float = 1.0,
     ) -> list[list[tuple[list[int], int]]]:
         """Return what `search` does by each of some efforts, found together."""
         view = RowView(self.rows, np.ones(ROWS, np.uint8), ROWS)
@@ -75,11 +80,11 @@ class Graph:
             [(each.rows.tolist(), each.explanation.candidates) for each in hits] for hits in found
         ]
 
-    def searched(self) -> HopSearch:
+    def searched(self) -> GraphSearch:
         """Return what walks over the lists."""
         backend, tables = self.index.backend, self.index.state.tables
         assert isinstance(backend, GcwsBackend)
-        return HopSearch(self.neighbours, self.lists, tables, backend._keying.keys, Workers(1))
+        return GraphSearch(self.neighbours, self.lists, tables, backend._keying.keys, Workers(1))
 
     def score(self, query: int, row: int) -> float:
         """Return the score as float32, whose ties are those of the kernel."""
@@ -104,7 +109,7 @@ class Graph:
         return found
 
     def walked(
-        self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
+        self, query: int, effort: BeamSetting, limit: int, permitted: set[int] | None = None
     ) -> mathematics.Walked:
         scores = [self.score(query, row) for row in range(ROWS)]
         return mathematics.best_first(
@@ -114,7 +119,7 @@ class Graph:
         )  # fmt: skip
 
     def walked_on(
-        self, query: int, first: mathematics.Walked, effort: Effort, limit: int
+        self, query: int, first: mathematics.Walked, effort: BeamSetting, limit: int
     ) -> mathematics.Walked:
         """Return the walk that goes on where the first one ended."""
         scores, onward = [self.score(query, row) for row in range(ROWS)], effort.onward()
@@ -124,7 +129,7 @@ class Graph:
         )  # fmt: skip
 
     def walked_again(
-        self, query: int, first: mathematics.Walked, effort: Effort, limit: int
+        self, query: int, first: mathematics.Walked, effort: BeamSetting, limit: int
     ) -> mathematics.Walked:
         """Return the second walk, which begins with the best rows of the first."""
         scores, wider = [self.score(query, row) for row in range(ROWS)], effort.wider()
@@ -134,7 +139,7 @@ class Graph:
         )  # fmt: skip
 
     def expected(
-        self, query: int, effort: Effort, limit: int, permitted: set[int] | None = None
+        self, query: int, effort: BeamSetting, limit: int, permitted: set[int] | None = None
     ) -> tuple[list[int], int]:
         """Return what `search` should."""
         walked = self.walked(query, effort, limit, permitted)

@@ -26,8 +26,8 @@ def few_rows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(startup, "compile_kernels", lambda *_: seconds)
         patched.setattr(memory_collection, "COMPACTION_ROWS", FEW_ROWS)
-        patched.setattr(checkpoints, "LEAST_ROWS", FEW_ROWS)
-        patched.setattr(lifecycle, "LEAST_ROWS", FEW_ROWS)
+        patched.setattr(checkpoints, "MIN_ROWS", FEW_ROWS)
+        patched.setattr(lifecycle, "MIN_ROWS", FEW_ROWS)
         patched.setattr(reclaim, "FREE_PAGES", 1)
         patched.setattr(reclaim, "FREE_SHARE", 1 << 20)
         make_scans_dear(patched)

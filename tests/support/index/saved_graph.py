@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.catalog.collection import Collection
 
 FILE = "things.sqlite"
 
@@ -17,7 +17,7 @@ def some(count: int, first: int = 0) -> dict[str, float]:
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[StoredCollection]:
+def opened(directory: Path) -> Iterator[Collection]:
     catalog = Catalog.open(directory, threads=1)
     try:
         catalog.load()
