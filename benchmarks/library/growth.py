@@ -108,7 +108,7 @@ def measure(folder: Path, items: int) -> Measured:
     view = RowView(rows.view(), alive, items, LiveSample.of(alive))
     queries = space.prepare(space.from_dense(np.load(folder / "queries.npy")))
     one = make_backend(config, threads=1)
-    if not isinstance(one, GcwsBackend) or state.hop is None:
+    if not isinstance(one, GcwsBackend) or state.graph is None:
         raise TypeError(one.kind)
 
     def exactly() -> BatchHits:
@@ -123,10 +123,10 @@ def measure(folder: Path, items: int) -> Measured:
         found, took = _timed(partial(one.search, state, view, queries, params), _REPEATS)
         candidates = float(np.mean([found.explanation(i).candidates for i in range(QUERIES)]))
         asked.append(Asked(_recall(found, truth), took / QUERIES * 1e6, candidates))
-    links = state.hop.lists.links.nbytes
+    links = state.graph.lists.links.nbytes
     return Measured(
         items, seconds, scan_seconds / QUERIES * 1e6, tuple(asked),
-        (rows.nbytes, state.hop.neighbours.nbytes - links, links, state.tables.nbytes),
+        (rows.nbytes, state.graph.neighbours.nbytes - links, links, state.tables.nbytes),
         resident, peak,
     )  # fmt: skip
 

@@ -240,9 +240,9 @@ def wait_for_lists(connection: Connection) -> None:
     for _ in range(MAX_LOOKS):
         described = connection.ask("GET", _URL)
         stats = described["backends"][0]["stats"]
-        if "neighbour_lists" not in stats:
+        if "graph" not in stats:
             return
-        lists = stats["neighbour_lists"]
+        lists = stats["graph"]
         if lists and GROWTH * lists["made_for_rows"] >= described["items"]:
             return
         time.sleep(LOOK_SECONDS)

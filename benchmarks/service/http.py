@@ -100,7 +100,7 @@ def lists_seconds(server: Server, name: str) -> float:
     began = perf_counter()
     while True:
         description = connection.ask("GET", collection(name))
-        if description["backends"][0]["stats"]["neighbour_lists"] is not None:
+        if description["backends"][0]["stats"]["graph"] is not None:
             break
         time.sleep(POLL_SECONDS)
     connection.close()

@@ -10,7 +10,7 @@ import numpy as np
 from gcws_search.index.backends.rerank import Ranked, packed, ranked
 from gcws_search.index.contracts.arrays import Int64s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BANDS, DEPTH, PROBE, BatchHits, RowView
+from gcws_search.index.contracts.hits import BANDS, DEPTH, TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
@@ -86,7 +86,7 @@ class SampledSearch:
 
         self.workers.split(m, answer)
         hits = packed(
-            PROBE, [each for each in answers if each is not None], candidates=candidates, scored=0
+            TABLES, [each for each in answers if each is not None], candidates=candidates, scored=0
         )
         hits.work[:, BANDS] = self.tables.bands
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]

@@ -88,7 +88,7 @@ class GcwsBackend:
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
         newest = state.newest.with_more(codes)
-        extended = GcwsState(state.tables, state.inverted, state.hop, newest, state.scanned)
+        extended = GcwsState(state.tables, state.inverted, state.graph, newest, state.scanned)
         if state.is_settled and extended.newest.may_wait(rows):
             return extended
         return self._complete(extended, rows, self._workers)
@@ -105,11 +105,13 @@ class GcwsBackend:
         codes = self._keying.in_tables(newest.codes, state.tables, rows)
         tables = state.tables.extend(codes, len(rows) - newest.count, workers)
         inverted = self._covered(state.inverted, rows, workers)
-        hop = state.hop
-        if hop is not None:
+        graph = state.graph
+        if graph is not None:
             keys_of = self._keying.keys
-            hop = lifecycle.extended(hop, rows, codes, tables, inverted, keys_of, workers=workers)
-        return replace(state, tables=tables, inverted=inverted, hop=hop, newest=NONE)
+            graph = lifecycle.extended(
+                graph, rows, codes, tables, inverted, keys_of, workers=workers
+            )
+        return replace(state, tables=tables, inverted=inverted, graph=graph, newest=NONE)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return ``state`` with all tables, which `improved` makes once there is use for them."""
@@ -121,11 +123,11 @@ class GcwsBackend:
         known = len(state.tables)
         newest = state.newest.some(np.flatnonzero(new_rows[known:] >= 0))
         left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
-        hop = None if state.hop is None else lifecycle.renumbered(state.hop, left, new_rows)
+        graph = None if state.graph is None else lifecycle.renumbered(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
         inverted = self._covered(InvertedIndex(), left, self._workers)
         scanned = min(state.scanned, len(rows))
-        renumbered = GcwsState(tables, inverted, hop, newest, scanned)
+        renumbered = GcwsState(tables, inverted, graph, newest, scanned)
         if renumbered.is_settled:
             return renumbered
         return self._complete(renumbered, rows, self._workers)
@@ -143,9 +145,11 @@ class GcwsBackend:
         return wanted and len(state.tables) > 0
 
     def _lists_are_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        if not self.plan.prefix or (state.hop is None and state.scanned * lifecycle.GROWTH >= rows):
+        if not self.plan.prefix or (
+            state.graph is None and state.scanned * lifecycle.GROWTH >= rows
+        ):
             return False
-        return lifecycle.is_overdue(state.hop, rows, live)
+        return lifecycle.is_overdue(state.graph, rows, live)
 
     def improved(
         self,
@@ -169,7 +173,7 @@ class GcwsBackend:
                 return state
             tables = self._keying.widened(state.tables, rows, self.plan.bands, self._behind)
             return replace(state, tables=tables)
-        state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
+        state = self._complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if lifecycle.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))
         return self.linked(state, rows, alive, stop)
@@ -181,11 +185,11 @@ class GcwsBackend:
 
         `improved` makes them where they are of use.
         """
-        state = self._complete(replace(state, hop=None, scanned=0), rows, self._behind)
+        state = self._complete(replace(state, graph=None, scanned=0), rows, self._behind)
         made = lifecycle.made(
             rows, alive, state.tables, state.inverted, self._keying, workers=self._behind, stop=stop
         )
-        return None if made is None else replace(state, hop=made[0], tables=made[1])
+        return None if made is None else replace(state, graph=made[0], tables=made[1])
 
     def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
         """Return ``state`` with tables and lists that were made for the first of its rows.
@@ -193,7 +197,7 @@ class GcwsBackend:
         Its own tables have more rows than those made where many were put at once meanwhile; then
         lists are taken, if they were made anew, and further tables.
         """
-        made = improved.hop
+        made = improved.graph
         if not improved.is_settled and improved.tables.bands == state.tables.bands:
             return None
         further = len(improved.tables) - len(state.tables)
@@ -202,15 +206,15 @@ class GcwsBackend:
         tables = self._keying.caught_up(improved.tables, state.tables, rows)
         state = replace(state, tables=tables)
         if made is None:
-            state = replace(state, hop=None, scanned=improved.scanned)
-        elif state.hop is None or state.hop.neighbours is not made.neighbours:
+            state = replace(state, graph=None, scanned=improved.scanned)
+        elif state.graph is None or state.graph.neighbours is not made.neighbours:
             known = rows.first(len(state.tables))
-            hop = lifecycle.adopted(
+            graph = lifecycle.adopted(
                 made, known, state.tables, state.inverted, self._keying.keys, workers=self._workers
             )
-            if hop is None:
+            if graph is None:
                 return None
-            state = replace(state, hop=hop, scanned=0)
+            state = replace(state, graph=graph, scanned=0)
         return state
 
     def _covered(
@@ -220,7 +224,7 @@ class GcwsBackend:
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
         """Return the neighbour lists; all else is made from the codes."""
-        return None if state.hop is None else lifecycle.saved(state.hop)
+        return None if state.graph is None else lifecycle.saved(state.graph)
 
     def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows."""
@@ -228,7 +232,7 @@ class GcwsBackend:
         if not self.plan.prefix:
             return state
         restored = lifecycle.restored(rows, state.tables, saved, self._keying, self._workers)
-        return state if restored is None else replace(state, hop=restored[0], tables=restored[1])
+        return state if restored is None else replace(state, graph=restored[0], tables=restored[1])
 
     def search(
         self,
@@ -286,8 +290,8 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits:
         """Return the hits among rows that are all in tables and lists, or of an exact scan."""
-        if state.hop is not None and pays(view, params):
-            found = self._walked(state, state.hop, view, queries, params, skip)
+        if state.graph is not None and pays(view, params):
+            found = self._walked(state, state.graph, view, queries, params, skip)
             if found is not None:
                 return found
         return self._probed(state, view, queries, params, skip)
@@ -295,7 +299,7 @@ class GcwsBackend:
     def _walked(
         self,
         state: GcwsState,
-        hop: GraphIndex,
+        graph: GraphIndex,
         view: RowView,
         queries: VectorBatch,
         params: SearchParams,
@@ -303,9 +307,9 @@ class GcwsBackend:
     ) -> BatchHits | None:
         """Return the hits found by walks, None where another way is foreseen to be quicker."""
         walks = GraphSearch(
-            hop.neighbours, hop.lists, state.tables, self._keying.keys, self._workers
+            graph.neighbours, graph.lists, state.tables, self._keying.keys, self._workers
         )
-        walk = hop.walk(walks, view, params, len(queries))
+        walk = graph.walk(walks, view, params, len(queries))
         if walk is None:
             return None
         walked = walks.search(view, queries, params, skip, walk)
@@ -351,7 +355,7 @@ class GcwsBackend:
             return self._keying.widened(state.tables, view.vectors, bands, self._workers)
 
         sink = PairSink(view, min_score, limit, stop)
-        links = None if state.hop is None else state.hop.lists.links
+        links = None if state.graph is None else state.graph.lists.links
         join = PairJoin(
             view, state.tables, self.plan, widened, links, state.inverted, self._workers
         )
@@ -380,7 +384,7 @@ class GcwsBackend:
 
     def nbytes(self, state: GcwsState) -> int:
         """Bytes of memory the index holds, parameter table included."""
-        lists = 0 if state.hop is None else state.hop.neighbours.nbytes
+        lists = 0 if state.graph is None else state.graph.neighbours.nbytes
         return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes + lists
 
     def stats(self, state: GcwsState) -> dict[str, Any]:
@@ -400,5 +404,5 @@ class GcwsBackend:
             "parameter_bytes": self.hash.nbytes,
             "postings_bytes": state.inverted.nbytes,
             "newest_rows": state.newest.count,
-            "neighbour_lists": None if state.hop is None else state.hop.stats(),
+            "graph": None if state.graph is None else state.graph.stats(),
         }

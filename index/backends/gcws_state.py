@@ -20,7 +20,7 @@ class GcwsState:
         As many as have been needed: the first, and those that lists or proofs want beside.
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
-    hop : GraphIndex or None
+    graph : GraphIndex or None
         Neighbour lists of the same rows, once they have been made.
     newest : Delta
         Later rows, which are in none of these; none where lists have yet to be judged or made.
@@ -30,11 +30,11 @@ class GcwsState:
 
     tables: Tables
     inverted: InvertedIndex
-    hop: GraphIndex | None = None
+    graph: GraphIndex | None = None
     newest: Delta = NONE
     scanned: int = 0
 
     @property
     def is_settled(self) -> bool:
         """Whether lists have been made, or found to be of no use."""
-        return self.hop is not None or self.scanned > 0
+        return self.graph is not None or self.scanned > 0

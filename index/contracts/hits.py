@@ -17,8 +17,8 @@ SAMPLE_ROWS: Final = 24
 
 METHODS: Final = (
     "scan",
-    "probe",
-    "hop",
+    "tables",
+    "graph",
     "rff",
     "nrff",
     "folded_rff",
@@ -27,7 +27,7 @@ METHODS: Final = (
     "rbf_nystroem",
 )
 """How queries are answered; the column `METHOD` of `BatchHits.work` numbers them."""
-SCAN, PROBE, HOP = range(3)
+SCAN, TABLES, GRAPH = range(3)
 
 METHOD, BANDS, DEPTH, CANDIDATES, SCORED, BEAM = range(6)
 """Columns of `BatchHits.work`."""
@@ -45,7 +45,7 @@ class Explanation:
     Attributes
     ----------
     method : str
-        One of `METHODS`: "scan", "probe" or "hop", or the kind of a backend that estimates.
+        One of `METHODS`: "scan", "tables" or "graph", or the kind of a backend that estimates.
     bands, depth : int
         Tables probed, or entered by a walk, and the least depth reached (0 where no table was
         probed).

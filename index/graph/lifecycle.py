@@ -69,16 +69,16 @@ _NOTES_VERSION: Final = 8
 KeysOf = Callable[[VectorBatch, int], UInt64s]
 
 
-def is_overdue(hop: GraphIndex | None, rows: int, live: int) -> bool:
+def is_overdue(graph: GraphIndex | None, rows: int, live: int) -> bool:
     """Return whether lists should be made, or made anew."""
     if live < MIN_ROWS:
         return False
-    if hop is None or rows > GROWTH * hop.built:
+    if graph is None or rows > GROWTH * graph.built:
         return True
-    if hop.neighbours.checks.fail and rows - hop.built > _MIN_NEW * rows:
+    if graph.neighbours.checks.fail and rows - graph.built > _MIN_NEW * rows:
         return True
     # Rows that were dead when the lists were made are in none: they do not count.
-    linked = hop.calibration.rows + max(0, rows - hop.built)
+    linked = graph.calibration.rows + max(0, rows - graph.built)
     return live < _MIN_LIVE * linked
 
 
@@ -245,7 +245,7 @@ def _calibrated(
 
 
 def extended(
-    hop: GraphIndex,
+    graph: GraphIndex,
     rows: VectorBatch,
     keys: UInt64s,
     tables: Tables,
@@ -258,7 +258,7 @@ def extended(
 
     Parameters
     ----------
-    hop : GraphIndex
+    graph : GraphIndex
     rows : VectorBatch
         All rows.
     keys : (n, bands) uint64
@@ -272,18 +272,18 @@ def extended(
     first = len(rows) - len(keys)
     if len(keys) > _MAX_ADDED * first:
         return None
-    walks = GraphSearch(hop.neighbours, hop.lists, tables, keys_of, workers)
-    effort = hop.calibration.effort(LIMIT, RECALL)
+    walks = GraphSearch(graph.neighbours, graph.lists, tables, keys_of, workers)
+    effort = graph.calibration.effort(LIMIT, RECALL)
     if effort is None:
-        return replace(hop, lists=hop.neighbours.extend(rows, keys, tables, workers))
+        return replace(graph, lists=graph.neighbours.extend(rows, keys, tables, workers))
     chosen = to_check(first, len(rows), rows.numbers)
-    check = partial(_checked, hop, walks, rows, effort=effort, inverted=inverted)
-    lists = hop.neighbours.extend(rows, keys, tables, workers, checked=chosen, check=check)
-    return replace(hop, lists=lists)
+    check = partial(_checked, graph, walks, rows, effort=effort, inverted=inverted)
+    lists = graph.neighbours.extend(rows, keys, tables, workers, checked=chosen, check=check)
+    return replace(graph, lists=lists)
 
 
 def _checked(
-    hop: GraphIndex,
+    graph: GraphIndex,
     walks: GraphSearch,
     rows: VectorBatch,
     lists: NeighbourLists,
@@ -301,7 +301,7 @@ def _checked(
     queries, params = rows[new], SearchParams(limit=LIMIT)
     none = np.full(len(new), -1, np.int64)
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare, flat=hop.calibration.flat)
+    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare, flat=graph.calibration.flat)
     found = walks.search(view, queries, params, none, walk, hidden=hidden).hits
     others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
     true = scan(
@@ -312,11 +312,11 @@ def _checked(
         inverted=inverted,
         workers=walks.workers,
     )
-    return hop.neighbours.checks.with_more(shares_found(found, true), effort.recall)
+    return graph.neighbours.checks.with_more(shares_found(found, true), effort.recall)
 
 
 def adopted(
-    hop: GraphIndex,
+    graph: GraphIndex,
     rows: VectorBatch,
     tables: Tables,
     inverted: InvertedIndex,
@@ -328,39 +328,39 @@ def adopted(
 
     None when they are too many.
     """
-    known = len(hop.lists)
+    known = len(graph.lists)
     if len(rows) == known:
-        return hop
+        return graph
     if len(rows) > GROWTH * known:
         return None
-    keys = keys_by_row(tables, hop.neighbours.linked_through(tables), known)
-    return extended(hop, rows, keys, tables, inverted, keys_of, workers=workers)
+    keys = keys_by_row(tables, graph.neighbours.linked_through(tables), known)
+    return extended(graph, rows, keys, tables, inverted, keys_of, workers=workers)
 
 
-def renumbered(hop: GraphIndex, rows: VectorBatch, new_rows: Int64s) -> GraphIndex | None:
+def renumbered(graph: GraphIndex, rows: VectorBatch, new_rows: Int64s) -> GraphIndex | None:
     """Return the lists after a compaction; None where too little of them is left."""
     if len(rows) < MIN_ROWS:
         return None
-    if is_overdue(hop, len(new_rows), len(rows)):  # what is left would not keep its promises
+    if is_overdue(graph, len(new_rows), len(rows)):  # what is left would not keep its promises
         return None
-    neighbours = hop.neighbours.renumber(new_rows, rows)
-    built = min(hop.built, len(rows))
-    return GraphIndex(neighbours, neighbours.cover(rows), hop.calibration, built)
+    neighbours = graph.neighbours.renumber(new_rows, rows)
+    built = min(graph.built, len(rows))
+    return GraphIndex(neighbours, neighbours.cover(rows), graph.calibration, built)
 
 
-def saved(hop: GraphIndex) -> SavedIndex:
+def saved(graph: GraphIndex) -> SavedIndex:
     """Return what to keep of lists."""
-    rounding = hop.neighbours.rounding
+    rounding = graph.neighbours.rounding
     notes: dict[str, Any] = {
         "version": _NOTES_VERSION,
         "rounding": [rounding.kind, rounding.step, rounding.origin],
-        "tables": hop.lists.tables,
-        "narrow": hop.neighbours.narrow,
-        "built": hop.built,
-        "calibration": hop.calibration.to_dict(),
-        "shortfalls": list(hop.neighbours.checks.shortfalls),
+        "tables": graph.lists.tables,
+        "narrow": graph.neighbours.narrow,
+        "built": graph.built,
+        "calibration": graph.calibration.to_dict(),
+        "shortfalls": list(graph.neighbours.checks.shortfalls),
     }
-    return SavedIndex(hop.lists.links, notes)
+    return SavedIndex(graph.lists.links, notes)
 
 
 def restored(

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import HOP, BatchHits, RowView
+from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import dense_scan_nanoseconds
 from gcws_search.index.graph.neighbour_graph import (
@@ -206,7 +206,7 @@ class GraphHits:
     ----------
     hits : BatchHits
     outcomes : (m,) uint8
-        `ANSWERED` or `UNANSWERED`; see `kernels.hop`.
+        `ANSWERED` or `UNANSWERED`; see `kernels.graph`.
     """
 
     hits: BatchHits
@@ -272,7 +272,7 @@ class GraphSearch:
             min(kept, rescored),
             self.neighbours.sizes(self.tables, beam, min(room, n + beam)),
             np.array(efforts),
-            np.array([HOP, tables, 0, 0, 0, 0]),
+            np.array([GRAPH, tables, 0, 0, 0, 0]),
         )
 
     def search(

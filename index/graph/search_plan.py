@@ -32,7 +32,7 @@ class SearchPlan:
     sizes : ScratchSizes
         Of sparse queries as long as the rows.
     efforts : (3, 3) float64
-        The effort, that of going on, and that of the second walk, as `kernels.hop` takes them.
+        The effort, that of going on, and that of the second walk, as `kernels.graph` takes them.
     work : (6,) int64
         What each query costs as far as it is known before; see `hits.BatchHits`.
     rare : float

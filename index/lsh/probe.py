@@ -10,7 +10,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import PROBE, BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.hits import TABLES, BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import (
     hash_nanoseconds,
@@ -259,7 +259,7 @@ class TableSearch:
         found = self._probe(view, queries, params.limit, rule, skip, limits)
         counters = found.counters.T
         hits = BatchHits.found(
-            PROBE,
+            TABLES,
             found.rows,
             found.scores,
             found.sizes,

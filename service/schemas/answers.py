@@ -118,7 +118,7 @@ class ExplainAnswer(Answer):
     """What a query cost and what it can promise."""
 
     method: str = Field(
-        description="`hop`: a walk over neighbour lists; `probe` of hash tables; `scan` of all "
+        description="`graph`: a walk over neighbour lists; `probe` of hash tables; `scan` of all "
         "permitted rows; or the kind of the comparison backend that answered.",
     )
     bands: int = Field(description="Tables probed, or entered by a walk; 0 for a scan.")

@@ -156,7 +156,7 @@ def _exercise(stored: Collection, raw: RawBatch, turn: int) -> None:
     if stored.config.backend.kind == "gcws":
         stored.sketch(raw[:2], "full")
         stored.sketch(raw[:2], "b_bit")
-        lists = stored.describe().backends[0].stats["neighbour_lists"]
+        lists = stored.describe().backends[0].stats["graph"]
         dense = stored.config.form == "dense"  # scans of so few sparse rows are quick enough
         assert (lists is not None) == (dense and stored.config.backend.band_width is None)
     stored.page(limit=3, cursor=None, with_vector=True)

@@ -135,7 +135,7 @@ def sweep(
     out_sizes: Int64s,
     out_candidates: Int64s,
 ) -> None:
-    """Search for every query by several efforts, as `hop.hop` does by each.
+    """Search for every query by several efforts, as `graph.graph` does by each.
 
     No row is skipped, and no query walked for twice.
 
@@ -143,13 +143,13 @@ def sweep(
     ----------
     row_addresses, spaces, segments, beside, links, count, copies, copy_norms, queries,
     query_indptr, query_slots, query_values, keys, rows, permitted, filtered, hidden :
-        see `hop.hop`
+        see `graph.graph`
     efforts : (e, 3) float64
         Rising by the lists read, all without a reach, or by the reach; the rest is the same. See
-        `hop.hop`.
+        `graph.graph`.
     onward : (3,) float64
         The effort with which a walk without a reach goes on for a flat query.
-    wanted, flat : see `hop.hop`
+    wanted, flat : see `graph.graph`
     rescored : int
         The best rows that are scored exactly, at least the limit.
     out_scores, out_rows : (m, e, limit) float64 and int64, written in place

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.contracts.hits import HOP, METHODS
+from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.search import GraphIndex
 from tests.support.data.generated import clustered, counts
@@ -12,7 +12,7 @@ from tests.support.index.recall import link
 from tests.support.index.small_index import Mask, Rows, SmallIndex, answers
 
 ROWS, WAITING, QUERIES, WORDS = 4000, 60, 40, 2000
-WALKED = METHODS[HOP]
+WALKED = METHODS[GRAPH]
 
 
 def one(rows: Rows, number: int) -> Rows:

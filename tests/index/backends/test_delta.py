@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcws_search.index.backends import delta
-from gcws_search.index.contracts.hits import CANDIDATES, PROBE, SCORED, BatchHits, RowView
+from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import Rerank, SearchParams
 from gcws_search.index.graph import lifecycle
 from gcws_search.index.kernels.graph.beam_search import NONE
@@ -66,8 +66,8 @@ def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
     index.settle()
     assert not index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
-    assert len(index.state.tables) == len(index.state.hop.lists) == OLD + NEW
-    assert (index.state.hop.lists.links[OLD:, 0] != NONE).all()
+    assert len(index.state.tables) == len(index.state.graph.lists) == OLD + NEW
+    assert (index.state.graph.lists.links[OLD:, 0] != NONE).all()
 
 
 @pytest.mark.parametrize("guarantee", ["measured", "proven"])
@@ -196,9 +196,9 @@ def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
     index.compact(stays)
     known = int(stays[:OLD].sum())
     assert index.state.newest.count == stays[OLD:].sum()
-    assert index.state.hop.lists.links.max() < known
+    assert index.state.graph.lists.links.max() < known
     index.settle()
-    assert index.state.hop.lists.links.max() >= known
+    assert index.state.graph.lists.links.max() >= known
     assert recall(index, queries, 10).reaches(0.9)
 
 
@@ -206,7 +206,7 @@ def test_a_compaction_without_lists_leaves_no_row_waiting(made: tuple[Rows, Rows
     rows, _ = made
     index = waiting(rows)
     index.compact(np.arange(OLD + NEW) >= OLD - 100)
-    assert index.state.hop is None
+    assert index.state.graph is None
     assert index.state.newest.count == 0
     assert len(index.state.tables) == NEW + 100
 
@@ -246,10 +246,10 @@ def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) ->
     late = index.backend.improved(
         before, index.rows.view(), np.ones(OLD + NEW + 40, np.uint8), threading.Event()
     )
-    lists = before.hop.neighbours.cover(index.rows.view()).links.copy()
+    lists = before.graph.neighbours.cover(index.rows.view()).links.copy()
     index.settle()
     assert index.backend.adopted(index.state, index.rows.view(), late) is not None
-    assert np.array_equal(index.state.hop.lists.links, lists)
+    assert np.array_equal(index.state.graph.lists.links, lists)
     assert recall(index, queries, 10).reaches(0.9)
 
 
@@ -301,6 +301,6 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
         rows[number, : len(kept)] = [row for _, row in kept]
         values[number, : len(kept)] = [-score for score, _ in kept]
     return BatchHits.found(
-        PROBE, rows, values, np.array([len(kept) for kept in lines]), expected_recall=0.9,
+        TABLES, rows, values, np.array([len(kept) for kept in lines]), expected_recall=0.9,
         candidates=seen, scored=seen, wider=wider,
     )  # fmt: skip

@@ -87,10 +87,10 @@ def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generato
         sums[found.method, "searches"] += 1
         sums[found.method, "candidates"] += found.candidates
         sums[found.method, "scored"] += found.scored
-    assert {method for method, _ in sums} == {"probe", "scan"}
+    assert {method for method, _ in sums} == {"tables", "scan"}
     expected = [
         (method, *(sums[method, name] for name in ("searches", "candidates", "scored")))
-        for method in ("scan", "probe")
+        for method in ("scan", "tables")
     ]
     assert [total[:-1] for total in results.totals()] == expected
     for method, *_, recall in results.totals():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts import hits as hits_module
-from gcws_search.index.contracts.hits import PROBE, SCAN, BatchHits, Explanation, RowHits
+from gcws_search.index.contracts.hits import SCAN, TABLES, BatchHits, Explanation, RowHits
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
@@ -43,8 +43,8 @@ def shown(hits: RowHits) -> tuple[Wide, Explanation]:
 
 
 def test_each_query_has_its_own_line_from_either_end() -> None:
-    hits = batch(PROBE, [2, 0, 3], width=3)
-    truth = [expected("probe", number, size) for number, size in enumerate([2, 0, 3])]
+    hits = batch(TABLES, [2, 0, 3], width=3)
+    truth = [expected("tables", number, size) for number, size in enumerate([2, 0, 3])]
     assert len(hits) == 3
     assert [shown(one) for one in hits] == truth
     assert [shown(hits[number - 3]) for number in range(3)] == truth
@@ -55,19 +55,19 @@ def test_each_query_has_its_own_line_from_either_end() -> None:
 @pytest.mark.parametrize("number", [-4, 3])
 def test_a_query_there_is_not_is_an_index_error(number: int) -> None:
     with pytest.raises(IndexError):
-        batch(PROBE, [1, 1, 1], width=1)[number]
+        batch(TABLES, [1, 1, 1], width=1)[number]
 
 
 def test_batches_are_put_together_in_the_order_of_their_places() -> None:
-    probed = batch(PROBE, [2, 1], width=2)
+    probed = batch(TABLES, [2, 1], width=2)
     scanned = batch(SCAN, [4, 0, 3], width=4, first=2)
     whole = BatchHits.merged([(np.array([4, 1]), probed), (np.array([0, 2, 3]), scanned)])
     assert [shown(hits) for hits in whole] == [
         expected("scan", 2, 4),
-        expected("probe", 1, 1),
+        expected("tables", 1, 1),
         expected("scan", 3, 0),
         expected("scan", 4, 3),
-        expected("probe", 0, 2),
+        expected("tables", 0, 2),
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_pu
     assert answer(hits[1]) == wide
     assert answers(hits[1:]) == [wide, answer(narrow[2])]
     assert answers(hits.some(np.array([2, 1]))) == [answer(narrow[2]), wide]
-    other = batch(PROBE, [1], width=1)
+    other = batch(TABLES, [1], width=1)
     whole = BatchHits.merged([(np.array([3, 0, 2]), hits), (np.array([1]), other)])
     assert answers(whole) == [wide, answer(other[0]), answer(narrow[2]), answer(narrow[0])]
 
@@ -114,7 +114,7 @@ def test_both_methods_of_one_batch_answer_as_they_do_alone(rng: np.random.Genera
     params = SearchParams(limit=3, recall=0.9)
     together = index.search(queries, params)
     alone = [index.search(queries[m : m + 1], params)[0] for m in range(len(queries))]
-    assert {hits.explanation.method for hits in together} == {"probe", "scan"}
+    assert {hits.explanation.method for hits in together} == {"tables", "scan"}
     assert max(len(hits.rows) for hits in together) == 40
     assert [shown(hits) for hits in together] == [shown(hits) for hits in alone]
 

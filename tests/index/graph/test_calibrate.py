@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts.arrays import Int64s
-from gcws_search.index.contracts.hits import HOP, BatchHits
+from gcws_search.index.contracts.hits import GRAPH, BatchHits
 from gcws_search.index.graph.calibrate import QUERIES, Search, Sweep, calibrate
 from gcws_search.index.graph.recall_curve import BeamSetting, Calibration
 
@@ -18,7 +18,7 @@ def found(limit: int, sizes: Int64s, candidates: int = 1) -> BatchHits:
     m = len(sizes)
     rows = np.tile(np.arange(limit), (m, 1))
     scores = np.tile(1.0 - np.arange(limit) / 200, (m, 1))
-    return BatchHits.found(HOP, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
+    return BatchHits.found(GRAPH, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
 
 
 def one_by_one(search: Search) -> Sweep:
@@ -155,7 +155,7 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
         work = np.full(len(queries), candidates)
         rows = np.zeros((len(queries), limit), np.int64)
         rated = np.tile(scores, (len(queries), 1))
-        return BatchHits.found(HOP, rows, rated, sizes, expected_recall=1.0, candidates=work)
+        return BatchHits.found(GRAPH, rows, rated, sizes, expected_recall=1.0, candidates=work)
 
     calibrate(200, 100_000, one_by_one(search), search, true, scan_nanoseconds=1.0)
     assert queries_asked[min(queries_asked)] == 160

@@ -28,7 +28,7 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lists_of(index: SmallIndex) -> list[list[int]]:
     """Return each row's list, checking its form."""
-    links = index.state.hop.lists.links
+    links = index.state.graph.lists.links
     assert len(links) == len(index.rows)
     found = []
     for row, own in enumerate(links.tolist()):
@@ -110,7 +110,7 @@ def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
     rows, _ = clustered(rng, 2 * MIN + 1, 0)
     index = linked(rows[:MIN])
     index.add(rows[MIN:])
-    assert index.state.hop is None
+    assert index.state.graph is None
     assert overdue(index)
 
 
@@ -155,7 +155,7 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
         index.state = index.backend.adopted(index.state, view, improved)
 
     improve()
-    assert index.state.hop is None
+    assert index.state.graph is None
     assert not overdue(index)
     assert index.add(rows[1000:1300]).state.newest.count == 300
     index.compact(np.arange(1300) % 10 > 0)
@@ -165,7 +165,7 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     assert overdue(index)  # 1,570 rows, and 1,000 were judged
     monkeypatch.setattr(lifecycle, "_WORTH", 0.0)
     improve()
-    assert index.state.hop is not None
+    assert index.state.graph is not None
 
 
 def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Generator) -> None:
@@ -173,7 +173,7 @@ def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Gene
     for share, kept in ((0.6, False), (0.9, True), (0.2, False)):
         index = linked(rows)
         index.compact(rng.permutation(3 * MIN) < share * 3 * MIN)
-        assert (index.state.hop is not None) == kept
+        assert (index.state.graph is not None) == kept
 
 
 def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
@@ -257,8 +257,8 @@ def test_failed_checks_are_taken_back_too(rng: np.random.Generator) -> None:
     crowd = rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))
     index.add(crowd.astype(np.float32), settled=True)
     again = restored(index, kept(index))
-    assert again.state.hop.neighbours.checks == index.state.hop.neighbours.checks
-    assert again.state.hop.neighbours.checks.fail
+    assert again.state.graph.neighbours.checks == index.state.graph.neighbours.checks
+    assert again.state.graph.neighbours.checks.fail
 
 
 def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
@@ -266,8 +266,8 @@ def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
     index = linked(rows)
     again = restored(index, kept(index))
     assert lists_of(again) == lists_of(index)
-    assert again.state.hop.calibration == index.state.hop.calibration
-    assert again.state.hop.neighbours.rounding == index.state.hop.neighbours.rounding
+    assert again.state.graph.calibration == index.state.graph.calibration
+    assert again.state.graph.neighbours.rounding == index.state.graph.neighbours.rounding
     assert not overdue(again)
     for limit in (1, 10):
         assert recall(again, queries, limit) == recall(index, queries, limit)
@@ -279,10 +279,10 @@ def test_how_rows_are_linked_is_taken_back(
 ) -> None:
     rows = rng.normal(size=(600, dimensions)) @ rng.normal(size=(dimensions, 24))
     index = linked(rows.astype(np.float32))
-    assert index.state.hop.neighbours.narrow == narrow
-    assert restored(index, kept(index)).state.hop.neighbours.narrow == narrow
+    assert index.state.graph.neighbours.narrow == narrow
+    assert restored(index, kept(index)).state.graph.neighbours.narrow == narrow
     gone = np.where(np.arange(600) < 20, -1, np.arange(600) - 20)
-    left = index.state.hop.neighbours.renumber(gone, index.rows.view()[20:])
+    left = index.state.graph.neighbours.renumber(gone, index.rows.view()[20:])
     assert left.narrow == narrow
 
 
@@ -330,9 +330,9 @@ def test_notes_of_another_version_or_damaged_ones_are_made_anew(
     change: dict[str, Any], rng: np.random.Generator
 ) -> None:
     index = linked(clustered(rng, 600, 0)[0])
-    assert restored(index, kept(index)).state.hop is not None
+    assert restored(index, kept(index)).state.graph is not None
     again = restored(index, kept(index, **change))
-    assert again.state.hop is None
+    assert again.state.graph is None
     assert overdue(again)
 
 
@@ -342,10 +342,10 @@ def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
     index = linked(clustered(rng, 600, 0)[0])
     saved = kept(index)
     nothing = np.full((600, 1), UNKNOWN, np.int32)
-    assert restored(index, replace(saved, links=nothing)).state.hop is None
-    assert restored(index, SavedIndex(nothing, {})).state.hop is None
+    assert restored(index, replace(saved, links=nothing)).state.graph is None
+    assert restored(index, SavedIndex(nothing, {})).state.graph is None
     few = SmallIndex(index.config).add(clustered(rng, MIN - 1, 0)[0])
-    assert restored(few, replace(saved, links=saved.links[: MIN - 1])).state.hop is None
+    assert restored(few, replace(saved, links=saved.links[: MIN - 1])).state.graph is None
 
 
 def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:

@@ -39,7 +39,7 @@ def put(collection: MemoryCollection, vectors: np.ndarray[Any, Any]) -> None:
 
 
 def linked_rows(collection: MemoryCollection) -> int:
-    links = collection.view.state.hop.lists.links
+    links = collection.view.state.graph.lists.links
     return int(np.count_nonzero(links[:, 0] >= 0))
 
 
@@ -70,8 +70,8 @@ class Meanwhile:
 
     def adopted(self, state: object, rows: VectorBatch, improved: GcwsState) -> object | None:
         if self._publishing:
-            assert improved.hop is not None
-            self.left.append(len(rows) - len(improved.hop.lists))
+            assert improved.graph is not None
+            self.left.append(len(rows) - len(improved.graph.lists))
         return self._adopted(state, rows, improved)
 
     def publish(self, work: Callable[[], bool]) -> bool:
@@ -104,7 +104,7 @@ def test_lists_are_made_again_when_rows_were_renumbered_meanwhile(
 ) -> None:
     meanwhile = Meanwhile(collection, collection.compact)
     assert improve(collection, meanwhile.publish, threading.Event()) is False
-    assert collection.view.state.hop is None
+    assert collection.view.state.graph is None
 
 
 def test_lists_are_made_again_when_too_many_rows_were_put_meanwhile(
@@ -141,4 +141,4 @@ def test_what_is_to_stop_while_it_is_measured_measures_no_further(
     monkeypatch.setattr(GraphSearch, "search", once)
     assert improve(collection, lambda work: work(), stop) is None
     assert searches == 1
-    assert collection.view.state.hop is None
+    assert collection.view.state.graph is None

@@ -59,9 +59,11 @@ def test_queries_about_as_far_from_many_rows_find_more_than_others_would(
     rows = (centres[which] * noise).astype(np.float32)
     first, second = rng.integers(0, 20_000, (2, 500))
     index, between = linked(rows), (rows[first] + rows[second]) / 2
-    hop = index.state.hop
-    assert hop is not None
+    graph = index.state.graph
+    assert graph is not None
     found = recall(index, between, 10, 0.8).mean
-    ended = replace(hop, calibration=replace(hop.calibration, flat=1.0), walks=type(hop.walks)())
-    index.state = replace(index.state, hop=ended)
+    ended = replace(
+        graph, calibration=replace(graph.calibration, flat=1.0), walks=type(graph.walks)()
+    )
+    index.state = replace(index.state, graph=ended)
     assert recall(index, between, 10, 0.8).mean < found - 0.03

@@ -148,7 +148,7 @@ def test_new_queries_find_what_was_measured_and_few_are_walked_again(
     true = index.search(sent, SearchParams(limit=10, recall=1.0))
     measured = 20_000 // 32
     for recall in (0.8, 0.85, 0.9, 0.95):
-        effort = index.state.hop.calibration.effort(10, recall)
+        effort = index.state.graph.calibration.effort(10, recall)
         found = index.search(sent, SearchParams(limit=10, recall=recall))
         shares = [
             mathematics.recall_by_score(hits.scores[:10].tolist(), best.scores[:10].tolist())
@@ -204,10 +204,10 @@ def test_a_calibration_comes_back_from_its_json() -> None:
 def test_a_share_of_the_queries_reads_one_list_more(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 1000)
     index = linked(rows)
-    backend, hop = index.backend, index.state.hop
+    backend, graph = index.backend, index.state.graph
     assert isinstance(backend, GcwsBackend)
     search = GraphSearch(
-        hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(1)
+        graph.neighbours, graph.lists, index.state.tables, backend._keying.keys, Workers(1)
     )
     view = RowView(index.rows.view(), np.ones(3000, np.uint8), 3000)
     batch = index.prepare(queries)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.hits import HOP, METHODS, RowView
+from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph import lifecycle
 from gcws_search.index.graph.recall_curve import BeamSetting
@@ -17,7 +17,7 @@ from tests.support.index.recall import far_apart, link, linked, recall
 from tests.support.index.small_index import SmallIndex, all_scores, answers
 
 LIMITS = (1, 10, 50)
-WALKED = METHODS[HOP]
+WALKED = METHODS[GRAPH]
 Made = tuple[SmallIndex, Floats, Floats]
 
 
@@ -62,7 +62,7 @@ def test_walks_that_take_longer_than_scans_are_not_measured(
     sparse: tuple[SmallIndex, Csr, Csr],
 ) -> None:
     index, rows, _ = sparse
-    whole, short = (each.state.hop.calibration.curves[-1] for each in (index, linked(rows)))
+    whole, short = (each.state.graph.calibration.curves[-1] for each in (index, linked(rows)))
     assert short.limit == whole.limit == 100
     assert short.efforts[-1] < whole.efforts[-1]
 
@@ -194,7 +194,7 @@ def test_rows_that_come_cluster_by_cluster_are_found(
     first = 14_000 - 10 * size * (40 if size == 1 else 4)
     index = linked(rows[:first])
     index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1), settled=settled)
-    assert index.state.hop is not None
+    assert index.state.graph is not None
     for limit in LIMITS:
         assert recall(index, queries, limit).reaches(0.9)
 
@@ -220,12 +220,12 @@ def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
     rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
     index = linked(rows[:12_000])
     index.add(rows[12_000:13_400], sizes=sizes, settled=True)
-    assert index.state.hop.neighbours.checks.fail
-    assert lifecycle.is_overdue(index.state.hop, 13_400, 13_400)
+    assert index.state.graph.neighbours.checks.fail
+    assert lifecycle.is_overdue(index.state.graph, 13_400, 13_400)
     assert recall(index, rows[13_400:], 10).reaches(0.9)
     assert recall(index, rows[:12_000:100], 10).reaches(0.9)
     link(index)
-    assert not index.state.hop.neighbours.checks.fail
+    assert not index.state.graph.neighbours.checks.fail
     some = rng.choice(13_400, 1000, replace=False)
     assert recall(index, rows[some], 10, skip=some.tolist()).reaches(0.9)
 
@@ -242,8 +242,8 @@ def test_rows_that_one_state_has_checked_are_checked_for_all_that_share_its_list
     codes = index.backend.encode(index.prepare(crowd))
     index.state = index.backend.extend(before, index.rows.view(), codes)
     index.settle()
-    assert index.state.hop is not dropped.hop
-    assert index.state.hop.neighbours.checks.fail
+    assert index.state.graph is not dropped.graph
+    assert index.state.graph.neighbours.checks.fail
     assert recall(index, crowd[:100], 10).reaches(0.9)
 
 
@@ -255,8 +255,8 @@ def test_rows_that_were_dead_when_lists_were_made_are_no_hits_of_checks(
     alive[rng.permutation(12_000)[:5800]] = 0
     index = link(SmallIndex(CollectionConfig(dim=32), threads=2).add(rows[:12_000]), alive)
     index.add(rows[12_000:], settled=True)
-    assert len(index.state.hop.neighbours.checks.shortfalls) >= 16
-    assert not index.state.hop.neighbours.checks.fail
+    assert len(index.state.graph.neighbours.checks.shortfalls) >= 16
+    assert not index.state.graph.neighbours.checks.fail
 
 
 def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> None:
@@ -264,8 +264,8 @@ def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> Non
     index = linked(rows[:12_000])
     for first in range(12_000, 16_000, 500):
         index.add(rows[first : first + 500], settled=True)
-        assert not index.state.hop.neighbours.checks.fail
-    assert len(index.state.hop.neighbours.checks.shortfalls) == 32
+        assert not index.state.graph.neighbours.checks.fail
+    assert len(index.state.graph.neighbours.checks.shortfalls) == 32
 
 
 def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:
@@ -320,7 +320,7 @@ def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
     rows = rng.standard_normal((6060, 16)).astype(np.float32)
     rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
     index = linked(rows)
-    assert index.state.hop.neighbours.rounding.kind == BYTES
+    assert index.state.graph.neighbours.rounding.kind == BYTES
     for limit in (1, 10):
         assert recall(index, crowd[60:], limit, 0.8).reaches(0.8)
         assert recall(index, crowd[60:], limit, 0.95).reaches(0.95)
@@ -333,12 +333,12 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     kind: int, more: int, dense: Made
 ) -> None:
     index, _, _ = dense
-    hop, rows = index.state.hop, index.rows.view()
+    graph, rows = index.state.graph, index.rows.view()
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    rounding = replace(hop.lists.coarse.rounding, kind=kind)
-    lists = replace(hop.lists, coarse=replace(hop.lists.coarse, rounding=rounding))
+    rounding = replace(graph.lists.coarse.rounding, kind=kind)
+    lists = replace(graph.lists, coarse=replace(graph.lists.coarse, rounding=rounding))
     walks = GraphSearch(
-        hop.neighbours,
+        graph.neighbours,
         lists,
         index.state.tables,
         lambda *_: np.empty((0, 8), np.uint64),

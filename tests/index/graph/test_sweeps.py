@@ -88,11 +88,11 @@ def test_one_walk_finds_what_several_do_over_rounded_and_sparse_rows_with_two_th
     indexes: dict[str, tuple[SmallIndex, Rows]],
 ) -> None:  # fmt: skip
     index, queries = indexes[form]
-    hop, backend, rows = index.state.hop, index.backend, index.rows.view()
-    assert hop is not None
+    graph, backend, rows = index.state.graph, index.backend, index.rows.view()
+    assert graph is not None
     assert isinstance(backend, GcwsBackend)
     search = GraphSearch(
-        hop.neighbours, hop.lists, index.state.tables, backend._keying.keys, Workers(2)
+        graph.neighbours, graph.lists, index.state.tables, backend._keying.keys, Workers(2)
     )
     alive = np.ones(len(rows), np.uint8)
     alive[:dead] = 0

@@ -50,12 +50,12 @@ def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
     unlinked = backend.extend(backend.empty(), vectors, backend.encode(vectors))
     state = backend.linked(unlinked, vectors, alive, threading.Event())
     assert state is not None
-    assert state.hop is not None
+    assert state.graph is not None
     return backend, state, RowView(vectors, alive, len(rows))
 
 
 def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
-    links = state.hop.lists.links
+    links = state.graph.lists.links
     workers = backend._workers
     return PairJoin(
         view, state.tables, backend.plan, lambda _: state.tables, links, state.inverted, workers
@@ -79,7 +79,7 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
     backend, state, view = linked(rows, DIM)
     sink = PairSink(view, MIN, None)
     join = join_of(backend, state, view)
-    join._walk(state.hop.lists.links, sink, 0)
+    join._walk(state.graph.lists.links, sink, 0)
     a, b, scores = sink.result()
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
@@ -126,7 +126,7 @@ def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None
     rows = clusters(rng, 20)
     backend, state, view = linked(rows, DIM)
     join = join_of(backend, state, view)
-    links = state.hop.lists.links
+    links = state.graph.lists.links
     good = measured(join, links, MIN, 0.9)
     assert good is not None
     assert good.recall >= 0.9
@@ -139,7 +139,7 @@ def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     rows = clusters(rng, 20)
     backend, state, view = linked(rows, DIM)
     join = join_of(backend, state, view)
-    links = state.hop.lists.links.copy()
+    links = state.graph.lists.links.copy()
     links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     walks = measured(join, links, MIN, 0.3)
@@ -156,7 +156,7 @@ def test_too_few_pairs_to_tell_are_no_evidence(rng: np.random.Generator) -> None
     rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
     rows[1] = rows[0]
     backend, state, view = linked(rows, DIM)
-    assert measured(join_of(backend, state, view), state.hop.lists.links, 0.95, 0.5) is None
+    assert measured(join_of(backend, state, view), state.graph.lists.links, 0.95, 0.5) is None
 
 
 def price_tables(monkeypatch: pytest.MonkeyPatch, nanoseconds: float) -> None:
@@ -248,7 +248,7 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
     some = RowView(view.vectors, alive, int(alive.sum()))
     sink = PairSink(some, MIN, None)
-    join_of(backend, state, some)._walk(state.hop.lists.links, sink, 0)
+    join_of(backend, state, some)._walk(state.graph.lists.links, sink, 0)
     a, b, _ = sink.result()
     assert alive[a].all()
     assert alive[b].all()

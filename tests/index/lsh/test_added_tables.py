@@ -109,7 +109,7 @@ def test_all_tables_are_made_once_a_proof_has_use_for_them(rng: np.random.Genera
     index.search(queries, SearchParams(recall=0.9, guarantee="proven"))
     assert backend_of(index).is_overdue(state, 3000, 3000)
     index.state = improved(index)
-    assert index.state.hop is state.hop
+    assert index.state.graph is state.graph
     assert_same(index.state.tables, built_at_once(index))
     assert not backend_of(index).is_overdue(index.state, 3000, 3000)
 
@@ -119,7 +119,7 @@ def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, co
     rows, _ = clustered(rng, 5000, 1)
     index = index_of(rows[:3000])
     index.state = improved(index)
-    lists = index.state.hop.neighbours
+    lists = index.state.graph.neighbours
     index.search(rows[:1], SearchParams(recall=0.9, guarantee="proven"))
     made = improved(index)
     index.add(rows[3000 : 3000 + count])
@@ -129,7 +129,7 @@ def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, co
     assert adopted is not None
     index.state = adopted
     assert index.state.newest.count == waiting
-    assert index.state.hop.neighbours is lists
+    assert index.state.graph.neighbours is lists
     index.settle()
     assert_same(index.state.tables, built_at_once(index))
 
@@ -143,18 +143,18 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
         index.state, index.rows.view(), np.ones(2500, np.uint8), threading.Event()
     )
     assert state is not None
-    assert state.hop is not None
-    assert state.hop.neighbours.narrow
+    assert state.graph is not None
+    assert state.graph.neighbours.narrow
     assert state.tables.bands == 2 * FIRST_TABLES
-    saved = lifecycle.saved(state.hop)
+    saved = lifecycle.saved(state.graph)
     links = saved.links.copy()
     links[::50] = UNKNOWN  # these are linked anew
     rows_again = index.rows.view()
     again = backend_of(index).restored(
         rows_again, backend_of(index).encode(rows_again), SavedIndex(links, saved.notes)
     )
-    assert again.hop is not None
-    assert (again.hop.lists.links[:, 0] >= 0).all()
+    assert again.graph is not None
+    assert (again.graph.lists.links[:, 0] >= 0).all()
     assert_same(again.tables, state.tables)
 
 

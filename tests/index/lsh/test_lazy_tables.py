@@ -130,12 +130,12 @@ def test_lists_kept_of_rows_along_few_dimensions_want_no_more_tables_than_there_
     view = index.rows.view()
     state = backend_of(index).linked(index.state, view, np.ones(2500, np.uint8), threading.Event())
     assert state is not None
-    assert state.hop is not None
-    assert state.hop.neighbours.narrow
+    assert state.graph is not None
+    assert state.graph.neighbours.narrow
     index.state = backend_of(index).restored(
-        view, backend_of(index).encode(view), lifecycle.saved(state.hop)
+        view, backend_of(index).encode(view), lifecycle.saved(state.graph)
     )
-    assert index.state.hop is not None
+    assert index.state.graph is not None
     assert_tables_are_those_of_keys(index, bands)
 
 

@@ -119,7 +119,7 @@ def test_probing_finds_exactly_the_share_it_promises_where_nothing_is_left_to_ch
     for seed in range(6):
         config = CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=24, seed=seed))
         for i, hits in enumerate(SmallIndex(config).add(rows).search(queries, params)):
-            if hits.explanation.method == "probe":
+            if hits.explanation.method == "tables":
                 found.append(i in hits.rows)
                 promised.append(hits.explanation.expected_recall)
     assert len(found) > 300
@@ -143,7 +143,7 @@ def test_classical_banding_finds_rows_as_often_as_the_s_curve_says(
         results = index.search(queries, SearchParams(limit=799, recall=0.999))
         found = np.zeros_like(expected)
         for m, hits in enumerate(results):
-            assert hits.explanation.method == "probe"
+            assert hits.explanation.method == "tables"
             assert hits.explanation.candidates == len(hits.rows)
             found[m, hits.rows] = 1
         # Weighted towards the similar: nearly all of the 800 are strangers.
@@ -164,7 +164,7 @@ def test_only_a_proof_makes_classical_banding_scan(
     everything = np.ones(len(rows), np.uint8)
     truth = all_scores(queries, rows, dim)
     if guarantee == "measured":
-        assert methods == {"probe"}
+        assert methods == {"tables"}
         return
     assert "scan" in methods
     reached = [
@@ -233,7 +233,7 @@ def test_probing_is_the_naive_search_to_the_table(
 def test_tables_answer_most_queries_of_these_tests(kind: str) -> None:
     _, queries, _ = known(kind)
     results = encoded(kind, "full", 0).search(queries, SearchParams(limit=1, recall=0.8))
-    assert np.mean([hits.explanation.method == "probe" for hits in results]) > 0.5
+    assert np.mean([hits.explanation.method == "tables" for hits in results]) > 0.5
 
 
 # --- a proof promises no less, and not much more ------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_proof_exceeds_its_target_by_two_thirds_of_the_miss_at_most(
     reached = []
     for seed in range(4):
         for m, hits in enumerate(encoded(kind, "full", seed).search(queries, params)):
-            if hits.explanation.method == "probe":
+            if hits.explanation.method == "tables":
                 reached.append(recall_of(answer(hits)[1], truth[m], params, everything))
     assert len(reached) >= QUERIES // 2
     error = SIGMAS * standard_error(reached)
@@ -272,7 +272,7 @@ def test_a_proof_by_parts_of_samples_holds_where_nothing_is_left_to_chance(
         backend = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
         index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=backend)).add(rows)
         for i, hits in enumerate(index.search(queries, params)):
-            if hits.explanation.method == "probe":
+            if hits.explanation.method == "tables":
                 found.append(i in hits.rows)
                 promised.append(hits.explanation.expected_recall)
     assert len(found) > 200

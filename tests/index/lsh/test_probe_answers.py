@@ -274,7 +274,7 @@ def test_a_higher_target_probes_on_from_where_a_lower_one_stops(
     best = np.zeros((QUERIES, 2))
     for recall in (0.2, 0.5, 0.8, 0.9, 0.99):
         for m, hits in enumerate(index.search(queries, replace(params, recall=recall))):
-            if hits.explanation.method == "probe":
+            if hits.explanation.method == "tables":
                 now = np.array([hits.scores[:10].sum(), hits.explanation.scored])
                 assert np.all(now >= best[m] - FLOAT32_TIES)
                 best[m] = now

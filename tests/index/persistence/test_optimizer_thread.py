@@ -65,7 +65,7 @@ def methods(stored: Collection, queries: Floats) -> set[str]:
 
 
 def has_lists(stored: Collection) -> bool:
-    return stored.describe().backends[0].stats["neighbour_lists"] is not None
+    return stored.describe().backends[0].stats["graph"] is not None
 
 
 def mean_recall(stored: Collection, queries: Floats) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def test_lists_come_with_growth_and_answer_searches(
         put(stored, rows[900:], 900)
         stored.settle()
         assert has_lists(stored)
-        assert "hop" in methods(stored, queries)
+        assert "graph" in methods(stored, queries)
         mean, error = mean_recall(stored, queries)
         assert mean >= 0.9 - 4 * error
 
@@ -101,14 +101,11 @@ def test_answers_are_the_same_after_a_restart(tmp_path: Path, rng: np.random.Gen
         put(stored, rows)
         stored.settle()
         before = found(stored, queries)
-        notes = stored.describe().backends[0].stats["neighbour_lists"]
+        notes = stored.describe().backends[0].stats["graph"]
     with opened(tmp_path) as stored:
         assert has_lists(stored)
         assert found(stored, queries) == before
-        assert (
-            stored.describe().backends[0].stats["neighbour_lists"]["calibration"]
-            == notes["calibration"]
-        )
+        assert stored.describe().backends[0].stats["graph"]["calibration"] == notes["calibration"]
 
 
 def test_what_was_put_piece_by_piece_and_deleted_is_as_good_after_a_restart(
@@ -146,7 +143,7 @@ def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
     with opened(tmp_path) as stored:
         state = stored._memory.view.state
         assert state.newest.count == 0
-        assert (state.hop.lists.links[:, 0] != NONE).all()
+        assert (state.graph.lists.links[:, 0] != NONE).all()
         assert found(stored, rows[3000:], SearchParams(limit=3, recall=1.0)) == before
 
 
@@ -155,15 +152,15 @@ def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.
     with opened(tmp_path) as stored:
         put(stored, rows[:3000])
         stored.settle()
-        lists = stored._memory.view.state.hop.neighbours
+        lists = stored._memory.view.state.graph.neighbours
         for first in range(3000, 3060):
             put(stored, rows[first : first + 1], first)
             assert found(stored, rows[first : first + 1])[0][0] == (str(first), 1.0)
         stored.settle()
         state = stored._memory.view.state
         assert state.newest.count == 0
-        assert state.hop.neighbours is lists
-        assert (state.hop.lists.links[:, 0] != NONE).all()
+        assert state.graph.neighbours is lists
+        assert (state.graph.lists.links[:, 0] != NONE).all()
 
 
 def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(
@@ -214,13 +211,13 @@ def test_deleting_starts_an_improvement_that_ends(
     with opened(tmp_path) as stored:
         put(stored, rows)
         stored.settle()
-        before = stored._memory.view.state.hop
+        before = stored._memory.view.state.graph
         if where:
             stored.delete_where(parse_filter({"must": {"key": "a", "match": {"value": 1}}}))
         else:
             stored.delete([str(i) for i in range(1100)])
         stored.settle()
-        assert stored._memory.view.state.hop is not before
+        assert stored._memory.view.state.graph is not before
         assert stored._memory.overdue(stored._memory.view) is None
         assert all(len(hits) == 10 for hits in found(stored, queries))
 
@@ -242,7 +239,7 @@ def test_lists_that_a_compaction_overtook_are_made_again(
         assert improve(memory, after_compaction, threading.Event()) is False
         assert not has_lists(stored)
         assert improve(memory, lambda adopt: adopt(), threading.Event()) is True
-        assert len(memory.view.state.hop.lists) == 1998
+        assert len(memory.view.state.graph.lists) == 1998
 
 
 def test_an_improvement_that_fails_leaves_all_else_as_it_was(
@@ -331,7 +328,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
             deleted.update(old)
             if first % 900 == 0:
                 stored.settle()
-            made.add(id(stored._memory.view.state.hop))
+            made.add(id(stored._memory.view.state.graph))
         ended.set()
         for reader in readers:
             reader.join()
@@ -339,4 +336,4 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
         assert problems == []
         assert min(searches) > 0
         assert len(made) > 3
-        assert "hop" in ways
+        assert "graph" in ways

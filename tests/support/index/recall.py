@@ -32,7 +32,7 @@ def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:
     improved = index.backend.linked(index.state, rows, mask, threading.Event())
     assert improved is not None
     index.state = index.backend.adopted(index.state, rows, improved)
-    assert index.state.hop is not None
+    assert index.state.graph is not None
     return index
 
 
