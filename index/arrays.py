@@ -18,6 +18,9 @@ UInt32s: TypeAlias = NDArray[np.uint32]
 UInt64s: TypeAlias = NDArray[np.uint64]
 AnyArray: TypeAlias = NDArray[Any]
 
+LANES: Final = 16
+"""float32 numbers that one vector instruction takes: 512 bits."""
+
 LEAST_CAPACITY: Final = 64
 """Entries for which a growing array has room at first."""
 

@@ -7,11 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float64s, UInt64s
+from index.arrays import LANES, Float64s, UInt64s
 from index.batches import VectorBatch
 from index.hashing import Gcws, Signatures, round_up
 from index.kernels.keys import B_BIT, FULL, ZERO_BIT, pack_prefix_keys, pack_whole_keys
-from index.kernels.simd import LANES
 from index.kernels.table_keys import keys_from_table
 from index.params import KEY_BITS, GcwsParams
 

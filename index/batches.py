@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from index.arrays import AnyArray, Float32s, Int32s, Int64s, UInt32s
-from index.kernels.simd import LANES
+from index.arrays import LANES, AnyArray, Float32s, Int32s, Int64s, UInt32s
 from index.params import Form
 
 # The parts that a form does not have, one for all batches.

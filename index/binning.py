@@ -8,12 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Float64s, UInt32s
+from index.arrays import LANES, Float32s, Float64s, UInt32s
 from index.batches import VectorBatch, padded_width
 from index.hashing import compressed, round_up
 from index.kernels.binning import CELLS, OCTAVES, bins_from_stream, bins_from_table, fill_bins
 from index.kernels.collisions import count_collisions
-from index.kernels.simd import LANES
 from index.params import Distribution, RandomBinningParams
 from index.polya import pitches
 

@@ -10,13 +10,14 @@ from typing import Final
 import numpy as np
 
 from index.costs import all_pairs_nanoseconds, prefix_nanoseconds
+from index.gmm import tolerance
 from index.hits import Pairs, RowView
 from index.inverted import InvertedIndex
 from index.kernels.join import join_block
 from index.pairs import CAPACITY, PairSink
 from index.parallel import Workers
 from index.prefixes import PrefixJoin
-from index.scan import Scanner, tolerance
+from index.scan import Scanner
 
 _BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later ones pass by (128 KB)
 _BLOCK_ROWS: Final = 64  # sparse rows, each of which is looked up by itself

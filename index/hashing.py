@@ -8,12 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from index.arrays import Float32s, Int32s, Int64s, UInt16s, UInt32s, large
+from index.arrays import LANES, Float32s, Int32s, Int64s, UInt16s, UInt32s, large
 from index.batches import VectorBatch
 from index.kernels.gcws import dense_slots, fill_table, sketch_from_table
 from index.kernels.gcws_stream import sketch_from_stream
 from index.kernels.keys import cut_samples
-from index.kernels.simd import LANES
 
 ALGORITHM_VERSION: Final = 2
 """Hashes are comparable only under the same version, seed, slot numbering and transform."""

@@ -16,10 +16,10 @@ from scipy import sparse
 
 from index.arrays import AnyArray, Float32s, Float64s, Int64s, large
 from index.batches import VectorBatch, padded_width
+from index.gmm import exact_scores
 from index.hashing import compressed
 from index.parallel import Workers
 from index.params import NystroemParams
-from index.scan import exact_scores
 
 _CHUNK_ROWS: Final = 256
 _ROWS_A_THREAD: Final = 16

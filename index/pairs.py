@@ -10,11 +10,11 @@ import numpy as np
 from index.arrays import Float64s, Int32s, Int64s, UInt64s
 from index.bands import BandPlan, depth_for
 from index.errors import InvalidParameter
+from index.gmm import tolerance
 from index.hits import Pairs, RowView
 from index.kernels.join import exact_pairs, join_table
 from index.kernels.merging import keep_new, merge
 from index.parallel import Workers
-from index.scan import tolerance
 from index.tables import Tables
 
 MAX_PAIRS: Final = 2_000_000

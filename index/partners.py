@@ -23,12 +23,13 @@ from index.costs import (
     walk_nanoseconds,
 )
 from index.exact_join import ExactJoin
+from index.gmm import exact_scores, tolerance
 from index.hits import RowView
 from index.inverted import InvertedIndex
 from index.kernels.partners import READ, SCORED, WORK, meet, shared_buckets, walk_partners
 from index.pairs import CAPACITY, PairSink, joined_pairs
 from index.parallel import Workers
-from index.scan import Scanner, exact_scores, tolerance
+from index.scan import Scanner
 from index.tables import Tables
 
 _SAMPLED: Final = 256

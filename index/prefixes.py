@@ -12,6 +12,7 @@ import numpy as np
 
 from index.arrays import Float32s, Int32s, Int64s
 from index.costs import prefix_nanoseconds
+from index.gmm import tolerance
 from index.hits import RowView
 from index.kernels.prefixes import (
     MOST_ENTRIES,
@@ -22,7 +23,6 @@ from index.kernels.prefixes import (
 )
 from index.pairs import CAPACITY, PairSink
 from index.parallel import Workers
-from index.scan import tolerance
 
 LEAST_PLACE_BITS: Final = 12
 """Of the number of a place, at least."""

@@ -14,12 +14,12 @@ import numpy as np
 
 from index.arrays import Float32s, Float64s, Int64s
 from index.batches import VectorBatch
+from index.gmm import EPSILON, exact_scores, tolerance
 from index.hits import SCAN, BatchHits, RowView
 from index.inverted import InvertedIndex
-from index.kernels.gmm_dense import collect_dense, exact_dense, scan_dense
+from index.kernels.gmm_dense import collect_dense, scan_dense
 from index.kernels.gmm_sparse import (
     collect_shared,
-    exact_sparse,
     offer_sparse,
     shared_rows,
     spread,
@@ -34,8 +34,6 @@ from index.parallel import Workers
 from index.params import SearchParams
 from index.rounded import RoundedRows
 
-_EPSILON: Final = 2.0**-24
-"""Relative error of one float32 rounding."""
 _SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 
@@ -162,25 +160,6 @@ def rescored(
     return rows[order], scores[order]
 
 
-def exact_scores(vectors: VectorBatch, query: VectorBatch, rows: Int64s) -> Float64s:
-    """Return the float64 GMM of one query and chosen rows."""
-    out = np.empty(len(rows), np.float64)
-    if vectors.form == "dense":
-        exact_dense(query.dense[0], vectors.dense, rows, out)
-    else:
-        exact_sparse(
-            query.slots, query.values, vectors.indptr, vectors.slots, vectors.values, rows, out
-        )
-    return out
-
-
-def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
-    """Return how far a float32 score of a query and a row can be from the exact one."""
-    if vectors.form == "dense":
-        return float((vectors.dense.shape[1] / 32 + 16) * _EPSILON)
-    return 2.0 * (queries.longest + 8) * _EPSILON
-
-
 @dataclass(frozen=True, slots=True)
 class _Heaps:
     """The best rows so far of m queries, as `kernels.heap` keeps them.
@@ -251,7 +230,7 @@ class Scanner:
         # Σ min: RUN + width/RUN roundings, each of at most S = ‖u‖₁ + ‖v‖₁. It is taken twice in
         # D, which few more roundings end; and an error of D moves (S - D)/(S + D) by 2/S times it.
         width = self.vectors.dense.shape[1]
-        return float((4 * (RUN + width / RUN) + 16) * _EPSILON)
+        return float((4 * (RUN + width / RUN) + 16) * EPSILON)
 
     def _least(self, queries: VectorBatch) -> np.float32:
         # Below 0 where no least score is set: rounding can make a score of 0 negative.

@@ -17,12 +17,13 @@ from index.costs import (
     row_nanoseconds,
     scan_nanoseconds,
 )
+from index.gmm import tolerance
 from index.hits import PROBE, BatchHits, LiveSample, RowView
 from index.inverted import InvertedIndex
 from index.kernels.probe import ANSWERED, CANDIDATES, COUNTERS, DEPTH, SCORED, TABLES, Rule, probe
 from index.parallel import Workers
 from index.params import SearchParams
-from index.scan import scan, tolerance
+from index.scan import scan
 from index.tables import Tables
 
 _HASHING: Final = 0.1

@@ -19,10 +19,10 @@ from index.exact_kernels import (
     PolyaKernel,
     RbfKernel,
 )
+from index.gmm import exact_scores
 from index.kernels.gmm_dense import matrix_dense
 from index.kernels.gmm_sparse import shared_rows, spread, spread_size
 from index.params import MAX_DENSE_DIM, Distribution, Form, Transform
-from index.scan import exact_scores
 from index.vectors import VectorSpace
 
 __all__ = [

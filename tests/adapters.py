@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from index.arrays import LANES
 from index.hashing import Gcws, Signatures
 from index.kernels.gcws import fill_table
-from index.kernels.simd import LANES
 from index.params import CollectionConfig, ExactParams, Normalize, Transform
 from index.vectors import RawBatch, VectorBatch, VectorSpace
 from tests.made_data import Csr, Floats

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parent.parent
+from tests.paths import REPOSITORY
 
 
 @dataclass(frozen=True, slots=True)

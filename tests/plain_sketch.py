@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int32s, UInt32s
+from index.arrays import LANES, Float32s, Int32s, UInt32s
 from index.batches import VectorBatch
 from index.hashing import Signatures, compressed
 from index.kernels.logarithm import log_positive
@@ -16,7 +16,7 @@ from index.kernels.randomness import (
     level_of,
     slot_words,
 )
-from index.kernels.simd import LANES, lane_numbers, load, splat, store
+from index.kernels.simd import lane_numbers, load, splat, store
 
 
 def plain_sketch(batch: VectorBatch, *, seed: int, first: int, count: int) -> Signatures:

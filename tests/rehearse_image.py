@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.dockerfile import REPOSITORY, Instruction, instructions
+from tests.dockerfile import Instruction, instructions
+from tests.paths import REPOSITORY
 
 IMAGE_PATHS = re.compile(r"(?<![\w./-])/(opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dockerfile import REPOSITORY
+from tests.paths import REPOSITORY
 
 FOUNDATIONS = {"arrays", "backend_params", "batches", "errors", "hits", "params"}
 """Types of arrays, vectors, hits, errors and parameters: importable from all but kernels."""

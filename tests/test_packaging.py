@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from service.settings import Settings
-from tests.dockerfile import REPOSITORY, Instruction, instructions
+from tests.dockerfile import Instruction, instructions
+from tests.paths import REPOSITORY
 
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|/tmp/plan|\.\./shared|\bshared/")
 REGISTRY_HOSTS = re.compile(

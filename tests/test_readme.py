@@ -11,7 +11,7 @@ import pytest
 from service.app import create_app
 from service.settings import Settings
 from tests import curl
-from tests.dockerfile import REPOSITORY
+from tests.paths import REPOSITORY
 from tests.served import Json, started
 
 BASE = "http://localhost:8000"

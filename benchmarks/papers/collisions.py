@@ -18,10 +18,9 @@ from benchmarks.datasets import Vectors, load
 from benchmarks.engine import prepare
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from benchmarks.report import Table
-from index.arrays import AnyArray, Float64s
+from index.arrays import LANES, AnyArray, Float64s
 from index.batches import VectorBatch
 from index.hashing import Gcws, Signatures
-from index.kernels.simd import LANES
 from index.params import CollectionConfig, Transform
 from index.similarity import gmm
 from index.vectors import VectorSpace

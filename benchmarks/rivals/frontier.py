@@ -12,8 +12,8 @@ from benchmarks.recall import mean_recall
 from benchmarks.rivals.methods import LIMIT, Rows
 from index.backends.protocol import RowHits
 from index.batches import VectorBatch
+from index.gmm import exact_scores
 from index.params import ExactParams, SearchParams
-from index.scan import exact_scores
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ _CONFIG: Any = numba.config
 
 def _digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(_HERE.glob("*.py")):
+    for path in sorted(_HERE.rglob("*.py")):
+        digest.update(path.relative_to(_HERE).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -20,10 +20,9 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int64s, UInt32s
+from index.arrays import LANES, Float32s, Int64s, UInt32s
 from index.kernels.randomness import bin_words, scrambled, slot_words
 from index.kernels.simd import (
-    LANES,
     absolute,
     as_floats,
     as_ints,

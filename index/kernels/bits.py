@@ -6,7 +6,8 @@
 
 from llvmlite import ir
 
-from index.kernels.simd import INTS, LANES, intrinsic
+from index.arrays import LANES
+from index.kernels.simd import INTS, intrinsic
 
 _LLVM_INTS = ir.VectorType(ir.IntType(32), LANES)
 

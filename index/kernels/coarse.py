@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from index.arrays import Int64s
+from index.arrays import LANES, Int64s
 from index.kernels.addresses import NUMBERS_A_LINE, as_float_address, prefetch, put
 from index.kernels.differences import (
     REGISTER_BYTES,
@@ -23,7 +23,6 @@ from index.kernels.differences import (
     total_of_sums,
 )
 from index.kernels.simd import (
-    LANES,
     absolute,
     at,
     load,

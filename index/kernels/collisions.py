@@ -8,11 +8,10 @@ by row. The bins are those of `kernels.binning`; that they differ is seen withou
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int64s
+from index.arrays import LANES, Float32s, Int64s
 from index.kernels.binning import STRIDE, bins
 from index.kernels.randomness import scrambled
 from index.kernels.simd import (
-    LANES,
     absolute,
     as_floats,
     as_ints,

@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from index.kernels.simd import FLOATS, INTS, LANES, intrinsic
+from index.arrays import LANES
+from index.kernels.simd import FLOATS, INTS, intrinsic
 
 SPARE: Final = LANES
 """Places behind the end of the list that `append_less` may overwrite."""

@@ -17,10 +17,9 @@ import math
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Float64s, Int64s, UInt32s
+from index.arrays import LANES, Float32s, Float64s, Int64s, UInt32s
 from index.kernels.randomness import normal_pair, slot_words, uniforms
 from index.kernels.simd import (
-    LANES,
     at,
     fused,
     keep,

@@ -11,12 +11,11 @@ Source: [GMM] Algorithm 1; [ICWS] §3.
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int64s, UInt32s
+from index.arrays import LANES, Float32s, Int64s, UInt32s
 from index.kernels.addresses import prefetch
 from index.kernels.logarithm import log_positive
 from index.kernels.randomness import arrival_of, hash_parameters, level_of, slot_words
 from index.kernels.simd import (
-    LANES,
     lane_numbers,
     less,
     load,

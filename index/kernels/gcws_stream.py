@@ -19,7 +19,7 @@ Source: [GMM] Algorithm 1; [ICWS] §3.
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int32s, Int64s, UInt32s
+from index.arrays import LANES, Float32s, Int32s, Int64s, UInt32s
 from index.kernels.bits import signed_shift
 from index.kernels.compaction import SPARE, append_less, lower
 from index.kernels.logarithm import log_positive
@@ -39,7 +39,6 @@ from index.kernels.randomness import (
     weyl,
 )
 from index.kernels.simd import (
-    LANES,
     as_floats,
     as_ints,
     at,

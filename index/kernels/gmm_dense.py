@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Float64s, Int64s, UInt8s
+from index.arrays import LANES, Float32s, Float64s, Int64s, UInt8s
 from index.kernels.addresses import NUMBERS_A_LINE, prefetch, put
 from index.kernels.heap import push
 from index.kernels.simd import (
-    LANES,
     absolute,
     at,
     less,

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from index.arrays import LANES
 from index.kernels.addresses import (
     as_double_address,
     double_of_bits,
@@ -19,7 +20,7 @@ from index.kernels.addresses import (
     put,
 )
 from index.kernels.randomness import mix64
-from index.kernels.simd import LANES, after, at, less, load, select, splat, store
+from index.kernels.simd import after, at, less, load, select, splat, store
 
 READ = np.uint64(1)
 """The bit of an entry whose list has been read."""

@@ -7,9 +7,9 @@ is computed beside, so equal rows score alike and a batch answers as its queries
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int64s, UInt8s
+from index.arrays import LANES, Float32s, Int64s, UInt8s
 from index.kernels.heap import push
-from index.kernels.simd import LANES, fused, load, offset, pointer, splat, total
+from index.kernels.simd import fused, load, offset, pointer, splat, total
 
 _ZERO = np.float32(0.0)
 _LEAST = np.float32(-np.inf)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s
+from index.arrays import LANES, Float32s, Float64s, Int32s, Int64s, UInt8s, UInt32s
 from index.kernels.addresses import put
 from index.kernels.heap import push
-from index.kernels.simd import LANES, at, holds_everywhere, less, load, offset, pointer, splat
+from index.kernels.simd import at, holds_everywhere, less, load, offset, pointer, splat
 from index.kernels.terms import (
     Left,
     Query,

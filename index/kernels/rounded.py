@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int64s, UInt8s
+from index.arrays import LANES, Float32s, Int64s, UInt8s
 from index.kernels.addresses import put
 from index.kernels.differences import (
     REGISTER_BYTES,
@@ -21,7 +21,7 @@ from index.kernels.differences import (
 )
 from index.kernels.gmm_dense import dense_score_within, reach
 from index.kernels.heap import push
-from index.kernels.simd import LANES, at, holds_everywhere, keep, less, load, offset, pointer, splat
+from index.kernels.simd import at, holds_everywhere, keep, less, load, offset, pointer, splat
 
 _TILE_BYTES = 1 << 14
 """Bytes of the copies that stay in cache while all queries pass over them."""

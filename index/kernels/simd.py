@@ -21,7 +21,8 @@ from numba.core import cgutils
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
-LANES = 16
+from index.arrays import LANES
+
 intrinsic: Any = extending.intrinsic
 
 

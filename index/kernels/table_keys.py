@@ -3,10 +3,9 @@
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, UInt64s
+from index.arrays import LANES, Float32s, UInt64s
 from index.kernels.gcws import sketch_from_table
 from index.kernels.keys import pack_prefix_keys, pack_whole_keys
-from index.kernels.simd import LANES
 
 
 @njit(cache=True, nogil=True)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.arrays import Float32s, Int64s, UInt8s
+from index.arrays import LANES, Float32s, Int64s, UInt8s
 from index.kernels.addresses import put
 from index.kernels.gmm_dense import reach
 from index.kernels.heap import push
 from index.kernels.simd import (
-    LANES,
     at,
     holds_everywhere,
     less,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.crashes.points import VARIABLE
+from tests.paths import REPOSITORY
 from tests.ports import HOST, free_port
 
 START_SECONDS: Final = 600.0
-REPOSITORY: Final = Path(__file__).parents[2]
 _OK: Final = http.client.OK
 # Not a time-out: a server that does not answer is a failure.
 _ENDED: Final = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)

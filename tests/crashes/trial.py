@@ -12,12 +12,13 @@ from tests.crashes.checking import Lost, check, held
 from tests.crashes.servers import Asking, Ended, Nursery, Running
 from tests.crashes.states import CHUNK_ROWS, SHARED, config_of
 from tests.crashes.writers import Writer
+from tests.paths import OLD_FORMATS
 
 WRITERS: Final = 4
 OLD: Final = "old"
 """A collection whose file is of the first format, put there before some starts."""
 
-_FIXTURE: Final = Path(__file__).parents[1] / "data" / "format_1.sqlite"
+_FIXTURE: Final = OLD_FORMATS / "format_1.sqlite"
 _OF_OLD_FILES: Final = ("during a migration", "while codes are replaced")
 """Points that only a file of the first format leads to."""
 _SETTINGS: Final = {

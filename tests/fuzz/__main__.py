@@ -11,6 +11,7 @@ from pathlib import Path
 
 from service.app import create_app
 from service.settings import Settings
+from tests.paths import REPOSITORY
 
 
 def tell(line: str) -> None:
@@ -21,7 +22,7 @@ def tell(line: str) -> None:
 def write_page() -> None:
     """Write the page that the service shows to ``openapi.json``."""
     page = create_app(Settings()).openapi()
-    file = Path(__file__).parents[2] / "openapi.json"
+    file = REPOSITORY / "openapi.json"
     file.write_text(json.dumps(page, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -13,9 +12,10 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 
 from tests.fuzz.trying import tried
+from tests.paths import REPOSITORY
 from tests.served import Client, fill
 
-FILE: Final = Path(__file__).parents[2] / "openapi.json"
+FILE: Final = REPOSITORY / "openapi.json"
 PAGE: Final[dict[str, Any]] = json.loads(FILE.read_text())
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"

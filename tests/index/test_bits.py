@@ -4,8 +4,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from index.arrays import LANES
 from index.kernels.bits import product_of_halves, signed_shift
-from index.kernels.simd import LANES, load, splat, store
+from index.kernels.simd import load, splat, store
 
 Int32s = npt.NDArray[np.int32]
 

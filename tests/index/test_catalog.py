@@ -23,7 +23,6 @@ from index.stored import StoredCollection
 from tests.stored_items import fill, opened_catalog
 
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
-REPOSITORY = Path(__file__).parents[2]
 
 
 def ids(stored: StoredCollection) -> list[str]:

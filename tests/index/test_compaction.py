@@ -4,8 +4,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from index.arrays import LANES
 from index.kernels.compaction import SPARE, append_less, lower
-from index.kernels.simd import LANES, load, pointer, splat
+from index.kernels.simd import load, pointer, splat
 
 
 @njit(nogil=True)

@@ -28,6 +28,7 @@ from index.params import (
 from index.schema import FORMAT_VERSION, MIGRATIONS
 from index.store import Store
 from index.stored import StoredCollection
+from tests.paths import OLD_FORMATS
 from tests.stored_items import DIM, fill, held, holding, opened_catalog, put, vector
 
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
@@ -211,7 +212,7 @@ def of_format(version: int, tmp_path: Path) -> Path:
     2 is from before comparison backends, 3 has one attached.
     """
     file = tmp_path / "things.sqlite"
-    shutil.copy(Path(__file__).parents[1] / "data" / f"format_{version}.sqlite", file)
+    shutil.copy(OLD_FORMATS / f"format_{version}.sqlite", file)
     return file
 
 
@@ -256,7 +257,7 @@ def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
     tmp_path: Path, name: str, damage: str | None, findings: int
 ) -> None:
     file = tmp_path / "things.sqlite"
-    shutil.copy(Path(__file__).parents[1] / "data" / f"{name}.sqlite", file)
+    shutil.copy(OLD_FORMATS / f"{name}.sqlite", file)
     if damage is not None:
         _execute(file, damage)
     [report] = check_directory(tmp_path, threads=1)
@@ -279,7 +280,7 @@ def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "things.sqlite"
-    shutil.copy(Path(__file__).parents[1] / "data" / "format_4_all_tables.sqlite", file)
+    shutil.copy(OLD_FORMATS / "format_4_all_tables.sqlite", file)
     _execute(file, "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'")
     opened_catalog(tmp_path).close()
     with sqlite3.connect(file) as connection:

@@ -19,9 +19,9 @@ from index.hashing import ALGORITHM_VERSION
 from index.items import ItemBatch
 from index.params import CollectionConfig, GcwsParams, SearchParams
 from index.stored import StoredCollection
+from tests.paths import OLD_FORMATS
 from tests.stored_items import held, holding, opened_catalog, vector
 
-DATA = Path(__file__).parents[1] / "data"
 VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}, "i0": 20}
 
 
@@ -29,7 +29,7 @@ VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3,
 def path(tmp_path: Path) -> Path:
     """Return a file of hashes of version 1, of `VALUES`; its codes are the lowest 4 bits of i*."""
     file = tmp_path / "things.sqlite"
-    shutil.copy(DATA / "hashes_1.sqlite", file)
+    shutil.copy(OLD_FORMATS / "hashes_1.sqlite", file)
     return file
 
 

@@ -17,9 +17,9 @@ from index.errors import (
     DirectoryLocked,
 )
 from index.params import CollectionConfig, ExactParams
+from tests.paths import REPOSITORY
 
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
-REPOSITORY = Path(__file__).parents[2]
 
 
 def opened(directory: Path) -> Catalog:

@@ -4,7 +4,6 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from tests.adapters import (
     space_of,
 )
 from tests.made_data import Floats
+from tests.paths import REPOSITORY
 from tests.plain_sketch import plain_arrivals, plain_sketch
 from tests.strategies import sparse_vectors
 
@@ -127,7 +127,7 @@ def test_the_samples_and_keys_of_an_algorithm_version_never_change() -> None:
     """Stored codes are compared with queries hashed by later programs, on other machines."""
     printed = subprocess.run(
         [sys.executable, "-c", DIGEST],
-        cwd=Path(__file__).parents[2],
+        cwd=REPOSITORY,
         check=True,
         capture_output=True,
         text=True,

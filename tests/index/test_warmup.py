@@ -19,8 +19,8 @@ from index.similarity import similarity
 from index.stored import StoredCollection
 from index.vectors import RawBatch, SparseVector
 from index.warmup import compile_kernels
+from tests.paths import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
 KERNELS = "index.kernels."
 COMPARISON = {"binning", "collisions", "curve", "fourier", "gather", "products"}
 """Kernels of backends that are attached on demand: compiled when one first is."""
@@ -41,7 +41,7 @@ def _kernels() -> dict[str, Dispatcher]:
 def _called() -> set[str]:
     """Return the names of kernels, and of much else of their modules, that index itself uses."""
     found = set()
-    for path in (ROOT / "index").glob("**/*.py"):
+    for path in (REPOSITORY / "index").glob("**/*.py"):
         if "kernels" in path.parts:
             continue
         tree = ast.parse(path.read_text())
@@ -83,7 +83,7 @@ def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> No
     copy = tmp_path / "copy"
     (copy / "index" / "kernels").mkdir(parents=True)
     (copy / "index" / "__init__.py").write_text("")
-    for path in (ROOT / "index" / "kernels").glob("*.py"):
+    for path in (REPOSITORY / "index" / "kernels").glob("*.py"):
         (copy / "index" / "kernels" / path.name).write_bytes(path.read_bytes())
     first = folder(copy)
     assert first.startswith(str(tmp_path / "cache"))

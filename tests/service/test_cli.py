@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 from service.app import create_app
 from service.cli import cli, settings_from
 from service.settings import Settings
+from tests.paths import REPOSITORY
 from tests.ports import free_port
 from tests.served import ITEMS, START_SECONDS
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def test_help_names_every_setting() -> None:
