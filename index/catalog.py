@@ -217,7 +217,7 @@ class Catalog:
         """
         check_name(name)
         # Also while others load.
-        if name in self._found and self._names.operation(name) is not Operation.DROP:
+        if name in self._found:
             return self._same(name, config), False
         with self._names.reserved(Operation.CREATE, name):
             self._require_open(name)
@@ -292,7 +292,8 @@ class Catalog:
     def drop(self, name: str) -> None:
         """Remove a collection and its file, be it damaged.
 
-        Writes, and backends that are being attached, end with CollectionNotFound once it begins.
+        It is not found once this begins. Writes, and backends that are being attached, then end
+        with CollectionNotFound.
 
         Raises
         ------
@@ -311,6 +312,7 @@ class Catalog:
                 raise CollectionLoading(name)
             if self._directory.file(name).is_dir():
                 raise DamagedFile(name, "a folder is in its place")
+            del self._found[name]
             try:
                 if isinstance(found, StoredCollection):
                     found.close(dropped=True)
@@ -318,12 +320,9 @@ class Catalog:
             except BaseException as error:
                 if self._directory.file(name).exists():
                     self._return_to(name, found)
-                else:
-                    del self._found[name]
                 if isinstance(error, OSError):
                     raise DamagedFile(name, f"it cannot be removed ({error})") from error
                 raise
-            del self._found[name]
 
     def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
         """Make a snapshot of a collection as it is at one moment.
@@ -414,7 +413,7 @@ class Catalog:
     def _return_to(self, name: str, before: StoredCollection | StoreError | None) -> None:
         """Let a name be what it was, after what was to become of it has failed."""
         if before is None:
-            del self._found[name]
+            self._found.pop(name, None)
         elif isinstance(before, StoreError):
             self._found[name] = before
         else:

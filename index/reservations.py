@@ -39,11 +39,6 @@ class Reservations:
         self._changed = threading.Condition()
         self._reserved: dict[Name, tuple[Operation, int]] = {}
 
-    def operation(self, *name: str) -> Operation | None:
-        """Return what a name is reserved for, None where it is free."""
-        with self._changed:
-            return self._under_way(name)
-
     @contextmanager
     def reserved(self, operation: Operation, *name: str) -> Iterator[None]:
         """Reserve a name for the time of a block.
