@@ -112,6 +112,22 @@ def _at_rename(to: Callable[[Path], bool], *, done: bool) -> Callable[[Reached],
     return install
 
 
+def _after_unlink(of: Callable[[Path], bool]) -> Callable[[Reached], None]:
+    """Return a point after some files that had their names are removed."""
+
+    def install(reached: Reached) -> None:
+        original = Path.unlink
+
+        def unlink(path: Path, missing_ok: bool = False) -> None:
+            original(path, missing_ok=missing_ok)
+            if of(path) and not path.name.startswith("."):
+                reached()
+
+        Path.unlink = unlink  # type: ignore[assignment, method-assign]
+
+    return install
+
+
 def _is_dropped(path: Path) -> bool:
     return path.name.startswith(directory._DROPPED)
 
@@ -152,6 +168,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot's checksum named, not its file": _at_rename(_is_checksum, done=True),
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),
+    "a snapshot removed, not its checksum": _after_unlink(_is_snapshot),
     "a snapshot copied back, not checked": _after(Snapshots, "copy"),
     "a snapshot checked, not in its place": _after(catalog, "_wrong_with"),
     "a collection closed, not replaced": _after(catalog, "move_log"),

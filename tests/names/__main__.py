@@ -9,32 +9,17 @@ import multiprocessing
 import os
 import random
 import sys
-import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
-from tests.names.run import rounds
+from tests.names.run import live
 
-LIFE = 250
-SMALL, LARGE = 20, 2000
+LIFE = 100
 
 
 def tell(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def live(seed: int, count: int) -> tuple[int, dict[str, int]]:
-    """Return the restarts, and how often each operation ended how."""
-    rows = LARGE if seed % 3 == 0 else SMALL
-    with tempfile.TemporaryDirectory() as name, rounds(Path(name), seed, rows) as made:
-        try:
-            made.run(count)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
-        return made.restarts, made.counts
 
 
 def main() -> None:

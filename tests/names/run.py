@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -31,6 +32,8 @@ ROUNDS_A_START: Final = 12
 _SNAPSHOTS: Final = ("s", "t")
 _BACKENDS: Final = ("first", "second")
 _SECONDS: Final = 120
+_SMALL: Final = 20
+_LARGE: Final = 2000
 _KINDS: Final = {
     "create": 6, "drop": 4, "restore": 6, "snapshot": 5, "upload": 3, "remove": 3, "put": 8,
     "load": 4, "delete": 3, "attach": 3, "detach": 3, "query": 4, "settle": 2, "close": 0.7,
@@ -317,3 +320,15 @@ def rounds(folder: Path, seed: int, rows: int) -> Iterator[Rounds]:
         finally:
             sys.setswitchinterval(interval)
             made.close()
+
+
+def live(seed: int, count: int) -> tuple[int, dict[str, int]]:
+    """Return the restarts, and how often each operation ended how."""
+    rows = _LARGE if seed % 3 == 0 else _SMALL
+    with tempfile.TemporaryDirectory() as name, rounds(Path(name), seed, rows) as made:
+        try:
+            made.run(count)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        return made.restarts, made.counts
