@@ -264,7 +264,11 @@ class Catalog:
                 is_written = True
                 self._directory.publish(unfinished, name)
             store = Store(file, name, durability=self._durability)
-            return StoredCollection(store, config, threads=self._threads)
+            try:
+                return StoredCollection(store, config, threads=self._threads)
+            except BaseException:
+                store.close()
+                raise
         except BaseException:
             if is_written and not unfinished.exists():  # it has its name already
                 with suppress(OSError):
