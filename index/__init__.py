@@ -18,6 +18,7 @@ from index.description import BackendDescription, Description, Summary
 from index.errors import (
     BackendExists,
     BackendNotFound,
+    CollectionBusy,
     CollectionExists,
     CollectionLoading,
     CollectionNotFound,
@@ -92,6 +93,7 @@ __all__ = [
     "BackendNotFound",
     "BackendParams",
     "Catalog",
+    "CollectionBusy",
     "CollectionConfig",
     "CollectionExists",
     "CollectionLoading",

@@ -20,8 +20,8 @@ from index.directory import check_name
 from index.errors import (
     BackendExists,
     BackendNotFound,
-    CollectionNotFound,
     DamagedFile,
+    GcwsError,
     InvalidInput,
     InvalidParameter,
     PrimaryBackend,
@@ -83,7 +83,7 @@ class Attachments:
         self._naming = threading.Lock()
         self._building: dict[str, Building] = {}
         self._notes: dict[str, str | None] = {}  # as they are in the file
-        self._closed = False
+        self._refusal: Callable[[], GcwsError] | None = None
         # One at a time, and behind those who search.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="builder", initializer=give_way)
 
@@ -135,8 +135,8 @@ class Attachments:
         BackendExists
         BackendNotFound
             It was dropped before it was ready.
-        CollectionNotFound
-            The collection was closed.
+        CollectionNotFound, CollectionLoading
+            The collection was closed, or replaced.
         DiskFull, DirectoryLocked, DamagedFile
         """
         items = self._collection.view.count
@@ -157,8 +157,8 @@ class Attachments:
         if name is not None:
             check_name(name)
         with self._naming:
-            if self._closed:
-                raise CollectionNotFound(self._store.name)
+            if self._refusal is not None:
+                raise self._refusal()
             attached = self._collection.view.attached
             taken = {self._collection.backend.kind, *attached, *self._building}
             if name in taken:
@@ -208,8 +208,8 @@ class Attachments:
         self._collection.attach(indexed)
 
     def _stopped(self, building: Building) -> Exception:
-        if self._closed:
-            return CollectionNotFound(self._store.name)
+        if self._refusal is not None:
+            return self._refusal()
         return BackendNotFound(building.name)
 
     def drop(self, name: str) -> None:
@@ -245,10 +245,16 @@ class Attachments:
                 self._store.note_backend(indexed.name, notes)
                 self._notes[indexed.name] = notes
 
-    def stop(self) -> None:
-        """Leave off what is being made, and begin nothing more."""
+    def stop(self, refusal: Callable[[], GcwsError]) -> None:
+        """Leave off what is being made, and begin nothing more.
+
+        Parameters
+        ----------
+        refusal : callable
+            Returns what those who wait, or come later, are told.
+        """
         with self._naming:
-            self._closed = True
+            self._refusal = refusal
             for building in self._building.values():
                 building.stop.set()
         self._builder.shutdown()

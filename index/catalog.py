@@ -1,11 +1,16 @@
-"""All collections of a data directory."""
+"""All collections of a data directory, and what may be done to one name at once.
+
+A name is reserved before anything is written for it, so creating, dropping, restoring and making a
+snapshot of one collection never meet (`index.reservations`). Each writes a file of its own. Queries
+and writes go on beside them; so do operations of other names.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from index.checking import findings_of
@@ -14,6 +19,7 @@ from index.connections import Durability
 from index.description import Summary
 from index.directory import DataDirectory, check_name, no_space_is_disk_full
 from index.errors import (
+    CollectionBusy,
     CollectionExists,
     CollectionLoading,
     CollectionNotFound,
@@ -23,6 +29,7 @@ from index.errors import (
 )
 from index.hashing import ALGORITHM_VERSION
 from index.params import CollectionConfig
+from index.reservations import Operation, Reservations
 from index.schema import Identity
 from index.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from index.store import Store
@@ -30,6 +37,8 @@ from index.stored import StoredCollection
 from index.tidying import move_log
 
 Progress = Callable[[str, int, int], None]
+Admit = Callable[[int], None]
+"""Is told how many others there are, or are being made; raises to refuse one more collection."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +59,10 @@ class Catalog:
         self._directory = directory
         self._durability: Durability = durability
         self._threads = threads
-        # Finding a collection takes no lock.
-        self._changing = threading.Lock()
+        # Finding a collection takes no lock; an entry changes for whoever has reserved its name.
+        self._names = Reservations()
+        self._admitting = threading.Lock()
+        self._coming: set[str] = set()  # names that are being made
         self._loading = threading.Lock()
         self._closing = False
         self._started = False
@@ -177,8 +188,20 @@ class Catalog:
         found = sorted(self._found.copy().items())
         return [_summary(entry) for _, entry in found if isinstance(entry, StoredCollection)]
 
-    def create(self, name: str, config: CollectionConfig) -> tuple[StoredCollection, bool]:
+    def create(
+        self, name: str, config: CollectionConfig, *, admit: Admit | None = None
+    ) -> tuple[StoredCollection, bool]:
         """Return the collection of this name, and whether it was made just now.
+
+        Of several that create one name at once, one makes it and the others wait for it. While a
+        snapshot is being made of the collection, or is being restored in its place, it is returned.
+
+        Parameters
+        ----------
+        name : str
+        config : CollectionConfig
+        admit : callable or None
+            May refuse a collection that is new.
 
         Raises
         ------
@@ -186,39 +209,72 @@ class Catalog:
             The name is none.
         CollectionExists
             With another configuration.
+        CollectionBusy
+            It is being dropped, or restored where there is none.
         CollectionLoading, DamagedFile, IncompatibleFile
             It exists, and cannot be used.
         DiskFull
         """
         check_name(name)
-        if name in self._found:  # also while others load
+        # Also while others load.
+        if name in self._found:
             return self._same(name, config), False
-        with self._changing:
+        with self._names.reserved(Operation.CREATE, name):
+            self._require_open(name)
             if name in self._found:
                 return self._same(name, config), False
-            if self._closing:
-                raise CollectionNotFound(name)
-            collection = self._create(name, config)
-            self._found[name] = collection
-            return collection, True
+            with self._coming_in(name, admit):
+                collection = self._create(name, config)
+                self._found[name] = collection
+                return collection, True
+
+    def _require_open(self, name: str) -> None:
+        if self._closing:
+            raise CollectionNotFound(name)
+
+    @contextmanager
+    def _coming_in(self, name: str, admit: Admit | None) -> Iterator[None]:
+        """Count a name among the collections while it is made."""
+        with self._admitting:
+            if admit is not None and name not in self._found:
+                admit(len({*self._found.copy(), *self._coming}))
+            self._coming.add(name)
+        try:
+            yield
+        finally:
+            with self._admitting:
+                self._coming.remove(name)
 
     def _same(self, name: str, config: CollectionConfig) -> StoredCollection:
-        found = self.get(name)
+        try:
+            found = self.get(name)
+        except CollectionNotFound:  # it was there a moment ago
+            raise CollectionBusy(name, Operation.DROP.value) from None
         if found.config != config:
             raise CollectionExists(name)
         return found
 
     def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
+        file, unfinished = self._directory.file(name), self._directory.unfinished(name)
+        is_written = False
         try:
             with no_space_is_disk_full(name):
                 identity = Identity(config.to_dict(), ALGORITHM_VERSION)
-                Store.create(self._directory.unfinished(name), name, identity)
-                self._directory.publish(name)
+                Store.create(unfinished, name, identity)
+                is_written = True
+                self._directory.publish(unfinished, name)
+            store = Store(file, name, durability=self._durability)
+            try:
+                return StoredCollection(store, config, threads=self._threads)
+            except BaseException:
+                store.close()
+                raise
         except BaseException:
-            self._directory.discard(name)
+            if is_written and not unfinished.exists():  # it has its name already
+                with suppress(OSError):
+                    self._directory.remove(name)
+            self._directory.discard(unfinished)
             raise
-        store = Store(self._directory.file(name), name, durability=self._durability)
-        return StoredCollection(store, config, threads=self._threads)
 
     def get(self, name: str) -> StoredCollection:
         """Return a collection.
@@ -240,13 +296,19 @@ class Catalog:
     def drop(self, name: str) -> None:
         """Remove a collection and its file, be it damaged.
 
+        It is not found once this begins. Writes, and backends that are being attached, then end
+        with CollectionNotFound.
+
         Raises
         ------
         CollectionNotFound, CollectionLoading
+        CollectionBusy
+            It is being created or dropped, or a snapshot is being made of it or restored.
         DamagedFile
-            What is in the place of its file cannot be removed.
+            What is in the place of its file cannot be removed; it is there as before.
         """
-        with self._changing:
+        with self._names.reserved(Operation.DROP, name):
+            self._require_open(name)
             if name not in self._found:
                 raise CollectionNotFound(name)
             found = self._found[name]
@@ -254,16 +316,22 @@ class Catalog:
                 raise CollectionLoading(name)
             if self._directory.file(name).is_dir():
                 raise DamagedFile(name, "a folder is in its place")
-            if isinstance(found, StoredCollection):
-                found.close(dropped=True)
-            try:
-                self._directory.remove(name)
-            except OSError as error:
-                raise DamagedFile(name, f"it cannot be removed ({error})") from error
             del self._found[name]
+            try:
+                if isinstance(found, StoredCollection):
+                    found.close(dropped=True)
+                self._directory.remove(name)
+            except BaseException as error:
+                if self._directory.file(name).exists():
+                    self._return_to(name, found)
+                if isinstance(error, OSError):
+                    raise DamagedFile(name, f"it cannot be removed ({error})") from error
+                raise
 
     def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
-        """Make a snapshot of a collection as it is at one moment; others may write meanwhile.
+        """Make a snapshot of a collection as it is at one moment.
+
+        Others may read, write, attach backends, or make a snapshot of it meanwhile.
 
         Parameters
         ----------
@@ -274,64 +342,87 @@ class Catalog:
         Raises
         ------
         SnapshotExists, DiskFull
+        CollectionBusy
+            The collection is being created, dropped or restored, or another snapshot is being
+            written under the name.
         CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
         InvalidParameter
             The name is none.
         """
-        return self.snapshots.create(name, snapshot, self.get(name).copy_to)
+        with self._names.reserved(Operation.SNAPSHOT, name):
+            self._require_open(name)
+            return self.snapshots.create(name, snapshot, self.get(name).copy_to)
 
-    def restore(self, name: str, snapshot: str, *, replace: bool = False) -> StoredCollection:
+    def restore(
+        self, name: str, snapshot: str, *, replace: bool = False, admit: Admit | None = None
+    ) -> StoredCollection:
         """Make a collection of a snapshot, and return it when it is loaded.
+
+        Until then the one that it replaces is read and written. Writes to that one, and backends
+        that are being attached, then end with CollectionLoading.
 
         Parameters
         ----------
         name, snapshot : str
         replace : bool
             Whether it takes the place of the collection of this name, be that damaged.
+        admit : callable or None
+            May refuse a collection that is new.
 
         Raises
         ------
         SnapshotNotFound
         CollectionExists
             There is one, and it is not to be replaced.
+        CollectionBusy
+            It is being created, dropped or restored, or a snapshot is being made of it.
         CollectionLoading
-            The catalog still loads, or it is being restored already.
+            The catalog still loads.
         DamagedSnapshot, DiskFull, DirectoryLocked
             Nothing was changed.
         """
-        found = self.snapshots.get(name, snapshot)
-        before = self._found_before(name, replace=replace)
-        if not self._started:
-            raise CollectionLoading(name)
-        with self._loading:
-            if self._closing:
-                raise CollectionNotFound(name)
+        self.snapshots.get(name, snapshot)
+        with self._names.reserved(Operation.RESTORE, name):
+            self._require_open(name)
+            before = self._found_before(name, replace=replace)
+            if not self._started:
+                raise CollectionLoading(name)
+            with self._coming_in(name, admit):
+                self._restore(name, snapshot, before)
+                return self._reloaded(name)
+
+    def _restore(
+        self, name: str, snapshot: str, before: StoredCollection | StoreError | None
+    ) -> None:
+        """Put a snapshot's file in the place of a collection's."""
+        unfinished = self._directory.unfinished(name)
+        try:
+            self.snapshots.copy(name, snapshot, unfinished)
+            if findings := _wrong_with(unfinished, name):
+                raise DamagedSnapshot(name, snapshot, findings)
+            self._require_open(name)
+            self._found[name] = None
             try:
-                self.snapshots.copy(found, copy := self._directory.unfinished(name))
-                if findings := _wrong_with(copy, name):
-                    raise DamagedSnapshot(name, snapshot, findings)
-                with self._changing:
-                    if self._found_before(name, replace=replace) is not before:
-                        raise CollectionLoading(name)  # it has been restored, dropped, made
-                    self._found[name] = None
-                    try:
-                        if isinstance(before, StoredCollection):
-                            before.close(dropped=True)
-                            with suppress(DamagedFile):  # it is replaced as it is
-                                move_log(self._directory.file(name), name)
-                        self._directory.publish(name)
-                    except BaseException:
-                        self._return_to(name, before)
-                        raise
-            finally:
-                self._directory.discard(name)
-            return self._reloaded(name)
+                if isinstance(before, StoredCollection):
+                    before.close(replaced=True)
+                    with suppress(DamagedFile):  # it is replaced as it is
+                        move_log(self._directory.file(name), name)
+                self._directory.publish(unfinished, name)
+            except BaseException:
+                self._return_to(name, before)
+                raise
+        finally:
+            self._directory.discard(unfinished)
 
     def _return_to(self, name: str, before: StoredCollection | StoreError | None) -> None:
+        """Let a name be what it was, after what was to become of it has failed."""
         if before is None:
-            del self._found[name]
+            self._found.pop(name, None)
+        elif isinstance(before, StoreError):
+            self._found[name] = before
         else:
-            self._reloaded(name)
+            with suppress(StoreError, CollectionNotFound):  # `get` says so
+                self._reloaded(name)
 
     def _found_before(self, name: str, *, replace: bool) -> StoredCollection | StoreError | None:
         found = self._found.get(name)
@@ -351,6 +442,9 @@ class Catalog:
             self._found[name] = error
         except _Closing:
             raise CollectionNotFound(name) from None
+        except BaseException as error:
+            self._found[name] = DamagedFile(name, f"it could not be loaded ({error!r})")
+            raise
         return self.get(name)
 
     def _unless_closing(self, _name: str, _count: int) -> None:
@@ -358,9 +452,14 @@ class Catalog:
             raise _Closing
 
     def close(self) -> None:
-        """Finish writes being made, close all files and give the directory up."""
+        """Finish what is under way, close all files and give the directory up.
+
+        A load and a restore end early. What comes later is told CollectionNotFound.
+        """
         self._closing = True
-        with self._loading, self._changing:
+        with self._loading:
+            self._names.wait_until_free()
+            self.snapshots.close()
             for found in self._found.values():
                 if isinstance(found, StoredCollection):
                     found.close()

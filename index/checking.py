@@ -143,9 +143,9 @@ def _repair(directory: DataDirectory, report: Report, threads: int | None) -> No
             examination.run(copy)
         sync_file(unfinished)
         directory.set_aside(name)
-        directory.publish(name)
+        directory.publish(unfinished, name)
     finally:
-        directory.discard(name)
+        directory.discard(unfinished)
     report.repaired = True
 
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -73,24 +74,25 @@ class DataDirectory:
         return self.path / f"{name}{SUFFIX}"
 
     def unfinished(self, name: str) -> Path:
-        """Return where a collection's file is written before it is published."""
-        return self.path / f"{_UNFINISHED}{name}{SUFFIX}"
+        """Return where a collection's file is written before it is published: each time another."""
+        return self.path / _hidden(_UNFINISHED, name)
 
-    def publish(self, name: str) -> None:
-        """Make the finished file of `unfinished` the collection's; durable on return.
+    def publish(self, unfinished: Path, name: str) -> None:
+        """Make a finished file the collection's; durable on return.
 
-        What the log of a file that is replaced holds is lost if the process ends meanwhile: the
-        caller sees to it that it holds nothing. After an error it is where it was.
+        The caller sees to it that nobody else publishes or removes this name meanwhile. What the
+        log of a file that is replaced holds is lost if the process ends meanwhile: the caller sees
+        to it that it holds nothing. After an error it is where it was.
         """
         with no_space_is_disk_full(name):
             # The new file must not find it; until the new file is there it is the old one's.
             with self._log_aside(name):
-                self.unfinished(name).rename(self.file(name))
+                unfinished.rename(self.file(name))
             self._sync()
 
     @contextmanager
     def _log_aside(self, name: str) -> Iterator[None]:
-        dropped = self._dropped(name)
+        dropped = self.path / _hidden(_DROPPED, name)
         logs = list(zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True))[
             1:
         ]
@@ -106,16 +108,16 @@ class DataDirectory:
             raise
         _remove(dropped)
 
-    def _dropped(self, name: str) -> Path:
-        return self.path / f"{_DROPPED}{name}{SUFFIX}"
-
-    def discard(self, name: str) -> None:
-        """Remove what `unfinished` holds."""
-        _remove(self.unfinished(name))
+    def discard(self, unfinished: Path) -> None:
+        """Remove an unfinished file, unless it has been published."""
+        _remove(unfinished)
 
     def remove(self, name: str) -> None:
-        """Remove a collection's closed file; the rename is the moment it is gone."""
-        dropped = self._dropped(name)
+        """Remove a collection's closed file; the rename is the moment it is gone.
+
+        The caller sees to it that nobody else publishes or removes this name meanwhile.
+        """
+        dropped = self.path / _hidden(_DROPPED, name)
         with suppress(FileNotFoundError):  # somebody was faster
             self.file(name).rename(dropped)
         self._sync()
@@ -183,6 +185,11 @@ def bytes_of(path: Path) -> int:
         except FileNotFoundError:
             continue
     return total
+
+
+def _hidden(prefix: str, name: str) -> str:
+    """Return a name that no other file has, of a file that the next start removes."""
+    return f"{prefix}{name}-{secrets.token_hex(8)}{SUFFIX}"
 
 
 def _with_companions(path: Path) -> list[Path]:

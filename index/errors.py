@@ -16,6 +16,7 @@
     │   └── SnapshotNotFound       collection, name
     ├── Conflict
     │   ├── CollectionExists       name
+    │   ├── CollectionBusy         name, reason
     │   ├── BackendExists          name
     │   ├── PrimaryBackend         name
     │   ├── SnapshotExists         collection, name
@@ -125,7 +126,7 @@ class SnapshotNotFound(NotFound):
 
 
 class Conflict(GcwsError):
-    """Something that must be new exists already."""
+    """Something that must be new exists already, or is being worked on."""
 
 
 class CollectionExists(Conflict):
@@ -134,6 +135,23 @@ class CollectionExists(Conflict):
     def __init__(self, name: str, how: str = "with another configuration") -> None:
         self.name = name
         super().__init__(f"collection {name!r} exists {how}")
+
+
+class CollectionBusy(Conflict):
+    """Another operation on this name is under way; nothing was changed.
+
+    Attributes
+    ----------
+    name : str
+        Of the collection.
+    reason : str
+        What is under way.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"collection {name!r} is busy: {reason}; try again")
 
 
 class BackendExists(Conflict):

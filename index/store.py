@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from index import statements as sql
 from index.checksums import codes_checksum, content_checksum, content_checksums
 from index.connections import Durability, Transaction, connect, set_up, sql_errors
 from index.directory import bytes_of
-from index.errors import CollectionNotFound, DamagedFile
+from index.errors import CollectionNotFound, DamagedFile, GcwsError
 from index.records import Change, Chunk, Record, ReplaceCodes, Rows
 from index.schema import BackendRecord, Identity, check_mark, create_tables, identity_of, mark
 
@@ -65,7 +66,7 @@ class Store:
                 raise
         self._keeper: sqlite3.Connection | None = None
         self._reading = threading.Lock()
-        self._closed = False
+        self._refusal: Callable[[], GcwsError] | None = None
 
     def _prepare(self, durability: Durability) -> None:
         check_mark(self._writer, self.name)
@@ -375,10 +376,16 @@ class Store:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy
             connection.execute("VACUUM INTO ?", (str(path),))
 
-    def close(self) -> None:
-        """Close the file; what its log holds is moved into it."""
+    def close(self, refusal: Callable[[], GcwsError] | None = None) -> None:
+        """Close the file; what its log holds is moved into it.
+
+        Parameters
+        ----------
+        refusal : callable or None
+            Returns what reads raise from now on; None for CollectionNotFound.
+        """
         with self._reading:
-            self._closed = True
+            self._refusal = refusal or partial(CollectionNotFound, self.name)
             self._reader.close()
         if self._keeper is not None:
             self._keeper.close()
@@ -387,6 +394,6 @@ class Store:
 
     def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading, sql_errors(self.name, self.path):
-            if self._closed:
-                raise CollectionNotFound(self.name)
+            if self._refusal is not None:
+                raise self._refusal()
             return self._reader.execute(statement, parameters).fetchall()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.comparison import SAMPLE, Comparison, Queries, compare
 from index.description import BackendDescription, Description, all_described, described, versions
-from index.errors import InvalidParameter, ItemNotFound
+from index.errors import CollectionLoading, CollectionNotFound, InvalidParameter, ItemNotFound
 from index.hashing import Signatures
 from index.improver import Improver
 from index.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
@@ -198,19 +199,25 @@ class StoredCollection:
         self._checkpoints.bring_up_to_date()
         self._store.copy_to(path)
 
-    def close(self, *, dropped: bool = False) -> None:
+    def close(self, *, dropped: bool = False, replaced: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.
+
+        What comes to it later is told that there is no such collection (CollectionNotFound).
 
         Parameters
         ----------
         dropped : bool
             Whether the file is about to be removed, and nothing more need be written.
+        replaced : bool
+            Whether another file is about to take its place, and nothing more need be written. What
+            comes later is told that the collection loads (CollectionLoading).
         """
-        self._attachments.stop()
+        refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
+        self._attachments.stop(refusal)
         self._improver.stop()
         self._tidier.stop()
         self._checkpoints.stop()
-        self._writer.close(None if dropped else self._checkpoints.finish)
+        self._writer.close(refusal, None if dropped or replaced else self._checkpoints.finish)
 
     # Comparison backends
 

@@ -199,19 +199,20 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
         for name in directory.names():
             before = bytes_of(directory.file(name))
             error = None
+            copy = directory.unfinished(name)
             try:
-                _vacuum(directory, name)
+                _vacuum(directory, name, copy)
             except StoreError as failure:
                 error = str(failure)
             finally:
-                directory.discard(name)
+                directory.discard(copy)
             yield Vacuumed(name, before, bytes_of(directory.file(name)), error)
     finally:
         directory.close()
 
 
-def _vacuum(directory: DataDirectory, name: str) -> None:
-    path, copy = directory.file(name), directory.unfinished(name)
+def _vacuum(directory: DataDirectory, name: str, copy: Path) -> None:
+    path = directory.file(name)
     with closing(Store(path, name)) as store:
         store.copy_to(copy)
         count = len(store)
@@ -222,4 +223,4 @@ def _vacuum(directory: DataDirectory, name: str) -> None:
     if bytes_of(path) != path.stat().st_size:
         raise DirectoryLocked(directory.path, "a program that has the file open")
     sync_file(copy)
-    directory.publish(name)
+    directory.publish(copy, name)

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from index.changes import Arrivals, Delete, Keys, Write, steps
 from index.collection import Collection
 from index.errors import (
-    CollectionNotFound,
     DamagedFile,
     DirectoryLocked,
     DiskFull,
@@ -78,8 +77,8 @@ class Writer:
             Nothing was changed.
         DamagedFile
             The file failed; no more changes are taken until it is opened anew.
-        CollectionNotFound
-            The collection is closed.
+        CollectionNotFound, CollectionLoading
+            The collection is closed, or replaced.
         """
         [error] = self.make_all([write])
         if error is not None:
@@ -140,7 +139,7 @@ class Writer:
 
         Raises
         ------
-        DamagedFile, CollectionNotFound
+        DamagedFile, CollectionNotFound, CollectionLoading
             No changes are taken any more.
         """
         with self._lock:
@@ -148,22 +147,26 @@ class Writer:
                 raise self._refusal()
             return work()
 
-    def close(self, last: Callable[[], None] | None = None) -> None:
+    def close(
+        self, refusal: Callable[[], GcwsError], last: Callable[[], None] | None = None
+    ) -> None:
         """Wait for the change being made, refuse others, do some last work, close the store.
 
         Parameters
         ----------
+        refusal : callable
+            Returns what changes and reads raise from now on.
         last : callable or None
             Left out where a write was broken off, or this has been called before.
         """
         with self._lock:
             sound = self._refusal is None
-            self._refusal = partial(CollectionNotFound, self._store.name)
+            self._refusal = refusal
             try:
                 if sound and last is not None:
                     last()
             finally:
-                self._store.close()
+                self._store.close(refusal)
 
     def _group(self) -> list[_Waiting]:
         """Take changes that one commit can hold off the queue."""

@@ -1,7 +1,6 @@
 """The application: parts are made here, handed to the routes, and put away at the end."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -100,7 +99,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         startup = Startup(opened)
         app.state.service = Service(
             settings, Limits.of(settings), startup, workers, Together(workers.writes), metrics,
-            keys, admission, Room(settings), threading.Lock(),
+            keys, admission, Room(settings),
         )  # fmt: skip
         metrics.watch(
             opened.list, lambda: startup.progress.phase == "ready",

@@ -58,6 +58,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     ix.SnapshotNotFound: Kind(404, "snapshot_not_found"),
     ix.Conflict: Kind(409, "conflict"),
     ix.CollectionExists: Kind(409, "collection_exists"),
+    ix.CollectionBusy: Kind(409, "collection_busy", 1),
     ix.BackendExists: Kind(409, "backend_exists"),
     ix.PrimaryBackend: Kind(409, "primary_backend"),
     ix.SnapshotExists: Kind(409, "snapshot_exists"),

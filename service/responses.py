@@ -17,7 +17,7 @@ _MEANINGS = {
     403: "The key does not permit this.",
     404: "No such collection, item, backend or snapshot.",
     408: "The body came too slowly.",
-    409: "It exists already, or otherwise.",
+    409: "It exists already, or otherwise, or another operation on its name is under way.",
     413: "The body is too large.",
     415: "The content type or encoding is none this route reads.",
     422: "Something in the request is not what was expected; `errors` says where.",

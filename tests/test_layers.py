@@ -16,15 +16,16 @@ KERNEL_FOUNDATIONS = {"arrays"}
 
 ARROWS: dict[str, set[str]] = {
     "catalog": {
-        "checking", "config", "connections", "description", "directory", "hashing", "schema",
-        "snapshots", "store", "stored", "tidying",
+        "checking", "config", "connections", "description", "directory", "hashing",
+        "reservations", "schema", "snapshots", "store", "stored", "tidying",
     },
     "checking": {
         "backends", "checksums", "config", "directory", "links", "records", "salvage", "saved",
         "schema", "store", "vectors", "changes",
     },
     "salvage": {"checksums", "connections", "schema"},
-    "snapshots": {"directory", "schema"},
+    "snapshots": {"directory", "reservations", "schema"},
+    "reservations": set(),
     "config": {"hashing", "schema"},
     "stored": {
         "as_sent", "attachments", "backends", "changes", "checkpoints", "collection", "comparison",

@@ -12,7 +12,6 @@ from index.directory import DataDirectory
 from index.errors import (
     CollectionExists,
     CollectionLoading,
-    CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
     DiskFull,
@@ -148,7 +147,7 @@ def test_what_exists_is_replaced_only_when_told_so(catalog: Catalog, tmp_path: P
     restored = catalog.restore("things", "s", replace=True)
     assert held(restored) == holding({"i0": 1, "i1": 2})
     assert catalog.get("things") is restored
-    with pytest.raises(CollectionNotFound):
+    with pytest.raises(CollectionLoading):
         put(stored, {"x": 1})
     catalog.close()
     again = opened_catalog(tmp_path)
@@ -230,10 +229,11 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     folder = tmp_path / "snapshots" / "things"
     folder.mkdir(parents=True)
     (folder / ".creating-0123.sqlite").touch()
+    (folder / ".creating-0123.sqlite.sha256").touch()
     (folder / "a.sqlite.sha256").touch()  # its file was never renamed
     catalog = Catalog.open(tmp_path)
     assert names(catalog) == []
-    assert not (folder / ".creating-0123.sqlite").exists()
+    assert list(folder.iterdir()) == []
     catalog.close()
 
 
