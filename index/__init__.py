@@ -15,6 +15,7 @@ from index.correlation import (
     gmm_limit,
 )
 from index.description import BackendDescription, Description, Summary
+from index.directory import storage_error
 from index.errors import (
     BackendExists,
     BackendNotFound,
@@ -38,9 +39,11 @@ from index.errors import (
     ItemNotFound,
     Loc,
     NotFound,
+    OutOfDescriptors,
     PrimaryBackend,
     SnapshotExists,
     SnapshotNotFound,
+    StorageFailed,
     StoreError,
 )
 from index.filters import Filter, parse_filter
@@ -128,6 +131,7 @@ __all__ = [
     "Loc",
     "NotFound",
     "NystroemParams",
+    "OutOfDescriptors",
     "Page",
     "PrimaryBackend",
     "Put",
@@ -142,6 +146,7 @@ __all__ = [
     "SnapshotExists",
     "SnapshotNotFound",
     "SparseVector",
+    "StorageFailed",
     "StoreError",
     "StoredCollection",
     "StoredItem",
@@ -172,5 +177,6 @@ __all__ = [
     "score",
     "searches",
     "similarity",
+    "storage_error",
     "vacuum_directory",
 ]

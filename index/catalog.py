@@ -7,18 +7,23 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from index.checking import findings_of
 from index.config import config_of
 from index.connections import Durability
 from index.description import Summary
-from index.directory import DataDirectory, check_name, no_space_is_disk_full
+from index.directory import DataDirectory, check_name, storage_errors
 from index.errors import (
     CollectionExists,
     CollectionLoading,
     CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
+    DiskFull,
+    IncompatibleFile,
+    OutOfDescriptors,
+    StorageFailed,
     StoreError,
 )
 from index.hashing import ALGORITHM_VERSION
@@ -30,6 +35,9 @@ from index.stored import StoredCollection
 from index.tidying import move_log
 
 Progress = Callable[[str, int, int], None]
+
+_PASSING: Final = (DiskFull, OutOfDescriptors, StorageFailed)
+"""Why a file cannot be opened now, and perhaps can be soon."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +63,7 @@ class Catalog:
         self._loading = threading.Lock()
         self._closing = False
         self._started = False
+        self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
         self._found: dict[str, StoredCollection | StoreError | None] = dict.fromkeys(
             directory.names()
@@ -80,10 +89,17 @@ class Catalog:
         DirectoryLocked
             Another process, which it names, has it.
         """
-        return cls(DataDirectory(directory), durability, threads)
+        owned = DataDirectory(directory)
+        try:
+            return cls(owned, durability, threads)
+        except BaseException:
+            owned.close()
+            raise
 
     def load(self, progress: Progress | None = None) -> None:
         """Read all collections; one whose file fails is kept in `failures`, the others load.
+
+        Called again, it reads those once more whose files the operating system had refused.
 
         Parameters
         ----------
@@ -92,6 +108,10 @@ class Catalog:
             item counts once more for each comparison backend it is taken into.
         """
         with self._loading:
+            with self._changing:
+                for name, found in self._found.items():
+                    if isinstance(found, _PASSING):
+                        self._found[name] = None
             stores = self._opened()
             total = sum(count for _, count in stores.values())
             done = 0
@@ -188,7 +208,8 @@ class Catalog:
             With another configuration.
         CollectionLoading, DamagedFile, IncompatibleFile
             It exists, and cannot be used.
-        DiskFull
+        DiskFull, OutOfDescriptors, StorageFailed
+            There is no such collection.
         """
         check_name(name)
         if name in self._found:  # also while others load
@@ -209,15 +230,20 @@ class Catalog:
         return found
 
     def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
+        publishing = False
         try:
-            with no_space_is_disk_full(name):
+            with storage_errors(name):
                 identity = Identity(config.to_dict(), ALGORITHM_VERSION)
                 Store.create(self._directory.unfinished(name), name, identity)
+                publishing = True
                 self._directory.publish(name)
+                store = Store(self._directory.file(name), name, durability=self._durability)
         except BaseException:
             self._directory.discard(name)
+            if publishing:
+                with suppress(StoreError):
+                    self._directory.remove(name)
             raise
-        store = Store(self._directory.file(name), name, durability=self._durability)
         return StoredCollection(store, config, threads=self._threads)
 
     def get(self, name: str) -> StoredCollection:
@@ -226,6 +252,8 @@ class Catalog:
         Raises
         ------
         CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
+        DiskFull, OutOfDescriptors, StorageFailed
+            Its file could not be opened; a thread has just begun to try again.
         """
         try:
             found = self._found[name]
@@ -234,8 +262,20 @@ class Catalog:
         if found is None:
             raise CollectionLoading(name)
         if isinstance(found, StoreError):
+            if isinstance(found, _PASSING):
+                self._try_again()
             raise found.with_traceback(None)
         return found
+
+    def _try_again(self) -> None:
+        if self._started and self._retrying.acquire(blocking=False):
+            threading.Thread(target=self._load_again, name="loader", daemon=True).start()
+
+    def _load_again(self) -> None:
+        try:
+            self.load()
+        finally:
+            self._retrying.release()
 
     def drop(self, name: str) -> None:
         """Remove a collection and its file, be it damaged.
@@ -245,6 +285,8 @@ class Catalog:
         CollectionNotFound, CollectionLoading
         DamagedFile
             What is in the place of its file cannot be removed.
+        DiskFull, OutOfDescriptors, StorageFailed
+            It is there as it was.
         """
         with self._changing:
             if name not in self._found:
@@ -252,14 +294,20 @@ class Catalog:
             found = self._found[name]
             if found is None:
                 raise CollectionLoading(name)
-            if self._directory.file(name).is_dir():
+            with storage_errors(name):
+                is_folder = self._directory.file(name).is_dir()
+            if is_folder:
                 raise DamagedFile(name, "a folder is in its place")
             if isinstance(found, StoredCollection):
                 found.close(dropped=True)
             try:
                 self._directory.remove(name)
-            except OSError as error:
-                raise DamagedFile(name, f"it cannot be removed ({error})") from error
+            except BaseException:
+                if isinstance(found, StoredCollection):
+                    self._found[name] = None
+                    with suppress(StoreError, CollectionNotFound):
+                        self._reloaded(name)
+                raise
             del self._found[name]
 
     def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
@@ -296,8 +344,10 @@ class Catalog:
             There is one, and it is not to be replaced.
         CollectionLoading
             The catalog still loads, or it is being restored already.
-        DamagedSnapshot, DiskFull, DirectoryLocked
+        DamagedSnapshot, DirectoryLocked
             Nothing was changed.
+        DiskFull, OutOfDescriptors, StorageFailed
+            It is as it was, or as the snapshot is.
         """
         found = self.snapshots.get(name, snapshot)
         before = self._found_before(name, replace=replace)
@@ -325,10 +375,17 @@ class Catalog:
                         raise
             finally:
                 self._directory.discard(name)
-            return self._reloaded(name)
+            try:
+                return self._reloaded(name)
+            except _PASSING:
+                if before is None:
+                    self._return_to(name, before)
+                raise
 
     def _return_to(self, name: str, before: StoredCollection | StoreError | None) -> None:
         if before is None:
+            with suppress(StoreError):
+                self._directory.remove(name)
             del self._found[name]
         else:
             self._reloaded(name)
@@ -372,7 +429,7 @@ def _wrong_with(path: Path, name: str) -> str:
     """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
     try:
         return "; ".join(findings_of(path, name)[:3])
-    except StoreError as error:
+    except (DamagedFile, IncompatibleFile) as error:
         return str(error)
 
 

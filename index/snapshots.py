@@ -7,16 +7,18 @@ name and ``.sha256`` that ``sha256sum -c`` reads. It outlives its collection.
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from index.directory import SUFFIX, check_name, no_space_is_disk_full, sync_directory, sync_file
+from index.directory import SUFFIX, check_name, storage_errors, sync_directory, sync_file
 from index.errors import DamagedSnapshot, SnapshotExists, SnapshotNotFound
 from index.schema import has_mark
 
@@ -72,7 +74,7 @@ class Incoming:
         DiskFull
         """
         self._sha.update(data)
-        with no_space_is_disk_full(self.collection):
+        with storage_errors(self.collection):
             self._file.write(data)
 
     def finish(self, sha256: str | None) -> Snapshot:
@@ -90,12 +92,13 @@ class Incoming:
         SnapshotExists, DiskFull
         """
         digest = self._sha.hexdigest()
-        with no_space_is_disk_full(self.collection):
+        with storage_errors(self.collection):
             self._file.close()
+            is_marked = has_mark(self._path)
         reason = None
         if sha256 is not None and sha256.lower() != digest:
             reason = f"expected the SHA-256 {sha256}, got {digest}"
-        elif not has_mark(self._path):
+        elif not is_marked:
             reason = "it is not a collection's file"
         if reason is not None:
             raise DamagedSnapshot(self.collection, self.name, reason)
@@ -103,8 +106,9 @@ class Incoming:
 
     def discard(self) -> None:
         """Leave nothing behind, unless it is finished."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # of bytes that nobody wants
+            self._file.close()
+        _discard(self._path)
 
 
 class Snapshots:
@@ -131,11 +135,12 @@ class Snapshots:
             The name is none of a collection.
         """
         check_name(collection)
-        names = sorted(
-            path.name.removesuffix(SUFFIX)
-            for path in (self._folder / collection).glob(f"*{SUFFIX}")
-            if not path.name.startswith(_UNFINISHED)
-        )
+        with storage_errors(collection):
+            names = sorted(
+                path.name.removesuffix(SUFFIX)
+                for path in (self._folder / collection).glob(f"*{SUFFIX}")
+                if not path.name.startswith(_UNFINISHED)
+            )
         found = (self._found(collection, name) for name in names)
         return [snapshot for snapshot in found if snapshot is not None]
 
@@ -157,12 +162,12 @@ class Snapshots:
 
     def _found(self, collection: str, name: str) -> Snapshot | None:
         path = self._path(collection, name)
-        try:
-            told, state = _checksum_file(path).read_text(), path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
-        return Snapshot(collection, name, state.st_size, told[:64], created, path)
+        with storage_errors(collection):
+            try:
+                told, state = _checksum_file(path).read_text(), path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return _described(collection, path, state, told[:64])
 
     def create(self, collection: str, name: str | None, write: Callable[[Path], None]) -> Snapshot:
         """Return a new snapshot, on the disk.
@@ -185,10 +190,10 @@ class Snapshots:
         path = self._unfinished(collection, name)
         try:
             write(path)
-            with no_space_is_disk_full(collection):
+            with storage_errors(collection):
                 return self.publish(collection, name, path, sha256_of(path))
         finally:
-            path.unlink(missing_ok=True)
+            _discard(path)
 
     def incoming(self, collection: str, name: str) -> Incoming:
         """Begin a snapshot that comes from elsewhere.
@@ -200,20 +205,26 @@ class Snapshots:
             A name is none.
         """
         path = self._unfinished(collection, name)
-        with no_space_is_disk_full(collection):
+        with storage_errors(collection):
             return Incoming(self, collection, name, path)
 
     def publish(self, collection: str, name: str, unfinished: Path, digest: str) -> Snapshot:
         """Make a complete file a snapshot; durable on return."""
         path = self._path(collection, name)
-        with self._naming, no_space_is_disk_full(collection):
+        with self._naming, storage_errors(collection):
             self._require_new(collection, name)
-            sync_file(unfinished)
-            _checksum_file(path).write_text(f"{digest}  {path.name}\n")
-            sync_file(_checksum_file(path))
-            unfinished.rename(path)
-            sync_directory(path.parent)
-        return self.get(collection, name)
+            try:
+                sync_file(unfinished)
+                _checksum_file(path).write_text(f"{digest}  {path.name}\n")
+                sync_file(_checksum_file(path))
+                state = unfinished.stat()
+                unfinished.rename(path)
+                sync_directory(path.parent)
+            except BaseException:
+                _discard(path)
+                _discard(_checksum_file(path))
+                raise
+        return _described(collection, path, state, digest)
 
     def copy(self, snapshot: Snapshot, to: Path) -> None:
         """Copy a snapshot's file, and see that the copy is what was written.
@@ -223,13 +234,15 @@ class Snapshots:
         SnapshotNotFound, DiskFull
         DamagedSnapshot
         """
-        try:
-            with no_space_is_disk_full(snapshot.collection):
+        with storage_errors(snapshot.collection):
+            try:
                 shutil.copyfile(snapshot.path, to)
-                sync_file(to)
-        except FileNotFoundError:  # removed since
-            raise SnapshotNotFound(snapshot.collection, snapshot.name) from None
-        digest = sha256_of(to)
+            except FileNotFoundError:
+                if snapshot.path.exists():
+                    raise
+                raise SnapshotNotFound(snapshot.collection, snapshot.name) from None
+            sync_file(to)
+            digest = sha256_of(to)
         if digest != snapshot.sha256:
             reason = f"expected the SHA-256 {snapshot.sha256}, got {digest}"
             raise DamagedSnapshot(snapshot.collection, snapshot.name, reason)
@@ -242,22 +255,34 @@ class Snapshots:
         SnapshotNotFound
         """
         snapshot = self.get(collection, name)
-        try:
-            return snapshot, snapshot.path.open("rb")
-        except FileNotFoundError:  # removed since
-            raise SnapshotNotFound(collection, name) from None
+        with storage_errors(collection):
+            try:
+                return snapshot, snapshot.path.open("rb")
+            except FileNotFoundError:  # removed since
+                raise SnapshotNotFound(collection, name) from None
 
     def remove(self, collection: str, name: str) -> None:
-        """Remove a snapshot; durable on return.
+        """Remove a snapshot; durable on return, and after an error it is there as it was.
 
         Raises
         ------
-        SnapshotNotFound
+        SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed
         """
         path = self.get(collection, name).path
-        path.unlink(missing_ok=True)
-        _checksum_file(path).unlink(missing_ok=True)
-        sync_directory(path.parent)
+        remains = path.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}")
+        with self._naming, storage_errors(collection):
+            self.get(collection, name)  # unless somebody was faster
+            try:
+                path.rename(remains)
+                _checksum_file(path).rename(_checksum_file(remains))
+                sync_directory(path.parent)
+                remains.unlink()
+            except BaseException:
+                for each in (path, _checksum_file(path)):
+                    with suppress(OSError):
+                        each.with_name(each.name.replace(path.name, remains.name)).rename(each)
+                raise
+            _discard(_checksum_file(remains))
 
     def _path(self, collection: str, name: str) -> Path:
         return self._folder / collection / f"{name}{SUFFIX}"
@@ -267,14 +292,16 @@ class Snapshots:
         check_name(name, loc="snapshot")
         self._require_new(collection, name)
         folder = self._folder / collection
-        with no_space_is_disk_full(collection):
+        with storage_errors(collection):
             folder.mkdir(parents=True, exist_ok=True)
             for above in (self._folder, self._folder.parent):
                 sync_directory(above)
         return folder / f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}"
 
     def _require_new(self, collection: str, name: str) -> None:
-        if self._path(collection, name).exists():
+        with storage_errors(collection):
+            exists = self._path(collection, name).exists()
+        if exists:
             raise SnapshotExists(collection, name)
 
 
@@ -282,6 +309,19 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _described(collection: str, path: Path, state: os.stat_result, sha256: str) -> Snapshot:
+    created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
+    return Snapshot(
+        collection, path.name.removesuffix(SUFFIX), state.st_size, sha256, created, path
+    )  # fmt: skip
+
+
+def _discard(path: Path) -> None:
+    """Remove what nobody looks for; what cannot be removed now is at the next start."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _checksum_file(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """What surrounds every request: its id, its measurement, and the answer of last resort."""
 
+import asyncio
 import logging
 import random
 import re
@@ -10,9 +11,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs, problems
 from service.admission import Admission
-from service.errors import Overloaded
+from service.errors import Overloaded, Stopping
 from service.metrics import Metrics
 
+BREAK_OFF: Final = "gcws.break_off"
+"""Where a request's scope has what closes its connection with the answer as short as it is."""
 _HEADER: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500
@@ -62,12 +65,20 @@ class Envelope:
             await self._app(scope, receive, send_with_id)
         except Overloaded as error:
             await problems.response(error)(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            if BREAK_OFF not in scope:
+                raise
+            # The server cancels what has not ended when its time to stop is over, and says so.
+            if status:
+                scope[BREAK_OFF]()
+            else:
+                await problems.response(Stopping())(scope, receive, send_with_id)
         except Exception as error:
             _log.exception(
                 "request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"]
             )
             if not status:
-                await problems.response(error)(scope, receive, send_with_id)
+                await problems.response(problems.listed(error))(scope, receive, send_with_id)
         finally:
             self._admission.leave(scope)
             seconds = time.perf_counter() - start

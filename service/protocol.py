@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from service.middleware import BREAK_OFF
 from service.settings import Settings
 
 
@@ -56,6 +58,8 @@ class TimedProtocol(HttpToolsProtocol):
         self._stop(self._waiting_for)
         self._waiting_for = None
         super().on_headers_complete()
+        cycle: RequestResponseCycle = self.cycle
+        cycle.scope[BREAK_OFF] = partial(self._break_off, cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""
@@ -85,6 +89,11 @@ class TimedProtocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         if not self.transport.is_closing():
             self.transport.abort()
+
+    def _break_off(self, cycle: RequestResponseCycle) -> None:
+        """Close the connection in the middle of an answer."""
+        cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
+        self._give_up()
 
     @staticmethod
     def _stop(clock: asyncio.TimerHandle | None) -> None:
