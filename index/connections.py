@@ -106,7 +106,7 @@ def _no_descriptor_is_free() -> bool:
     opened: list[int] = []
     try:
         for _ in range(_FILES_OPENED):
-            opened.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401  # those before an error are closed
+            opened.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         return error.errno in (errno.EMFILE, errno.ENFILE)
     finally:

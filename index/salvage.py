@@ -68,9 +68,7 @@ class Salvage:
             self._connection.execute("PRAGMA trusted_schema = OFF")
 
     def _require_damage(self, error: sqlite3.Error) -> None:
-        require_damage(
-            error, self._name, self._path, unreadable_is_damage=self._skips_unreadable
-        )
+        require_damage(error, self._name, self._path, unreadable_is_damage=self._skips_unreadable)
 
     def close(self) -> None:
         """Close the file."""

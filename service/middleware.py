@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from index import OutOfDescriptors
 from service import logs, problems
 from service.admission import Admission
 from service.errors import Overloaded, Stopping
@@ -63,7 +64,7 @@ class Envelope:
         try:
             self._admission.enter(scope)
             await self._app(scope, receive, send_with_id)
-        except Overloaded as error:
+        except (Overloaded, OutOfDescriptors) as error:
             await problems.response(error)(scope, receive, send_with_id)
         except asyncio.CancelledError:
             if BREAK_OFF not in scope:
@@ -74,11 +75,13 @@ class Envelope:
             else:
                 await problems.response(Stopping())(scope, receive, send_with_id)
         except Exception as error:
-            _log.exception(
-                "request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"]
-            )
+            found = problems.listed(error)
+            # Without descriptors even the traceback's files cannot be read.
+            trace = None if isinstance(found, OutOfDescriptors) else error
+            told = request_id.decode(), scope["method"], scope["path"], error
+            _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)
             if not status:
-                await problems.response(problems.listed(error))(scope, receive, send_with_id)
+                await problems.response(found)(scope, receive, send_with_id)
         finally:
             self._admission.leave(scope)
             seconds = time.perf_counter() - start

@@ -128,7 +128,8 @@ _EXPECTED: Final = {
 
 def listed(error: Exception) -> Exception:
     """Return the index's own error for what the operating system refused, else the error itself."""
-    if isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError)):
+    is_of_network = isinstance(error, (ConnectionError, TimeoutError))
+    if isinstance(error, OSError) and error.errno is not None and not is_of_network:
         return ix.storage_error(error)
     return error
 

@@ -131,6 +131,7 @@ def install(faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
         faults.of_sqlite("connect")
-        return connect(*arguments, **{"factory": Connection, **options})
+        opened: sqlite3.Connection = connect(*arguments, **{"factory": Connection, **options})
+        return opened
 
     monkeypatch.setattr(sqlite3, "connect", connected)

@@ -15,13 +15,13 @@ import pytest
 
 from index.catalog import Catalog
 from index.changes import WriteResult
-from index.errors import GcwsError, OutOfDescriptors, StorageFailed
+from index.errors import GcwsError
 from index.params import CollectionConfig, GcwsParams
 from index.schema import BackendRecord
 from index.stored import StoredCollection
 from service.problems import kind_of
 from tests.faults import ERRNOS, SQLITE, Faults, install
-from tests.stored_items import DIM, SQUARED, held, opened_catalog, put
+from tests.stored_items import DIM, SQUARED, held, put
 
 MOST_CALLS: Final = 300
 CONFIG: Final = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2), transform=SQUARED)
