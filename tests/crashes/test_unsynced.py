@@ -41,10 +41,12 @@ def write_and_die(path: Path, *refused: str) -> None:
 def test_a_write_that_could_not_be_synced_is_not_there_after_a_kill(
     refused: list[str], tmp_path: Path
 ) -> None:
-    path = tmp_path / "things.sqlite"
-    Store.create(path, "things", Identity({"dim": 2}, 1))
-    with closing(Store(path, "things")) as store:
+    first, path = tmp_path / "first.sqlite", tmp_path / "things.sqlite"
+    Store.create(first, "things", Identity({"dim": 2}, 1))
+    with closing(Store(first, "things")) as store:
         store.write([change("a")])
+        for suffix in ("", "-wal"):  # the next write is added to a log, and makes none
+            shutil.copyfile(f"{first}{suffix}", f"{path}{suffix}")
     ended = subprocess.run(
         ["strace", "-f", "-o", str(tmp_path / "calls"), "-e", f"trace={CALLS}",
          "-e", f"inject={CALLS}:error=EIO", sys.executable, "-m", __name__, str(path), *refused],
