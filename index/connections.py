@@ -26,10 +26,10 @@ _LOG_BYTES: Final = 1 << 26
 _BUSY_SECONDS: Final = 30.0
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a file that exists; transactions are begun and ended by hand."""
+def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
+    """Open a file; transactions are begun and ended by hand."""
     return sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None,
+        f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None,
         check_same_thread=False, timeout=_BUSY_SECONDS,
     )  # fmt: skip
 
