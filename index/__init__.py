@@ -15,6 +15,7 @@ from index.correlation import (
     gmm_limit,
 )
 from index.description import BackendDescription, Description, Summary
+from index.directory import storage_error
 from index.errors import (
     BackendExists,
     BackendNotFound,
@@ -39,9 +40,11 @@ from index.errors import (
     ItemNotFound,
     Loc,
     NotFound,
+    OutOfDescriptors,
     PrimaryBackend,
     SnapshotExists,
     SnapshotNotFound,
+    StorageFailed,
     StoreError,
 )
 from index.filters import Filter, parse_filter
@@ -130,6 +133,7 @@ __all__ = [
     "Loc",
     "NotFound",
     "NystroemParams",
+    "OutOfDescriptors",
     "Page",
     "PrimaryBackend",
     "Put",
@@ -144,6 +148,7 @@ __all__ = [
     "SnapshotExists",
     "SnapshotNotFound",
     "SparseVector",
+    "StorageFailed",
     "StoreError",
     "StoredCollection",
     "StoredItem",
@@ -174,5 +179,6 @@ __all__ = [
     "score",
     "searches",
     "similarity",
+    "storage_error",
     "vacuum_directory",
 ]

@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from index.checking import findings_of
 from index.config import config_of
 from index.connections import Durability
 from index.description import Summary
-from index.directory import DataDirectory, check_name, no_space_is_disk_full
+from index.directory import DataDirectory, check_name, storage_errors
 from index.errors import (
     CollectionBusy,
     CollectionExists,
@@ -25,6 +26,10 @@ from index.errors import (
     CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
+    DiskFull,
+    IncompatibleFile,
+    OutOfDescriptors,
+    StorageFailed,
     StoreError,
 )
 from index.hashing import ALGORITHM_VERSION
@@ -39,6 +44,9 @@ from index.tidying import move_log
 Progress = Callable[[str, int, int], None]
 Admit = Callable[[int], None]
 """Is told how many others there are, or are being made; raises to refuse one more collection."""
+
+_PASSING: Final = (DiskFull, OutOfDescriptors, StorageFailed)
+"""Why a file cannot be opened now, and perhaps can be soon."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +74,7 @@ class Catalog:
         self._loading = threading.Lock()
         self._closing = False
         self._started = False
+        self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
         self._found: dict[str, StoredCollection | StoreError | None] = dict.fromkeys(
             directory.names()
@@ -91,10 +100,17 @@ class Catalog:
         DirectoryLocked
             Another process, which it names, has it.
         """
-        return cls(DataDirectory(directory), durability, threads)
+        owned = DataDirectory(directory)
+        try:
+            return cls(owned, durability, threads)
+        except BaseException:
+            owned.close()
+            raise
 
     def load(self, progress: Progress | None = None) -> None:
         """Read all collections; one whose file fails is kept in `failures`, the others load.
+
+        Called again, it reads those once more whose files the operating system had refused.
 
         Parameters
         ----------
@@ -103,6 +119,9 @@ class Catalog:
             item counts once more for each comparison backend it is taken into.
         """
         with self._loading:
+            if self._started:
+                self._load_refused()
+                return
             stores = self._opened()
             total = sum(count for _, count in stores.values())
             done = 0
@@ -125,6 +144,18 @@ class Catalog:
                 for store, _ in stores.values():
                     store.close()
                 self._started = True
+
+    def _load_refused(self) -> None:
+        """Load the collections whose files the operating system had refused."""
+        for name, found in self._found.copy().items():
+            if isinstance(found, _PASSING) and not self._closing:
+                with (
+                    suppress(CollectionBusy, CollectionNotFound, StoreError),
+                    self._names.reserved(Operation.LOAD, name),
+                ):
+                    if self._found.get(name) is found:
+                        self._found[name] = None
+                        self._reloaded(name)
 
     def _opened(self) -> dict[str, tuple[Store, int]]:
         """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
@@ -213,7 +244,8 @@ class Catalog:
             It is being dropped, or restored where there is none.
         CollectionLoading, DamagedFile, IncompatibleFile
             It exists, and cannot be used.
-        DiskFull
+        DiskFull, OutOfDescriptors, StorageFailed
+            There is no such collection.
         """
         check_name(name)
         # Also while others load.
@@ -258,12 +290,12 @@ class Catalog:
         file, unfinished = self._directory.file(name), self._directory.unfinished(name)
         is_written = False
         try:
-            with no_space_is_disk_full(name):
+            with storage_errors(name):
                 identity = Identity(config.to_dict(), ALGORITHM_VERSION)
                 Store.create(unfinished, name, identity)
                 is_written = True
                 self._directory.publish(unfinished, name)
-            store = Store(file, name, durability=self._durability)
+                store = Store(file, name, durability=self._durability)
             try:
                 return StoredCollection(store, config, threads=self._threads)
             except BaseException:
@@ -271,7 +303,7 @@ class Catalog:
                 raise
         except BaseException:
             if is_written and not unfinished.exists():  # it has its name already
-                with suppress(OSError):
+                with suppress(StoreError):
                     self._directory.remove(name)
             self._directory.discard(unfinished)
             raise
@@ -282,6 +314,8 @@ class Catalog:
         Raises
         ------
         CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
+        DiskFull, OutOfDescriptors, StorageFailed
+            Its file could not be opened; a thread has just begun to try again.
         """
         try:
             found = self._found[name]
@@ -290,8 +324,20 @@ class Catalog:
         if found is None:
             raise CollectionLoading(name)
         if isinstance(found, StoreError):
+            if isinstance(found, _PASSING):
+                self._try_again()
             raise found.with_traceback(None)
         return found
+
+    def _try_again(self) -> None:
+        if self._started and self._retrying.acquire(blocking=False):
+            threading.Thread(target=self._load_again, name="loader", daemon=True).start()
+
+    def _load_again(self) -> None:
+        try:
+            self.load()
+        finally:
+            self._retrying.release()
 
     def drop(self, name: str) -> None:
         """Remove a collection and its file, be it damaged.
@@ -305,7 +351,9 @@ class Catalog:
         CollectionBusy
             It is being created or dropped, or a snapshot is being made of it or restored.
         DamagedFile
-            What is in the place of its file cannot be removed; it is there as before.
+            What is in the place of its file cannot be removed.
+        DiskFull, OutOfDescriptors, StorageFailed
+            It is there as it was.
         """
         with self._names.reserved(Operation.DROP, name):
             self._require_open(name)
@@ -314,18 +362,18 @@ class Catalog:
             found = self._found[name]
             if found is None:
                 raise CollectionLoading(name)
-            if self._directory.file(name).is_dir():
+            with storage_errors(name):
+                is_folder = self._directory.file(name).is_dir()
+            if is_folder:
                 raise DamagedFile(name, "a folder is in its place")
             del self._found[name]
             try:
                 if isinstance(found, StoredCollection):
                     found.close(dropped=True)
                 self._directory.remove(name)
-            except BaseException as error:
+            except BaseException:
                 if self._directory.file(name).exists():
                     self._return_to(name, found)
-                if isinstance(error, OSError):
-                    raise DamagedFile(name, f"it cannot be removed ({error})") from error
                 raise
 
     def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
@@ -378,8 +426,10 @@ class Catalog:
             It is being created, dropped or restored, or a snapshot is being made of it.
         CollectionLoading
             The catalog still loads.
-        DamagedSnapshot, DiskFull, DirectoryLocked
+        DamagedSnapshot, DirectoryLocked
             Nothing was changed.
+        DiskFull, OutOfDescriptors, StorageFailed
+            It is as it was, or as the snapshot is.
         """
         self.snapshots.get(name, snapshot)
         with self._names.reserved(Operation.RESTORE, name):
@@ -389,7 +439,12 @@ class Catalog:
                 raise CollectionLoading(name)
             with self._coming_in(name, admit):
                 self._restore(name, snapshot, before)
-                return self._reloaded(name)
+                try:
+                    return self._reloaded(name)
+                except _PASSING:
+                    if before is None:
+                        self._return_to(name, before)
+                    raise
 
     def _restore(
         self, name: str, snapshot: str, before: StoredCollection | StoreError | None
@@ -418,6 +473,8 @@ class Catalog:
         """Let a name be what it was, after what was to become of it has failed."""
         if before is None:
             self._found.pop(name, None)
+            with suppress(StoreError):
+                self._directory.remove(name)
         elif isinstance(before, StoreError):
             self._found[name] = before
         else:
@@ -471,7 +528,7 @@ def _wrong_with(path: Path, name: str) -> str:
     """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
     try:
         return "; ".join(findings_of(path, name)[:3])
-    except StoreError as error:
+    except (DamagedFile, IncompatibleFile) as error:
         return str(error)
 
 

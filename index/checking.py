@@ -14,7 +14,7 @@ from index.backends import make_backend
 from index.changes import codes_to_blobs
 from index.checksums import codes_checksum, content_checksum
 from index.config import config_of, up_to_date
-from index.directory import DataDirectory, sync_file
+from index.directory import DataDirectory, storage_errors, sync_file
 from index.errors import InvalidInput, StoreError
 from index.links import unpacked
 from index.params import backend_params
@@ -120,9 +120,11 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
     ------
     DamagedFile, IncompatibleFile
         It is no collection's.
+    DiskFull, OutOfDescriptors, StorageFailed
+        It cannot be looked at.
     """
     report = Report(name)
-    _examination(path, report, threads).run(None)
+    _examination(path, report, threads).run(None, skips_unreadable=False)
     return report.findings
 
 
@@ -141,7 +143,8 @@ def _repair(directory: DataDirectory, report: Report, threads: int | None) -> No
         Store.create(unfinished, name, examination.identity_of_copy)
         with closing(Store(unfinished, name, durability="normal")) as copy:
             examination.run(copy)
-        sync_file(unfinished)
+        with storage_errors(name):
+            sync_file(unfinished)
         directory.set_aside(name)
         directory.publish(unfinished, name)
     finally:
@@ -189,9 +192,10 @@ class Examination:
         self._space = VectorSpace.of(config)
         self._backend = make_backend(config, threads=threads)
 
-    def run(self, copy: Store | None) -> None:
+    def run(self, copy: Store | None, *, skips_unreadable: bool = True) -> None:
         """Examine everything; what is sound, or can be made so, is written to ``copy``."""
-        with closing(Salvage(self._path, self._report.name)) as file:
+        salvage = Salvage(self._path, self._report.name, skips_unreadable=skips_unreadable)
+        with closing(salvage) as file:
             self._report.findings.extend(file.problems())
             missing = file.ids()
             for rows in file.rows(self._last_key):

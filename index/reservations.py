@@ -21,6 +21,7 @@ class Operation(Enum):
     """What a name is reserved for; the value says so to whoever is refused."""
 
     CREATE = "it is being created"
+    LOAD = "it is being loaded"
     DROP = "it is being dropped"
     RESTORE = "a snapshot is being restored to it"
     SNAPSHOT = "a snapshot of it is being made"

@@ -10,6 +10,7 @@ A name is reserved while its file is written, and who writes another under it is
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import shutil
 import threading
@@ -20,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from index.directory import SUFFIX, check_name, no_space_is_disk_full, sync_directory, sync_file
+from index.directory import SUFFIX, check_name, storage_errors, sync_directory, sync_file
 from index.errors import (
     CollectionBusy,
     CollectionNotFound,
@@ -85,7 +86,7 @@ class Incoming:
         DiskFull
         """
         self._sha.update(data)
-        with no_space_is_disk_full(self.collection):
+        with storage_errors(self.collection):
             self._file.write(data)
 
     def finish(self, sha256: str | None) -> Snapshot:
@@ -105,13 +106,14 @@ class Incoming:
         DiskFull
         """
         digest = self._sha.hexdigest()
-        with no_space_is_disk_full(self.collection):
+        with storage_errors(self.collection):
             self._file.close()
+            is_marked = has_mark(self._path)
         reason = None
         self._snapshots.require_open(self.collection)
         if sha256 is not None and sha256.lower() != digest:
             reason = f"expected the SHA-256 {sha256}, got {digest}"
-        elif not has_mark(self._path):
+        elif not is_marked:
             reason = "it is not a collection's file"
         if reason is not None:
             raise DamagedSnapshot(self.collection, self.name, reason)
@@ -123,8 +125,9 @@ class Incoming:
             return
         self._is_discarded = True
         try:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # of bytes that nobody wants
+                self._file.close()
+            _discard(self._path)
         finally:
             self._snapshots.release(self.collection, self.name)
 
@@ -172,11 +175,12 @@ class Snapshots:
             The name is none of a collection.
         """
         check_name(collection)
-        names = sorted(
-            path.name.removesuffix(SUFFIX)
-            for path in (self._folder / collection).glob(f"*{SUFFIX}")
-            if not path.name.startswith(_UNFINISHED)
-        )
+        with storage_errors(collection):
+            names = sorted(
+                path.name.removesuffix(SUFFIX)
+                for path in (self._folder / collection).glob(f"*{SUFFIX}")
+                if not path.name.startswith(_UNFINISHED)
+            )
         found = []
         for name in names:
             with suppress(SnapshotNotFound):  # removed since, or put there by hand
@@ -203,12 +207,12 @@ class Snapshots:
     def _look(self, collection: str, name: str) -> Snapshot:
         """Return a snapshot; the caller holds ``_naming``."""
         path = self._path(collection, name)
-        try:
-            told, state = _checksum_file(path).read_text(), path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            raise SnapshotNotFound(collection, name) from None
-        created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
-        return Snapshot(collection, name, state.st_size, told[:64], created, path)
+        with storage_errors(collection):
+            try:
+                told, state = _checksum_file(path).read_text(), path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                raise SnapshotNotFound(collection, name) from None
+        return _described(collection, path, state, told[:64])
 
     def create(self, collection: str, name: str | None, write: Callable[[Path], None]) -> Snapshot:
         """Return a new snapshot, on the disk.
@@ -236,10 +240,10 @@ class Snapshots:
             path = self._unfinished(collection)
             try:
                 write(path)
-                with no_space_is_disk_full(collection):
+                with storage_errors(collection):
                     return self.publish(collection, name, path, sha256_of(path))
             finally:
-                path.unlink(missing_ok=True)
+                _discard(path)
         finally:
             self.release(collection, name)
 
@@ -256,7 +260,7 @@ class Snapshots:
         """
         self._reserve(collection, name)
         try:
-            with no_space_is_disk_full(collection):
+            with storage_errors(collection):
                 return Incoming(self, collection, name, self._unfinished(collection))
         except BaseException:
             self.release(collection, name)
@@ -294,20 +298,25 @@ class Snapshots:
         path = self._path(collection, name)
         checksum = _checksum_file(unfinished)
         try:
-            with no_space_is_disk_full(collection):
+            with storage_errors(collection):
                 sync_file(unfinished)
                 checksum.write_text(f"{digest}  {path.name}\n")
                 sync_file(checksum)
                 with self._naming:
                     self.require_open(collection)
                     self._require_new(collection, name)
-                    checksum.rename(_checksum_file(path))
-                    unfinished.rename(path)
-                    published = self._look(collection, name)
-                sync_directory(path.parent)
+                    state = unfinished.stat()
+                    try:
+                        checksum.rename(_checksum_file(path))
+                        unfinished.rename(path)
+                        sync_directory(path.parent)
+                    except BaseException:
+                        _discard(path)
+                        _discard(_checksum_file(path))
+                        raise
         finally:
-            checksum.unlink(missing_ok=True)
-        return published
+            _discard(checksum)
+        return _described(collection, path, state, digest)
 
     def copy(self, collection: str, name: str, to: Path) -> None:
         """Copy a snapshot's file, and see that the copy is what was written.
@@ -322,11 +331,11 @@ class Snapshots:
             A name is none.
         """
         snapshot, file = self.opened(collection, name)
-        with file, no_space_is_disk_full(collection):
+        with file, storage_errors(collection):
             with to.open("xb") as copy:
                 shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
             sync_file(to)
-        digest = sha256_of(to)
+            digest = sha256_of(to)
         if digest != snapshot.sha256:
             reason = f"expected the SHA-256 {snapshot.sha256}, got {digest}"
             raise DamagedSnapshot(collection, name, reason)
@@ -344,16 +353,17 @@ class Snapshots:
         check_name(name, loc="snapshot")
         with self._naming:
             snapshot = self._look(collection, name)
-            return snapshot, snapshot.path.open("rb")
+            with storage_errors(collection):
+                return snapshot, snapshot.path.open("rb")
 
     def remove(self, collection: str, name: str) -> None:
-        """Remove a snapshot; durable on return.
+        """Remove a snapshot; durable on return, and after an error it is there as it was.
 
         One that is being written under this name is not there yet: it is not found, and stays.
 
         Raises
         ------
-        SnapshotNotFound
+        SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed
         CollectionNotFound
             The catalog was closed.
         InvalidParameter
@@ -364,9 +374,19 @@ class Snapshots:
         with self._naming:
             self.require_open(collection)
             path = self._look(collection, name).path
-            path.unlink(missing_ok=True)
-            _checksum_file(path).unlink(missing_ok=True)
-        sync_directory(path.parent)
+            remains = path.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}")
+            with storage_errors(collection):
+                try:
+                    path.rename(remains)
+                    _checksum_file(path).rename(_checksum_file(remains))
+                    sync_directory(path.parent)
+                    remains.unlink()
+                except BaseException:
+                    for each in (path, _checksum_file(path)):
+                        with suppress(OSError):
+                            each.with_name(each.name.replace(path.name, remains.name)).rename(each)
+                    raise
+            _discard(_checksum_file(remains))
 
     def _path(self, collection: str, name: str) -> Path:
         return self._folder / collection / f"{name}{SUFFIX}"
@@ -374,14 +394,16 @@ class Snapshots:
     def _unfinished(self, collection: str) -> Path:
         """Return where a snapshot is written before it is published: each time another."""
         folder = self._folder / collection
-        with no_space_is_disk_full(collection):
+        with storage_errors(collection):
             folder.mkdir(parents=True, exist_ok=True)
             for above in (self._folder, self._folder.parent):
                 sync_directory(above)
         return folder / f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}"
 
     def _require_new(self, collection: str, name: str) -> None:
-        if self._path(collection, name).exists():
+        with storage_errors(collection):
+            exists = self._path(collection, name).exists()
+        if exists:
             raise SnapshotExists(collection, name)
 
 
@@ -389,6 +411,19 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _described(collection: str, path: Path, state: os.stat_result, sha256: str) -> Snapshot:
+    created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
+    return Snapshot(
+        collection, path.name.removesuffix(SUFFIX), state.st_size, sha256, created, path
+    )  # fmt: skip
+
+
+def _discard(path: Path) -> None:
+    """Remove what nobody looks for; what cannot be removed now is at the next start."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _checksum_file(path: Path) -> Path:

@@ -29,6 +29,11 @@ DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
 WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
 DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
+CHANGE_NOTHING: Final = (
+    "INSERT OR REPLACE INTO meta (name, value) VALUES ('settling', '')",
+    "DELETE FROM meta WHERE name = 'settling'",
+)
+"""Both in one transaction: it writes to the log, and leaves everything as it is."""
 READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
 ADD_BACKEND: Final = """
 INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)

@@ -21,8 +21,8 @@ import orjson
 from index import statements as sql
 from index.checksums import codes_checksum, content_checksum, content_checksums
 from index.connections import Durability, Transaction, connect, set_up, sql_errors
-from index.directory import bytes_of
-from index.errors import CollectionNotFound, DamagedFile, GcwsError
+from index.directory import bytes_of, storage_errors
+from index.errors import CollectionNotFound, DamagedFile, GcwsError, StorageFailed, StoreError
 from index.records import Change, Chunk, Record, ReplaceCodes, Rows
 from index.schema import BackendRecord, Identity, check_mark, create_tables, identity_of, mark
 
@@ -60,13 +60,19 @@ class Store:
             try:
                 self._prepare(durability)
                 self._reader = connect(path)
-                self._reader.execute("PRAGMA query_only = ON")
+                try:
+                    self._reader.execute("PRAGMA query_only = ON")
+                except BaseException:
+                    self._reader.close()
+                    raise
             except BaseException:
                 self._writer.close()
                 raise
         self._keeper: sqlite3.Connection | None = None
         self._reading = threading.Lock()
         self._refusal: Callable[[], GcwsError] | None = None
+        self._in_doubt = False  # whether the log may hold more than was acknowledged
+        self._bytes = 0
 
     def _prepare(self, durability: Durability) -> None:
         check_mark(self._writer, self.name)
@@ -81,10 +87,12 @@ class Store:
 
         Raises
         ------
-        DiskFull
+        DiskFull, OutOfDescriptors, StorageFailed
         """
+        with storage_errors(name), path.open("wb"):
+            pass  # the system says why it cannot be made, SQLite does not
         with sql_errors(name, path):
-            connection = connect(path, mode="rwc")
+            connection = connect(path)
             try:
                 mark(connection)
                 set_up(connection, "full")
@@ -100,8 +108,10 @@ class Store:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of the file and its log."""
-        return bytes_of(self.path)
+        """Bytes of the file and its log; while nobody can say, those of before."""
+        with suppress(OSError):
+            self._bytes = bytes_of(self.path)
+        return self._bytes
 
     @property
     def next_key(self) -> int:
@@ -118,17 +128,17 @@ class Store:
 
         Raises
         ------
-        DiskFull, DirectoryLocked
+        DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
         if len(changes) == 1 and len(changes[0].rows.ids) == 1 and not changes[0].gone:
             # A statement alone is a transaction: two further ones would begin and end it.
-            with sql_errors(self.name, self.path):
+            with self._committing(), sql_errors(self.name, self.path):
                 self._insert((key,), changes[0].rows)
             self._next_key = key + 1
             return
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             for change in changes:
                 if change.gone:
                     self._delete(change.gone)
@@ -136,6 +146,36 @@ class Store:
                 self._insert(range(key, key + count), change.rows)
                 key += count
         self._next_key = key
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Make all changes of a block in one transaction, or none."""
+        with self._committing(), Transaction(self._writer, self.name, self.path):
+            yield
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Let a block commit, and see that nothing of it is left when the storage fails.
+
+        A log that could not be synced may hold the whole of a transaction that was refused. The
+        next start would take it for committed, unless another one has been written over it.
+        """
+        self._settle()
+        try:
+            yield
+        except StorageFailed:
+            self._in_doubt = True
+            with suppress(StoreError):  # before the next commit at the latest
+                self._settle()
+            raise
+
+    def _settle(self) -> None:
+        if not self._in_doubt:
+            return
+        with Transaction(self._writer, self.name, self.path):
+            for statement in sql.CHANGE_NOTHING:
+                self._writer.execute(statement)
+        self._in_doubt = False
 
     def _delete(self, keys: Sequence[int]) -> None:
         removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
@@ -150,7 +190,7 @@ class Store:
         ------
         DiskFull, DamagedFile
         """
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             self._insert(keys, rows)
         self._next_key = keys[-1] + 1
 
@@ -182,7 +222,7 @@ class Store:
             rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
             self._writer.executemany(sql.REPLACE_CODES, rows)
 
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             yield replace_codes
             self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
@@ -328,7 +368,7 @@ class Store:
         self._change(sql.DELETE_BACKEND, (name,))
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             self._writer.execute(statement, parameters)
 
     def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
@@ -337,9 +377,14 @@ class Store:
             if self._keeper is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                self._keeper = connect(self.path)
-                set_up(self._keeper, "normal")
-                self._keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
+                keeper = connect(self.path)
+                try:
+                    set_up(keeper, "normal")
+                    keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
+                except BaseException:
+                    keeper.close()
+                    raise
+                self._keeper = keeper
             self._keeper.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
@@ -389,6 +434,8 @@ class Store:
             self._reader.close()
         if self._keeper is not None:
             self._keeper.close()
+        with suppress(StoreError):
+            self._settle()
         with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
             self._writer.close()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from index.connections import connect, set_up, sql_errors
-from index.directory import DataDirectory, bytes_of, sync_file
+from index.directory import DataDirectory, bytes_of, storage_errors, sync_file
 from index.errors import DamagedFile, DirectoryLocked, StoreError
 from index.store import Store
 from index.writes import Writer
@@ -197,16 +197,19 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
     directory = DataDirectory(path)
     try:
         for name in directory.names():
-            before = bytes_of(directory.file(name))
+            before = after = 0
             error = None
             copy = directory.unfinished(name)
             try:
-                _vacuum(directory, name, copy)
+                with storage_errors(name):
+                    before = after = bytes_of(directory.file(name))
+                    _vacuum(directory, name, copy)
+                    after = bytes_of(directory.file(name))
             except StoreError as failure:
                 error = str(failure)
             finally:
                 directory.discard(copy)
-            yield Vacuumed(name, before, bytes_of(directory.file(name)), error)
+            yield Vacuumed(name, before, after, error)
     finally:
         directory.close()
 

@@ -20,6 +20,8 @@ from index.errors import (
     DirectoryLocked,
     DiskFull,
     GcwsError,
+    OutOfDescriptors,
+    StorageFailed,
 )
 from index.records import Change
 from index.store import Store
@@ -73,7 +75,7 @@ class Writer:
 
         Raises
         ------
-        ItemExists, DiskFull, DirectoryLocked
+        ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was changed.
         DamagedFile
             The file failed; no more changes are taken until it is opened anew.
@@ -209,8 +211,8 @@ class Writer:
             except DiskFull as error:
                 self._without_space([waiting for waiting, _ in planned], error)
                 return
-            except DirectoryLocked as error:
-                # Each has waited for the lock already: one by one they would do so again in turn.
+            except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
+                # Each has waited already: one by one they would do so again in turn.
                 for waiting, _ in planned:
                     waiting.end(error)
                 return

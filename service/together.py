@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import index as ix
-from service.errors import NotReady
+from service.errors import Stopping
 from service.workers import Pool
 
 Read: TypeAlias = Callable[[], ix.ItemBatch]
@@ -75,7 +75,7 @@ class Together:
         Raises
         ------
         QueueFull
-        NotReady
+        Stopping
             The pool was closed before their turn.
         Exception
             What ``read``, ``prepare`` and `StoredCollection.commit` raise.
@@ -111,7 +111,7 @@ class Together:
         """Tell those who wait that nobody will write for them any more."""
         with self._lock:
             waiting = self._waiting.pop(collection)
-        ended: list[_Ended] = [(each, NotReady("stopping")) for each in waiting]
+        ended: list[_Ended] = [(each, Stopping()) for each in waiting]
         loop.call_soon_threadsafe(self._tell, ended)
 
     def _tell(self, ended: Sequence[_Ended]) -> None:

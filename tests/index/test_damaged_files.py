@@ -14,7 +14,7 @@ from index.catalog import Catalog
 from index.changes import codes_to_blobs
 from index.checking import check_directory
 from index.checksums import codes_checksum
-from index.errors import DamagedFile, IncompatibleFile
+from index.errors import DamagedFile, IncompatibleFile, StorageFailed
 from index.params import (
     BackendParams,
     CollectionConfig,
@@ -190,9 +190,10 @@ def test_a_file_that_cannot_be_removed_is_told_of(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", refuse)
-        with pytest.raises(DamagedFile, match="Permission denied"):
+        with pytest.raises(StorageFailed, match="Permission denied"):
             catalog.drop("things")
     assert (tmp_path / "things.sqlite").exists()
+    assert len(catalog.get("things")) == 0
     catalog.drop("things")
     assert catalog.list() == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from index import StoredCollection
 from service import together
-from service.errors import NotReady
+from service.errors import Stopping
 from service.together import Together
 from service.workers import Pool
 from tests.served import Client, Json, Serve, count, fill
@@ -177,7 +177,7 @@ def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
         while not pool.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(pool.close))
-        with pytest.raises(NotReady):
+        with pytest.raises(Stopping):
             await asyncio.wait_for(put, SECONDS)
         may_end.set()
         await closing
