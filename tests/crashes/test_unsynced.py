@@ -13,7 +13,7 @@ from index.errors import StorageFailed
 from index.records import Change, Rows
 from index.schema import Identity
 from index.store import Store
-from tests.crashes.servers import REPOSITORY
+from tests.paths import REPOSITORY
 
 CALLS = "fsync,fdatasync"
 

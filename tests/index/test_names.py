@@ -24,6 +24,7 @@ from index.errors import (
     DiskFull,
     SnapshotExists,
     SnapshotNotFound,
+    StorageFailed,
 )
 from index.params import CollectionConfig, ExactParams, FourierParams, GcwsParams
 from index.snapshots import Incoming, Snapshots, sha256_of
@@ -332,7 +333,7 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 
 
 @pytest.mark.parametrize("step", ["rename", "_sync", "unlink"])
-def test_a_drop_that_fails_leaves_the_collection_or_nothing(
+def test_a_drop_that_fails_leaves_the_collection(
     step: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = made(catalog, count=2)
@@ -342,16 +343,12 @@ def test_a_drop_that_fails_leaves_the_collection_or_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(DataDirectory if step == "_sync" else Path, step, fail)
-        with pytest.raises(DamagedFile, match="cannot be removed"):
+        with pytest.raises(StorageFailed):
             catalog.drop("things")
-    if step == "rename":
-        again = catalog.get("things")
-        assert again is not stored
-        put(again, {"later": 9})
-        assert reopened(again, tmp_path) == holding({"i0": 1, "i1": 2, "later": 9})
-    else:
-        assert "things" not in catalog
-    catalog.create("things", CONFIG)
+    again = catalog.get("things")
+    assert again is not stored
+    put(again, {"later": 9})
+    assert reopened(again, tmp_path) == holding({"i0": 1, "i1": 2, "later": 9})
     catalog.drop("things")
     catalog.close()
     opened_catalog(tmp_path).close()
@@ -371,7 +368,7 @@ def test_a_creation_that_fails_late_leaves_nothing(
     with monkeypatch.context() as patched:
         owner, name = (Store, "__init__") if step == "open" else (DataDirectory, "_sync")
         patched.setattr(owner, name, fail)
-        with pytest.raises((OSError, DamagedFile)):
+        with pytest.raises((StorageFailed, DamagedFile)):
             catalog.create("things", CONFIG)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
     assert catalog.create("things", CONFIG)[1]
