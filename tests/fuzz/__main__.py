@@ -1,4 +1,4 @@
-"""Made inputs in numbers: ``python -m tests.fuzz --requests 200 --inputs 5000 --files 5000 --values 20000``.
+"""Made inputs in numbers: ``python -m tests.fuzz --requests 200 --inputs 5000 --values 20000``.
 
 ``--only-values`` leaves out all else. With ``TMPDIR`` in memory that takes a third of the time.
 """

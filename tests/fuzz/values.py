@@ -89,6 +89,20 @@ def put_items(stored: StoredCollection) -> None:
     stored.settle()
 
 
+def _calibrate(file: sqlite3.Connection) -> None:
+    """Let lists be walked for any recall: so few items measure next to nothing."""
+    [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'").fetchall()
+    notes = orjson.loads(text.partition(" ")[2])
+    if "calibration" not in notes:
+        return
+    point = {"efforts": [0.3, 1.0, 1.2, 2.0], "recalls": [0.6, 0.9, 0.97, 0.999]}
+    rest = {"candidates": [9.0, 30.0, 50.0, 90.0], "rare": [0.1] * 4, "strange": [0.0] * 4}
+    notes["calibration"]["curves"] = [
+        {"limit": limit, **point, **rest} for limit in (1, 10, 30, 100)
+    ]
+    file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
+
+
 @dataclass(frozen=True)
 class Sound:
     """Files of collections that were closed well, with lists, notes and an attached backend."""
@@ -106,6 +120,8 @@ class Sound:
         for name in CONFIGS:
             with closing(sqlite3.connect(folder / f"{name}.sqlite")) as file:
                 file.execute("PRAGMA journal_mode = DELETE").fetchall()
+                _calibrate(file)
+                file.commit()
         return cls(folder)
 
     def file(self, name: str) -> Path:
@@ -235,7 +251,7 @@ def _in_sql(value: object) -> bool:
     return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
 
 
-def _repacked(data: bytes) -> bytes:
+def repacked(data: bytes) -> bytes:
     """Return a part of links with the checksum of what it holds now."""
     head = data[: _HEAD.size - 4]
     body = data[_HEAD.size :]
@@ -256,7 +272,7 @@ def _part_head(file: sqlite3.Connection, changes: Changes) -> None:
                 del changed[max(_HEAD.size, int(new) % len(changed)) :]
         file.execute(
             "UPDATE links SET part = ?, data = ? WHERE part = ?",
-            (number, _repacked(bytes(changed)), part),
+            (number, repacked(bytes(changed)), part),
         )
 
 
@@ -268,7 +284,7 @@ def _part_keys(file: sqlite3.Connection, changes: Changes) -> None:
         for share, new in changes:
             at = _HEAD.size + 4 * int(share * words)
             struct.pack_into("<I", changed, at, int(new) % 2**32)
-        file.execute("UPDATE links SET data = ? WHERE part = ?", (_repacked(bytes(changed)), part))
+        file.execute("UPDATE links SET data = ? WHERE part = ?", (repacked(bytes(changed)), part))
 
 
 def _wide_keys(file: sqlite3.Connection, changes: Changes) -> None:
@@ -280,7 +296,7 @@ def _wide_keys(file: sqlite3.Connection, changes: Changes) -> None:
             keys[int(share * len(keys))] = int(new) - (1 << 31) if share < 0.5 else -int(new)
         head = _HEAD.pack(data[:4], 8, rows, entries, 0)
         file.execute(
-            "UPDATE links SET data = ? WHERE part = ?", (_repacked(head + keys.tobytes()), part)
+            "UPDATE links SET data = ? WHERE part = ?", (repacked(head + keys.tobytes()), part)
         )
 
 
@@ -305,7 +321,7 @@ def _write_row(
     payload: bytes | None,
 ) -> None:  # fmt: skip
     file.execute(
-        "UPDATE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
+        "UPDATE OR IGNORE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
         "checksum = ?, codes_checksum = ? WHERE key = ?",
         (
             item_id, vector, codes, payload, content_checksum(item_id.encode(), vector, payload),
@@ -458,29 +474,22 @@ class Bench:
             finally:
                 catalog.close()
 
-    def try_values(self, trial: Any) -> None:  # noqa: ANN401
-        """Bring in a file some of whose values are others than were written."""
-        name, way, (target, changes) = trial
-        crafted = self.folder / "crafted.sqlite"
-        shutil.copy(self.sound.file(name), crafted)
-        change(crafted, target, changes)
-        try:
-            if way == "restore":
-                snapshot = self.folder / "snapshots" / "tried" / "s.sqlite"
-                digest = hashlib.sha256(crafted.read_bytes()).hexdigest()
-                crafted.rename(snapshot)
-                snapshot.with_name("s.sqlite.sha256").write_text(f"{digest}  s.sqlite\n")
-                stored = self.catalog.restore("tried", "s", replace=True)
-                require_sound(stored)
-            else:
-                self._open(crafted)
-        except (DamagedFile, DamagedSnapshot, IncompatibleFile):
-            assert target not in DERIVED, (target, changes)
-        names = [line.name for line in self.catalog.list()]
-        assert BESIDE in names
-        require_sound(self.catalog.get(BESIDE))
+    def copied(self, name: str) -> Path:
+        """Return a copy of a sound file, to be changed."""
+        path = self.folder / "crafted.sqlite"
+        shutil.copy(self.sound.file(name), path)
+        return path
 
-    def _open(self, crafted: Path) -> None:
+    @contextmanager
+    def brought_in(self, crafted: Path, way: str) -> Iterator[StoredCollection]:
+        """Restore a file, or open a folder that has it; what is beside it must be sound."""
+        if way == "restore":
+            snapshot = self.folder / "snapshots" / "tried" / "s.sqlite"
+            digest = hashlib.sha256(crafted.read_bytes()).hexdigest()
+            crafted.rename(snapshot)
+            snapshot.with_name("s.sqlite.sha256").write_text(f"{digest}  s.sqlite\n")
+            yield self.catalog.restore("tried", "s", replace=True)
+            return
         folder = self.folder / "opened"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -490,9 +499,22 @@ class Bench:
         try:
             catalog.load()
             assert BESIDE in [line.name for line in catalog.list()]
-            require_sound(catalog.get("tried"))
+            yield catalog.get("tried")
         finally:
             catalog.close()
+
+    def try_values(self, trial: Any) -> None:  # noqa: ANN401
+        """Bring in a file some of whose values are others than were written."""
+        name, way, (target, changes) = trial
+        crafted = self.copied(name)
+        change(crafted, target, changes)
+        try:
+            with self.brought_in(crafted, way) as stored:
+                require_sound(stored)
+        except (DamagedFile, DamagedSnapshot, IncompatibleFile):
+            assert target not in DERIVED, (target, changes)
+        assert BESIDE in [line.name for line in self.catalog.list()]
+        require_sound(self.catalog.get(BESIDE))
 
 
 def require_sound(stored: StoredCollection) -> None:
