@@ -30,6 +30,7 @@ from index import (
     SparseVector,
     StoredCollection,
     Transform,
+    parse_filter,
 )
 from index import growth as growth_module
 from index.checksums import (
@@ -511,6 +512,7 @@ class Bench:
         try:
             with self.brought_in(crafted, way) as stored:
                 require_sound(stored)
+                require_writable(stored)
         except (DamagedFile, DamagedSnapshot, IncompatibleFile):
             assert target not in DERIVED, (target, changes)
         assert BESIDE in [line.name for line in self.catalog.list()]
@@ -539,3 +541,19 @@ def require_sound(stored: StoredCollection) -> None:
             for found in stored.search(queries, params, backend=backend):
                 assert {*found.ids} <= held
                 assert all(0 <= score <= 1 + 1e-6 for score in found.scores)
+                assert params.recall < 1 or found.scores[0] > 1 - 1e-5  # itself, or its equal
+    where = parse_filter({"must": {"key": "n", "range": {"gte": 0}}})
+    for found in stored.search(queries, SearchParams(limit=5), where=where):
+        assert {*found.ids} <= held
+
+
+def require_writable(stored: StoredCollection) -> None:
+    """Put an item, find it, and delete it again."""
+    some = stored.page(limit=1, with_vector=True).items
+    if some:
+        vector: Any = some[0].vector
+        sent = SparseVector(**vector) if isinstance(vector, dict) else vector
+        stored.put(ItemBatch(["new"], stored.space.from_items([sent]), [None]))
+        [found] = stored.search(stored.space.from_items([sent]), SearchParams(recall=1.0))
+        assert found.scores[0] > 1 - 1e-5
+        assert stored.delete(["new"]) == 1
