@@ -6,16 +6,19 @@ leaves it attached or leaves nothing; its index is made anew from the vectors at
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import orjson
 
 from index.backends import make_backend
 from index.collection import Collection
+from index.config import params_of
 from index.directory import check_name
 from index.errors import (
     BackendExists,
@@ -29,11 +32,13 @@ from index.errors import (
 from index.indexed import FEW_ROWS, MOST_CATCHING_UP, Indexed, built, caught_up
 from index.items import View
 from index.parallel import give_way
-from index.params import BackendParams, NystroemParams, backend_document, backend_params
+from index.params import BackendParams, NystroemParams, backend_document
 from index.saved import notes_of, text_of
 from index.schema import BackendRecord
 from index.store import Store
 from index.writes import Writer
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -107,17 +112,32 @@ class Attachments:
         """
         for record in self._store.backends():
             try:
-                params = backend_params(record.kind, orjson.loads(record.params))
-                notes = {} if record.notes is None else notes_of(record.notes)
-            except (ValueError, TypeError, InvalidInput) as error:
+                params = params_of(record, self._collection.backend.kind)
+            except (ValueError, InvalidInput) as error:
                 reason = f"backend {record.name!r} is unreadable ({error})"
                 raise DamagedFile(self._store.name, reason) from error
             self._notes[record.name] = record.notes
             view = self._collection.view
+            notes, damage = self._kept(record)
             indexed = self._empty(record.name, params).restored(view.vectors, notes)
+            if damage or (notes and not indexed.notes):
+                _log.warning(
+                    "backend %r of collection %r: what was kept is made anew (%s)",
+                    record.name, self._store.name, damage or "no index has such notes",
+                )  # fmt: skip
             self._collection.attach(indexed)
             if progress is not None:
                 progress(view.count)
+
+    @staticmethod
+    def _kept(record: BackendRecord) -> tuple[dict[str, Any], str]:
+        """Return the notes of a backend, and what is wrong with them."""
+        if record.notes is None:
+            return {}, ""
+        try:
+            return notes_of(record.notes), ""
+        except ValueError as error:
+            return {}, str(error)
 
     def attach(self, params: BackendParams, name: str | None = None) -> str:
         """Make a backend from the stored vectors; return its name when it is ready.

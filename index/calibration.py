@@ -10,10 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, log
 from typing import Any, Final
 
 import numpy as np
+
+from index.saved import count_of, fields_of, list_of, number_of
 
 LEAST_BEAM: Final = 10
 _PLACES: Final = 32
@@ -36,6 +39,16 @@ _MOST_BEYOND: Final = 10
 _CAUTION: Final = 5
 """The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
 vary."""
+
+_MOST_CURVES: Final = 16
+_MOST_POINTS: Final = 64
+_MOST_LIMIT: Final = 1000
+_LEAST_EFFORT: Final = 1e-3
+_MOST_EFFORT: Final = 16.0
+_MOST_ROWS: Final = 1 << 40
+_MOST_NUMBER: Final = 1e18
+_ROUNDING: Final = 1e-6
+"""Beyond these no calibration is: memory for walks is reserved by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +244,51 @@ class Calibration:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Calibration:
-        """Inverse of `to_dict`."""
-        curves = tuple(
-            Curve(
-                int(each["limit"]), tuple(each["efforts"]), tuple(each["recalls"]),
-                tuple(each["candidates"]), tuple(each["rare"]), tuple(each["strange"]),
-            )
-            for each in document["curves"]
-        )  # fmt: skip
-        flat = float(document.get("flat", 1.0))
-        return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]), flat)
+    def from_dict(cls, document: object) -> Calibration:
+        """Inverse of `to_dict`.
+
+        Raises
+        ------
+        ValueError, KeyError
+            No measurement gives such curves.
+        """
+        fields = fields_of(document)
+        curves = tuple(_curve_of(each) for each in list_of(fields["curves"], most=_MOST_CURVES))
+        if not curves or not _rise([curve.limit for curve in curves]):
+            raise ValueError("limits of curves do not rise")
+        return cls(
+            count_of(fields["rows"], 1, _MOST_ROWS),
+            curves,
+            number_of(fields["scan_nanoseconds"], 0, _MOST_NUMBER),
+            number_of(fields.get("flat", 1.0), -_ROUNDING, 1 + _ROUNDING),
+        )
+
+
+def _curve_of(document: object) -> Curve:
+    """Return a curve of its JSON form; ValueError or KeyError when it is none."""
+    fields = fields_of(document)
+
+    def column(name: str, least: float, most: float) -> tuple[float, ...]:
+        values = list_of(fields[name], most=_MOST_POINTS)
+        return tuple(number_of(value, least, most) for value in values)
+
+    curve = Curve(
+        count_of(fields["limit"], 1, _MOST_LIMIT), column("efforts", _LEAST_EFFORT, _MOST_EFFORT),
+        column("recalls", 0, 1), column("candidates", 0, _MOST_NUMBER),
+        column("rare", -_MOST_NUMBER, _MOST_NUMBER), column("strange", -_MOST_NUMBER, _MOST_NUMBER),
+    )  # fmt: skip
+    columns = (curve.recalls, curve.candidates, curve.rare, curve.strange)
+    if not curve.efforts or any(len(each) != len(curve.efforts) for each in columns):
+        raise ValueError("a curve of columns of unlike length, or of none")
+    if not _rise(curve.efforts):
+        raise ValueError("efforts do not rise")
+    if list(curve.recalls) != sorted(curve.recalls):
+        raise ValueError("recalls fall")
+    return curve
+
+
+def _rise(values: Sequence[float]) -> bool:
+    return all(low < high for low, high in pairwise(values))
 
 
 def _scaled(curve: Curve, number: float, limit: int) -> Effort:

@@ -168,8 +168,9 @@ class Catalog:
             except StoreError as error:
                 self._found[name] = error
                 continue
-            except UnicodeDecodeError as error:  # what SQLite quotes of a damaged file
-                self._found[name] = DamagedFile(name, f"it cannot be opened ({error})")
+            except Exception as error:  # such as what SQLite quotes of a damaged file
+                _log.exception("collection %r could not be opened", name)
+                self._found[name] = DamagedFile(name, f"it cannot be opened ({error!r})")
                 continue
             try:
                 stores[name] = store, len(store) * (1 + len(store.backends()))
@@ -215,9 +216,17 @@ class Catalog:
         }
 
     def list(self) -> list[Summary]:
-        """Return the collections that can be used, by name."""
-        found = sorted(self._found.copy().items())
-        return [_summary(entry) for _, entry in found if isinstance(entry, StoredCollection)]
+        """Return the collections that can be used, by name; one that fails is left out."""
+        summaries = []
+        for name, found in sorted(self._found.copy().items()):
+            if not isinstance(found, StoredCollection):
+                continue
+            try:
+                summaries.append(found.summary())
+            except Exception:
+                # Whatever is wrong with one collection, the others are to be seen.
+                _log.exception("collection %r could not be summed up", name)
+        return summaries
 
     def create(
         self, name: str, config: CollectionConfig, *, admit: Admit | None = None
@@ -530,13 +539,3 @@ def _wrong_with(path: Path, name: str) -> str:
         return "; ".join(findings_of(path, name)[:3])
     except (DamagedFile, IncompatibleFile) as error:
         return str(error)
-
-
-def _summary(collection: StoredCollection) -> Summary:
-    described = collection.describe()
-    return Summary(
-        name=described.name, items=described.items, dim=described.config.dim,
-        backends=[backend.name for backend in described.backends],
-        bytes_on_disk=described.bytes_on_disk, bytes_in_memory=described.bytes_in_memory,
-        commits=described.commits, commit_seconds=described.commit_seconds,
-    )  # fmt: skip

@@ -22,6 +22,8 @@ from index.kernels.coarse import (
 )
 from index.kernels.differences import REGISTER_BYTES
 from index.kernels.rounding import distances_of_groups, round_to_bytes, round_to_shorts
+from index.params import Form
+from index.saved import count_of, list_of, number_of
 
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
@@ -62,6 +64,26 @@ class Rounding:
     kind: int
     step: float = 1.0
     origin: int = 0
+
+    @classmethod
+    def from_list(cls, document: object, form: Form) -> Rounding:
+        """Return the rounding of rows of a form, of kind, step and origin as JSON holds them.
+
+        Raises
+        ------
+        ValueError
+            Rows of this form are never rounded so.
+        """
+        kind, step, origin = list_of(document, most=3)
+        kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
+        if count_of(kind, BYTES, SPARSE) not in kinds:
+            raise ValueError(f"{form} rows are not kept as {NAMES[kind]}")
+        least = _LEAST_STEP if kind in (BYTES, SHORTS) else 1.0
+        most = float(np.finfo(np.float32).max) if kind in (BYTES, SHORTS) else 1.0
+        origin = count_of(origin, 0, _SIGNED_VALUES + 1 if kind == BYTES else 0)
+        if origin not in (0, _SIGNED_VALUES + 1):
+            raise ValueError(f"{origin} stands for 0")
+        return cls(kind, number_of(step, least, most), origin)
 
     def stride(self, width: int) -> int:
         """Return the bytes of one row of ``width`` floats."""

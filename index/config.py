@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import orjson
+
+from index.directory import check_name
 from index.errors import DamagedFile, IncompatibleFile, InvalidInput
 from index.hashing import ALGORITHM_VERSION
-from index.params import CollectionConfig
-from index.schema import Identity
+from index.params import BackendParams, CollectionConfig, backend_params
+from index.saved import fields_of
+from index.schema import BackendRecord, Identity
 
 
 def up_to_date(identity: Identity) -> Identity:
@@ -31,5 +35,26 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
         )  # fmt: skip
     try:
         return CollectionConfig.from_dict(identity.config)
-    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, InvalidInput) as error:
         raise DamagedFile(name, f"its configuration is unreadable ({error!r})") from error
+
+
+def params_of(record: BackendRecord, primary: str) -> BackendParams:
+    """Return the parameters of a comparison backend.
+
+    Parameters
+    ----------
+    record : BackendRecord
+        As a file tells it.
+    primary : str
+        Kind of the backend that it is compared with, whose name no other has.
+
+    Raises
+    ------
+    ValueError, InvalidInput
+        There can be no such backend.
+    """
+    check_name(record.name)
+    if record.name == primary:
+        raise ValueError("it has the name of the primary one")
+    return backend_params(record.kind, fields_of(orjson.loads(record.params)))

@@ -28,7 +28,7 @@ from index.neighbours import LEAST_ROWS, WIDTH, Lists, Neighbours, keys_by_row
 from index.parallel import Workers
 from index.params import SearchParams
 from index.rounded import RoundedRows
-from index.saved import UNKNOWN, Saved
+from index.saved import UNKNOWN, Saved, count_of
 from index.scan import scan, scan_work
 from index.sweeps import swept
 from index.tables import Tables
@@ -55,6 +55,9 @@ _MOST_HELD_OUT: Final = 32
 
 _NOTES_VERSION: Final = 8
 """Of what is kept: lists and notes of another version are made anew."""
+
+_MOST_BUILT: Final = 1 << 40
+"""Lists of more rows than that are none."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
 
@@ -315,16 +318,17 @@ def restored(
     unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
     if len(rows) < LEAST_ROWS or len(unknown) > len(rows) / 2:
         return None
-    if kept.notes.get("version") != _NOTES_VERSION:
+    notes = kept.notes
+    if notes.get("version") != _NOTES_VERSION:
         return None
     try:
-        kind, step, origin = kept.notes["rounding"]
-        rounding = Rounding(int(kind), float(step), int(origin))
-        used = min(int(kept.notes["tables"]), keying.plan.bands)
-        calibration = Calibration.from_dict(kept.notes["calibration"])
-        built, narrow = int(kept.notes["built"]), bool(kept.notes["narrow"])
-        checks = Checks(tuple(float(each) for each in kept.notes.get("shortfalls", ())))
-    except (KeyError, TypeError, ValueError):  # damaged
+        rounding = Rounding.from_list(notes["rounding"], rows.form)
+        used = count_of(notes["tables"], 1, keying.plan.bands)
+        calibration = Calibration.from_dict(notes["calibration"])
+        built = count_of(notes["built"], 1, _MOST_BUILT)
+        narrow = notes["narrow"] is True and rows.form == "dense"
+        checks = Checks.from_list(notes.get("shortfalls", []))
+    except (KeyError, ValueError):  # `Checkpoints` tells of it
         return None
     neighbours = Neighbours(rounding, rows, used, narrow=narrow, checks=checks)
     tables = keying.widened(tables, rows, neighbours.tables, workers)

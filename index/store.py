@@ -29,6 +29,8 @@ from index.schema import BackendRecord, Identity, check_mark, create_tables, ide
 CHUNK_BYTES: Final = 1 << 24
 """About this much is read at a time."""
 
+MAX_KEY: Final = 1 << 62
+"""No row has a key beyond; of so many that are never used again there is no end."""
 _KEEPER_PAGES: Final = 500
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MOST_ROWS_PER_CHUNK: Final = 1 << 14
@@ -78,8 +80,14 @@ class Store:
         check_mark(self._writer, self.name)
         set_up(self._writer, durability)
         self.identity = identity_of(self._writer, self.name)
-        row = self._writer.execute(sql.LAST_KEY).fetchone()
-        self._next_key = 1 if row is None else int(row[0]) + 1
+        last = 0
+        for key in self._writer.execute(sql.LAST_KEYS).fetchone():
+            if key is None:
+                continue
+            if not isinstance(key, int) or not 0 <= key < MAX_KEY:
+                raise DamagedFile(self.name, f"{str(key)[:40]!r} is the key of its last row")
+            last = max(last, key)
+        self._next_key = last + 1
 
     @staticmethod
     def create(path: Path, name: str, identity: Identity) -> None:
@@ -249,6 +257,8 @@ class Store:
                 break
             *columns, checksums, codes = zip(*rows, strict=True)
             chunk = Chunk(*columns)
+            if chunk.keys[0] < 1:
+                raise DamagedFile(self.name, f"{chunk.keys[0]} is the key of a row")
             self._check(chunk, checksums, codes)
             found += len(rows)
             named += sum(map(hash, zip(chunk.keys, chunk.ids, strict=True)))
@@ -344,7 +354,9 @@ class Store:
         records = []
         for *columns, checksum in self._read(sql.READ_BACKENDS, ()):
             record = BackendRecord(*columns)
-            if record.checksum != checksum:
+            texts = (record.name, record.kind, record.params, record.notes or "")
+            is_text = all(isinstance(each, str) for each in texts)
+            if not is_text or record.checksum != checksum:
                 raise DamagedFile(self.name, f"backend {record.name!r} is not what was written")
             records.append(record)
         return records

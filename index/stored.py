@@ -18,7 +18,14 @@ from index.changes import Delete, Mode, Put, WriteResult, encoded_together
 from index.checkpoints import Checkpoints
 from index.collection import Collection
 from index.comparison import SAMPLE, Comparison, Queries, compare
-from index.description import BackendDescription, Description, all_described, described, versions
+from index.description import (
+    BackendDescription,
+    Description,
+    Summary,
+    all_described,
+    described,
+    versions,
+)
 from index.errors import CollectionLoading, CollectionNotFound, InvalidParameter, ItemNotFound
 from index.hashing import Signatures
 from index.improver import Improver
@@ -392,6 +399,17 @@ class StoredCollection:
             for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
         )
         return [(first, second, -score) for score, first, second in ranked[:limit]]
+
+    def summary(self) -> Summary:
+        """Return one line of the list of collections; no index is asked for its statistics."""
+        view = self._memory.view
+        building = (each.name for each in self._attachments.building)
+        return Summary(
+            name=self.name, items=view.count, dim=self.config.dim,
+            backends=[*dict.fromkeys((self._memory.backend.kind, *view.attached, *building))],
+            bytes_on_disk=self._store.bytes_on_disk, bytes_in_memory=self._memory.nbytes(),
+            commits=self._writer.commits, commit_seconds=self._writer.commit_seconds,
+        )  # fmt: skip
 
     def describe(self) -> Description:
         """Return all there is to know of the collection."""

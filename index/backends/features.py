@@ -21,7 +21,7 @@ from index.nystroem import NystroemMap, drawn_landmarks
 from index.parallel import Workers
 from index.params import CollectionConfig, FourierParams, NystroemParams, SearchParams
 from index.rerank import Ranked, packed, refuse_proof, reranked, scanned
-from index.saved import UNKNOWN, Saved
+from index.saved import UNKNOWN, Saved, count_of
 from index.scan import scan
 from index.similarity import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
 
@@ -30,6 +30,7 @@ _CHUNK_ROWS: Final = 4096
 """Rows mapped between two looks at whether to stop."""
 _OUTGROWN: Final = 4
 """Landmarks are drawn anew once there are so many times the rows they were drawn from."""
+_MOST_ROWS: Final = 1 << 40
 
 _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_ESTIMATES: Final = np.empty(0, np.float32)
@@ -91,6 +92,7 @@ class FeatureBackend:
         self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
     ) -> None:
         self._params = params
+        self._dim, self._form = config.dim, config.form
         self._workers = workers
         self._behind = Workers(workers.threads, behind=True)
         self.kind = params.kind
@@ -210,9 +212,12 @@ class FeatureBackend:
         if isinstance(self._params, FourierParams):
             return None
         try:
-            made = NystroemMap.from_notes(self._params, notes["map"], self._workers)
-            return self._started(made, int(notes["drawn_from"]))
-        except (KeyError, TypeError, ValueError):  # damaged
+            drawn_from = count_of(notes["drawn_from"], 1, _MOST_ROWS)
+            made = NystroemMap.from_notes(
+                self._params, notes["map"], self._dim, self._form, self._workers
+            )
+            return self._started(made, drawn_from)
+        except (KeyError, ValueError):  # who keeps the notes tells of it
             return None
 
     def search(
