@@ -20,6 +20,9 @@ from .index import (
     Collection as Collection,
 )
 from .index import (
+    CollectionBusy as CollectionBusy,
+)
+from .index import (
     CollectionConfig as CollectionConfig,
 )
 from .index import (
@@ -116,6 +119,9 @@ from .index import (
     NystroemParams as NystroemParams,
 )
 from .index import (
+    OutOfDescriptors as OutOfDescriptors,
+)
+from .index import (
     Page as Page,
 )
 from .index import (
@@ -156,6 +162,9 @@ from .index import (
 )
 from .index import (
     SparseVector as SparseVector,
+)
+from .index import (
+    StorageFailed as StorageFailed,
 )
 from .index import (
     StoredItem as StoredItem,
@@ -234,6 +243,9 @@ from .index import (
 )
 from .index import (
     similarity as similarity,
+)
+from .index import (
+    storage_error as storage_error,
 )
 from .index import (
     vacuum_directory as vacuum_directory,

@@ -59,6 +59,9 @@ from .contracts.errors import (
     BackendNotFound as BackendNotFound,
 )
 from .contracts.errors import (
+    CollectionBusy as CollectionBusy,
+)
+from .contracts.errors import (
     CollectionExists as CollectionExists,
 )
 from .contracts.errors import (
@@ -119,6 +122,9 @@ from .contracts.errors import (
     NotFound as NotFound,
 )
 from .contracts.errors import (
+    OutOfDescriptors as OutOfDescriptors,
+)
+from .contracts.errors import (
     PrimaryBackend as PrimaryBackend,
 )
 from .contracts.errors import (
@@ -126,6 +132,9 @@ from .contracts.errors import (
 )
 from .contracts.errors import (
     SnapshotNotFound as SnapshotNotFound,
+)
+from .contracts.errors import (
+    StorageFailed as StorageFailed,
 )
 from .contracts.errors import (
     StoreError as StoreError,
@@ -237,6 +246,9 @@ from .similarities.public import (
 )
 from .similarities.public import (
     similarity as similarity,
+)
+from .storage.data_directory import (
+    storage_error as storage_error,
 )
 from .storage.snapshots import (
     Incoming as Incoming,

@@ -1,7 +1,6 @@
 """The application: parts are made here, handed to the routes, and put away at the end."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -109,7 +108,6 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             keys,
             admission,
             Room(settings),
-            threading.Lock(),
         )
         metrics.watch(
             opened.list,

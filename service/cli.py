@@ -3,10 +3,11 @@
 import gc
 import inspect
 import json
+import resource
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -108,6 +109,7 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
     except (GcwsError, ServiceError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
+    _allow_descriptors()
     sys.setswitchinterval(_SWITCH_SECONDS)
     # Modules stay: going through them at each full collection takes 60 ms, and nobody is answered.
     gc.collect()
@@ -131,6 +133,13 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
         ws="none",
         proxy_headers=False,  # nothing here asks who the client is
     )
+
+
+def _allow_descriptors() -> None:
+    """Let the process have as many files and connections open as the system lets it take."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(OSError, ValueError):  # some systems name a limit they do not give
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 serve.__signature__ = _flags()  # type: ignore[attr-defined]

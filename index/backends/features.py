@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.features.fourier import FeatureMap, FourierMap
@@ -35,6 +35,7 @@ _CHUNK_ROWS: Final = 4096
 """Rows mapped between two looks at whether to stop."""
 _OUTGROWN: Final = 4
 """Landmarks are drawn anew once there are so many times the rows they were drawn from."""
+_MAX_ROWS: Final = 1 << 40
 
 _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_ESTIMATES: Final = np.empty(0, np.float32)
@@ -96,6 +97,7 @@ class FeatureBackend:
         self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
     ) -> None:
         self._params = params
+        self._dim, self._form = config.dim, config.form
         self._workers = workers
         self._behind = Workers(workers.threads, behind=True)
         self.kind = params.kind
@@ -215,9 +217,12 @@ class FeatureBackend:
         if isinstance(self._params, FourierParams):
             return None
         try:
-            made = NystroemMap.from_notes(self._params, notes["map"], self._workers)
-            return self._started(made, int(notes["drawn_from"]))
-        except (KeyError, TypeError, ValueError):  # damaged
+            drawn_from = count_of(notes["drawn_from"], 1, _MAX_ROWS)
+            made = NystroemMap.from_notes(
+                self._params, notes["map"], self._dim, self._form, self._workers
+            )
+            return self._started(made, drawn_from)
+        except (KeyError, ValueError):  # who keeps the notes tells of it
             return None
 
     def search(

@@ -1,22 +1,33 @@
-"""All collections of a data directory."""
+"""All collections of a data directory, and what may be done to one name at once.
+
+A name is reserved before anything is written for it, so creating, dropping, restoring and making a
+snapshot of one collection never meet (`index.storage.reservations`). Each writes a file of its own. Queries
+and writes go on beside them; so do operations of other names.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from gcws_search.index.catalog.check import findings_of
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import (
+    CollectionBusy,
     CollectionExists,
     CollectionLoading,
     CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
+    DiskFull,
+    IncompatibleFile,
+    OutOfDescriptors,
+    StorageFailed,
     StoreError,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
@@ -24,16 +35,18 @@ from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.persistence.config import config_of
 from gcws_search.index.persistence.reclaim import move_log
 from gcws_search.index.storage.connection import Durability
-from gcws_search.index.storage.data_directory import (
-    DataDirectory,
-    check_name,
-    no_space_is_disk_full,
-)
+from gcws_search.index.storage.data_directory import DataDirectory, check_name, storage_errors
+from gcws_search.index.storage.reservations import Operation, Reservations
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from gcws_search.index.storage.store import Store
 
 Progress = Callable[[str, int, int], None]
+Admit = Callable[[int], None]
+"""Is told how many others there are, or are being made; raises to refuse one more collection."""
+
+_PASSING: Final = (DiskFull, OutOfDescriptors, StorageFailed)
+"""Why a file cannot be opened now, and perhaps can be soon."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +67,14 @@ class Catalog:
         self._directory = directory
         self._durability: Durability = durability
         self._threads = threads
-        # Finding a collection takes no lock.
-        self._changing = threading.Lock()
+        # Finding a collection takes no lock; an entry changes for whoever has reserved its name.
+        self._names = Reservations()
+        self._admitting = threading.Lock()
+        self._coming: set[str] = set()  # names that are being made
         self._loading = threading.Lock()
         self._closing = False
         self._started = False
+        self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
         self._found: dict[str, Collection | StoreError | None] = dict.fromkeys(directory.names())
 
@@ -82,10 +98,17 @@ class Catalog:
         DirectoryLocked
             Another process, which it names, has it.
         """
-        return cls(DataDirectory(directory), durability, threads)
+        owned = DataDirectory(directory)
+        try:
+            return cls(owned, durability, threads)
+        except BaseException:
+            owned.close()
+            raise
 
     def load(self, progress: Progress | None = None) -> None:
         """Read all collections; one whose file fails is kept in `failures`, the others load.
+
+        Called again, it reads those once more whose files the operating system had refused.
 
         Parameters
         ----------
@@ -94,6 +117,9 @@ class Catalog:
             item counts once more for each comparison backend it is taken into.
         """
         with self._loading:
+            if self._started:
+                self._load_refused()
+                return
             stores = self._opened()
             total = sum(count for _, count in stores.values())
             done = 0
@@ -117,6 +143,18 @@ class Catalog:
                     store.close()
                 self._started = True
 
+    def _load_refused(self) -> None:
+        """Load the collections whose files the operating system had refused."""
+        for name, found in self._found.copy().items():
+            if isinstance(found, _PASSING) and not self._closing:
+                with (
+                    suppress(CollectionBusy, CollectionNotFound, StoreError),
+                    self._names.reserved(Operation.LOAD, name),
+                ):
+                    if self._found.get(name) is found:
+                        self._found[name] = None
+                        self._reloaded(name)
+
     def _opened(self) -> dict[str, tuple[Store, int]]:
         """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
         stores: dict[str, tuple[Store, int]] = {}
@@ -128,8 +166,9 @@ class Catalog:
             except StoreError as error:
                 self._found[name] = error
                 continue
-            except UnicodeDecodeError as error:  # what SQLite quotes of a damaged file
-                self._found[name] = DamagedFile(name, f"it cannot be opened ({error})")
+            except Exception as error:  # such as what SQLite quotes of a damaged file
+                _log.exception("collection %r could not be opened", name)
+                self._found[name] = DamagedFile(name, f"it cannot be opened ({error!r})")
                 continue
             try:
                 stores[name] = store, len(store) * (1 + len(store.backends()))
@@ -173,12 +212,32 @@ class Catalog:
         }
 
     def list(self) -> list[Summary]:
-        """Return the collections that can be used, by name."""
-        found = sorted(self._found.copy().items())
-        return [_summary(entry) for _, entry in found if isinstance(entry, Collection)]
+        """Return the collections that can be used, by name; one that fails is left out."""
+        summaries = []
+        for name, found in sorted(self._found.copy().items()):
+            if not isinstance(found, Collection):
+                continue
+            try:
+                summaries.append(found.summary())
+            except Exception:
+                # Whatever is wrong with one collection, the others are to be seen.
+                _log.exception("collection %r could not be summed up", name)
+        return summaries
 
-    def create(self, name: str, config: CollectionConfig) -> tuple[Collection, bool]:
+    def create(
+        self, name: str, config: CollectionConfig, *, admit: Admit | None = None
+    ) -> tuple[Collection, bool]:
         """Return the collection of this name, and whether it was made just now.
+
+        Of several that create one name at once, one makes it and the others wait for it. While a
+        snapshot is being made of the collection, or is being restored in its place, it is returned.
+
+        Parameters
+        ----------
+        name : str
+        config : CollectionConfig
+        admit : callable or None
+            May refuse a collection that is new.
 
         Raises
         ------
@@ -186,39 +245,73 @@ class Catalog:
             The name is none.
         CollectionExists
             With another configuration.
+        CollectionBusy
+            It is being dropped, or restored where there is none.
         CollectionLoading, DamagedFile, IncompatibleFile
             It exists, and cannot be used.
-        DiskFull
+        DiskFull, OutOfDescriptors, StorageFailed
+            There is no such collection.
         """
         check_name(name)
-        if name in self._found:  # also while others load
+        # Also while others load.
+        if name in self._found:
             return self._same(name, config), False
-        with self._changing:
+        with self._names.reserved(Operation.CREATE, name):
+            self._require_open(name)
             if name in self._found:
                 return self._same(name, config), False
-            if self._closing:
-                raise CollectionNotFound(name)
-            collection = self._create(name, config)
-            self._found[name] = collection
-            return collection, True
+            with self._coming_in(name, admit):
+                collection = self._create(name, config)
+                self._found[name] = collection
+                return collection, True
+
+    def _require_open(self, name: str) -> None:
+        if self._closing:
+            raise CollectionNotFound(name)
+
+    @contextmanager
+    def _coming_in(self, name: str, admit: Admit | None) -> Iterator[None]:
+        """Count a name among the collections while it is made."""
+        with self._admitting:
+            if admit is not None and name not in self._found:
+                admit(len({*self._found.copy(), *self._coming}))
+            self._coming.add(name)
+        try:
+            yield
+        finally:
+            with self._admitting:
+                self._coming.remove(name)
 
     def _same(self, name: str, config: CollectionConfig) -> Collection:
-        found = self.get(name)
+        try:
+            found = self.get(name)
+        except CollectionNotFound:  # it was there a moment ago
+            raise CollectionBusy(name, Operation.DROP.value) from None
         if found.config != config:
             raise CollectionExists(name)
         return found
 
     def _create(self, name: str, config: CollectionConfig) -> Collection:
+        file, unfinished = self._directory.file(name), self._directory.unfinished(name)
+        is_written = False
         try:
-            with no_space_is_disk_full(name):
+            with storage_errors(name):
                 identity = Identity(config.to_dict(), ALGORITHM_VERSION)
-                Store.create(self._directory.unfinished(name), name, identity)
-                self._directory.publish(name)
+                Store.create(unfinished, name, identity)
+                is_written = True
+                self._directory.publish(unfinished, name)
+                store = Store(file, name, durability=self._durability)
+            try:
+                return Collection(store, config, threads=self._threads)
+            except BaseException:
+                store.close()
+                raise
         except BaseException:
-            self._directory.discard(name)
+            if is_written and not unfinished.exists():  # it has its name already
+                with suppress(StoreError):
+                    self._directory.remove(name)
+            self._directory.discard(unfinished)
             raise
-        store = Store(self._directory.file(name), name, durability=self._durability)
-        return Collection(store, config, threads=self._threads)
 
     def get(self, name: str) -> Collection:
         """Return a collection.
@@ -226,6 +319,8 @@ class Catalog:
         Raises
         ------
         CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
+        DiskFull, OutOfDescriptors, StorageFailed
+            Its file could not be opened; a thread has just begun to try again.
         """
         try:
             found = self._found[name]
@@ -234,36 +329,62 @@ class Catalog:
         if found is None:
             raise CollectionLoading(name)
         if isinstance(found, StoreError):
+            if isinstance(found, _PASSING):
+                self._try_again()
             raise found.with_traceback(None)
         return found
+
+    def _try_again(self) -> None:
+        if self._started and self._retrying.acquire(blocking=False):
+            threading.Thread(target=self._load_again, name="loader", daemon=True).start()
+
+    def _load_again(self) -> None:
+        try:
+            self.load()
+        finally:
+            self._retrying.release()
 
     def drop(self, name: str) -> None:
         """Remove a collection and its file, be it damaged.
 
+        It is not found once this begins. Writes, and backends that are being attached, then end
+        with CollectionNotFound.
+
         Raises
         ------
         CollectionNotFound, CollectionLoading
+        CollectionBusy
+            It is being created or dropped, or a snapshot is being made of it or restored.
         DamagedFile
             What is in the place of its file cannot be removed.
+        DiskFull, OutOfDescriptors, StorageFailed
+            It is there as it was.
         """
-        with self._changing:
+        with self._names.reserved(Operation.DROP, name):
+            self._require_open(name)
             if name not in self._found:
                 raise CollectionNotFound(name)
             found = self._found[name]
             if found is None:
                 raise CollectionLoading(name)
-            if self._directory.file(name).is_dir():
+            with storage_errors(name):
+                is_folder = self._directory.file(name).is_dir()
+            if is_folder:
                 raise DamagedFile(name, "a folder is in its place")
-            if isinstance(found, Collection):
-                found.close(dropped=True)
-            try:
-                self._directory.remove(name)
-            except OSError as error:
-                raise DamagedFile(name, f"it cannot be removed ({error})") from error
             del self._found[name]
+            try:
+                if isinstance(found, Collection):
+                    found.close(dropped=True)
+                self._directory.remove(name)
+            except BaseException:
+                if self._directory.file(name).exists():
+                    self._return_to(name, found)
+                raise
 
     def snapshot(self, name: str, snapshot: str | None = None) -> Snapshot:
-        """Make a snapshot of a collection as it is at one moment; others may write meanwhile.
+        """Make a snapshot of a collection as it is at one moment.
+
+        Others may read, write, attach backends, or make a snapshot of it meanwhile.
 
         Parameters
         ----------
@@ -274,64 +395,94 @@ class Catalog:
         Raises
         ------
         SnapshotExists, DiskFull
+        CollectionBusy
+            The collection is being created, dropped or restored, or another snapshot is being
+            written under the name.
         CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
         InvalidParameter
             The name is none.
         """
-        return self.snapshots.create(name, snapshot, self.get(name).copy_to)
+        with self._names.reserved(Operation.SNAPSHOT, name):
+            self._require_open(name)
+            return self.snapshots.create(name, snapshot, self.get(name).copy_to)
 
-    def restore(self, name: str, snapshot: str, *, replace: bool = False) -> Collection:
+    def restore(
+        self, name: str, snapshot: str, *, replace: bool = False, admit: Admit | None = None
+    ) -> Collection:
         """Make a collection of a snapshot, and return it when it is loaded.
+
+        Until then the one that it replaces is read and written. Writes to that one, and backends
+        that are being attached, then end with CollectionLoading.
 
         Parameters
         ----------
         name, snapshot : str
         replace : bool
             Whether it takes the place of the collection of this name, be that damaged.
+        admit : callable or None
+            May refuse a collection that is new.
 
         Raises
         ------
         SnapshotNotFound
         CollectionExists
             There is one, and it is not to be replaced.
+        CollectionBusy
+            It is being created, dropped or restored, or a snapshot is being made of it.
         CollectionLoading
-            The catalog still loads, or it is being restored already.
-        DamagedSnapshot, DiskFull, DirectoryLocked
+            The catalog still loads.
+        DamagedSnapshot, DirectoryLocked
             Nothing was changed.
+        DiskFull, OutOfDescriptors, StorageFailed
+            It is as it was, or as the snapshot is.
         """
-        found = self.snapshots.get(name, snapshot)
-        before = self._found_before(name, replace=replace)
-        if not self._started:
-            raise CollectionLoading(name)
-        with self._loading:
-            if self._closing:
-                raise CollectionNotFound(name)
-            try:
-                self.snapshots.copy(found, copy := self._directory.unfinished(name))
-                if findings := _wrong_with(copy, name):
-                    raise DamagedSnapshot(name, snapshot, findings)
-                with self._changing:
-                    if self._found_before(name, replace=replace) is not before:
-                        raise CollectionLoading(name)  # it has been restored, dropped, made
-                    self._found[name] = None
-                    try:
-                        if isinstance(before, Collection):
-                            before.close(dropped=True)
-                            with suppress(DamagedFile):  # it is replaced as it is
-                                move_log(self._directory.file(name), name)
-                        self._directory.publish(name)
-                    except BaseException:
+        self.snapshots.get(name, snapshot)
+        with self._names.reserved(Operation.RESTORE, name):
+            self._require_open(name)
+            before = self._found_before(name, replace=replace)
+            if not self._started:
+                raise CollectionLoading(name)
+            with self._coming_in(name, admit):
+                self._restore(name, snapshot, before)
+                try:
+                    return self._reloaded(name)
+                except _PASSING:
+                    if before is None:
                         self._return_to(name, before)
-                        raise
-            finally:
-                self._directory.discard(name)
-            return self._reloaded(name)
+                    raise
+
+    def _restore(self, name: str, snapshot: str, before: Collection | StoreError | None) -> None:
+        """Put a snapshot's file in the place of a collection's."""
+        unfinished = self._directory.unfinished(name)
+        try:
+            self.snapshots.copy(name, snapshot, unfinished)
+            if findings := _wrong_with(unfinished, name):
+                raise DamagedSnapshot(name, snapshot, findings)
+            self._require_open(name)
+            self._found[name] = None
+            try:
+                if isinstance(before, Collection):
+                    before.close(replaced=True)
+                    with suppress(DamagedFile):  # it is replaced as it is
+                        move_log(self._directory.file(name), name)
+                self._directory.publish(unfinished, name)
+            except BaseException:
+                self._return_to(name, before)
+                raise
+        finally:
+            self._directory.discard(unfinished)
 
     def _return_to(self, name: str, before: Collection | StoreError | None) -> None:
+        """Let a name be what it was, after what was to become of it has failed."""
         if before is None:
-            del self._found[name]
+            self._found.pop(name, None)
+            with suppress(StoreError):
+                self._directory.remove(name)
+        elif isinstance(before, StoreError):
+            self._found[name] = before
         else:
-            self._reloaded(name)
+            with suppress(StoreError, CollectionNotFound):  # `get` says so
+                self._reloaded(name)
 
     def _found_before(self, name: str, *, replace: bool) -> Collection | StoreError | None:
         found = self._found.get(name)
@@ -351,6 +502,9 @@ class Catalog:
             self._found[name] = error
         except _Closing:
             raise CollectionNotFound(name) from None
+        except BaseException as error:
+            self._found[name] = DamagedFile(name, f"it could not be loaded ({error!r})")
+            raise
         return self.get(name)
 
     def _unless_closing(self, _name: str, _count: int) -> None:
@@ -358,9 +512,14 @@ class Catalog:
             raise _Closing
 
     def close(self) -> None:
-        """Finish writes being made, close all files and give the directory up."""
+        """Finish what is under way, close all files and give the directory up.
+
+        A load and a restore end early. What comes later is told CollectionNotFound.
+        """
         self._closing = True
-        with self._loading, self._changing:
+        with self._loading:
+            self._names.wait_until_free()
+            self.snapshots.close()
             for found in self._found.values():
                 if isinstance(found, Collection):
                     found.close()
@@ -372,19 +531,5 @@ def _wrong_with(path: Path, name: str) -> str:
     """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
     try:
         return "; ".join(findings_of(path, name)[:3])
-    except StoreError as error:
+    except (DamagedFile, IncompatibleFile) as error:
         return str(error)
-
-
-def _summary(collection: Collection) -> Summary:
-    described = collection.describe()
-    return Summary(
-        name=described.name,
-        items=described.items,
-        dim=described.config.dim,
-        backends=[backend.name for backend in described.backends],
-        bytes_on_disk=described.bytes_on_disk,
-        bytes_in_memory=described.bytes_in_memory,
-        commits=described.commits,
-        commit_seconds=described.commit_seconds,
-    )

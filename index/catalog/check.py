@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from gcws_search.index.backends import make_backend
-from gcws_search.index.contracts.errors import InvalidInput, StoreError
-from gcws_search.index.contracts.parameters import backend_params
+from gcws_search.index.collection.ids import check_ids
+from gcws_search.index.contracts.errors import DamagedFile, InvalidInput, StoreError
 from gcws_search.index.contracts.saved_index import notes_of
+from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_to_blobs
-from gcws_search.index.persistence.config import config_of, up_to_date
+from gcws_search.index.persistence.config import config_of, params_of, up_to_date
 from gcws_search.index.storage.checksums import codes_checksum, content_checksum
-from gcws_search.index.storage.data_directory import DataDirectory, sync_file
+from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
 from gcws_search.index.storage.records import RowBatch
 from gcws_search.index.storage.salvage import FoundRow, Salvage
@@ -26,6 +26,8 @@ from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
 _MAX_LISTED: Final = 100
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -114,15 +116,25 @@ def check_file(
 
 
 def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
-    """Return what is wrong with a file that nobody has open.
+    """Return why a file that nobody has open cannot be made a collection of, nothing if it can.
+
+    What an index keeps beside the items is not looked at: who loads it makes anew what is wrong.
 
     Raises
     ------
     DamagedFile, IncompatibleFile
         It is no collection's.
+    DiskFull, OutOfDescriptors, StorageFailed
+        It cannot be looked at.
     """
     report = Report(name)
-    _examination(path, report, threads).run(None)
+    try:
+        _examination(path, report, threads).run(None, derived=False, skips_unreadable=False)
+    except StoreError:
+        raise
+    except Exception as error:
+        _log.exception("a file for collection %r could not be examined", name)
+        raise DamagedFile(name, f"it could not be examined ({error!r})") from error
     return report.findings
 
 
@@ -141,11 +153,12 @@ def _repair(directory: DataDirectory, report: Report, threads: int | None) -> No
         Store.create(unfinished, name, examination.identity_of_copy)
         with closing(Store(unfinished, name, durability="normal")) as copy:
             examination.run(copy)
-        sync_file(unfinished)
+        with storage_errors(name):
+            sync_file(unfinished)
         directory.set_aside(name)
-        directory.publish(name)
+        directory.publish(unfinished, name)
     finally:
-        directory.discard(name)
+        directory.discard(unfinished)
     report.repaired = True
 
 
@@ -189,9 +202,21 @@ class Examination:
         self._space = VectorSpace.of(config)
         self._backend = make_backend(config, threads=threads)
 
-    def run(self, copy: Store | None) -> None:
-        """Examine everything; what is sound, or can be made so, is written to ``copy``."""
-        with closing(Salvage(self._path, self._report.name)) as file:
+    def run(
+        self, copy: Store | None, *, derived: bool = True, skips_unreadable: bool = True
+    ) -> None:
+        """Examine everything; what is sound, or can be made so, is written to ``copy``.
+
+        Parameters
+        ----------
+        copy : Store or None
+        derived : bool
+            Whether to look at what can be made anew from the items, too, but for their codes.
+        skips_unreadable : bool
+            Whether what the storage refuses is passed over.
+        """
+        salvage = Salvage(self._path, self._report.name, skips_unreadable=skips_unreadable)
+        with closing(salvage) as file:
             self._report.findings.extend(file.problems())
             missing = file.ids()
             for rows in file.rows(self._last_key):
@@ -203,16 +228,18 @@ class Examination:
                     _append(copy, sound)
             for key, item_id in sorted(missing.items()):
                 self._report.lose(f"row {key}, id {item_id!r}, cannot be read")
-            self._examine_links(file, copy)
-            self._examine_backends(file, copy)
+            if derived:
+                self._examine_links(file, copy)
+            self._examine_backends(file, copy, derived=derived)
 
     def _is_written(self, row: FoundRow) -> bool:
         """Whether a row's content is what was written; told of where it is not."""
         try:
             content_is_right = content_checksum(row.id, row.vector, row.payload) == row.checksum
-            if row.payload is not None and content_is_right:
-                content_is_right = isinstance(orjson.loads(row.payload), dict)
-        except (TypeError, ValueError):
+            if content_is_right:
+                check_ids([row.id.decode()])
+                content_is_right = row.payload is None or is_payload(row.payload)
+        except (TypeError, ValueError, InvalidInput):
             content_is_right = False
         if not content_is_right:
             self._report.lose(f"row {row.key}, id {_shown(row.id)}, is not what was written")
@@ -223,10 +250,7 @@ class Examination:
         if not rows:
             return []
         try:
-            raw = self._space.from_blobs([row.vector for row in rows])
-            vectors = self._space.prepare(raw)
-            if not (vectors.norms > 0).all():
-                raise ValueError("not a vector")
+            vectors = self._space.from_file([row.vector for row in rows])
             codes = codes_to_blobs(self._backend.encode(vectors))
         except (ValueError, InvalidInput):
             if len(rows) > 1:
@@ -248,7 +272,7 @@ class Examination:
         """Look at what an index keeps; what is lost of this is made anew at the next start."""
         for part, data in file.links():
             try:
-                unpacked(data)
+                unpacked(part, data)
             except ValueError as error:
                 self._report.find(f"part {part} of the links: {error}")
                 continue
@@ -265,14 +289,25 @@ class Examination:
         if copy is not None:
             copy.write_notes(notes)
 
-    def _examine_backends(self, file: Salvage, copy: Store | None) -> None:
+    def _examine_backends(self, file: Salvage, copy: Store | None, *, derived: bool) -> None:
         for record, is_written in file.backends():
-            if not is_written or not _is_readable(record):
+            if derived:
+                record = self._without_damaged_notes(record)  # noqa: PLW2901
+            if not is_written or not _is_readable(record, self._backend.kind):
                 self._report.find(
                     f"backend {record.name!r} is not what was written and must be attached anew"
                 )
             elif copy is not None:
                 copy.add_backend(record)
+
+    def _without_damaged_notes(self, record: BackendRecord) -> BackendRecord:
+        try:
+            if record.notes is not None:
+                notes_of(record.notes)
+        except ValueError as error:
+            self._report.find(f"the notes of backend {record.name!r}: {error}")
+            return replace(record, notes=None)
+        return record
 
 
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
@@ -292,12 +327,10 @@ def _has_its_codes(row: FoundRow) -> bool:
     return isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
 
 
-def _is_readable(record: BackendRecord) -> bool:
+def _is_readable(record: BackendRecord, primary: str) -> bool:
     try:
-        backend_params(record.kind, orjson.loads(record.params))
-        if record.notes is not None:
-            notes_of(record.notes)
-    except (ValueError, TypeError, InvalidInput):
+        params_of(record, primary)
+    except (ValueError, InvalidInput):
         return False
     return True
 

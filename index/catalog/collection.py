@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +14,7 @@ from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.describe import (
     BackendDescription,
     Description,
+    Summary,
     all_described,
     described,
     versions,
@@ -21,7 +23,12 @@ from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Compar
 from gcws_search.index.collection.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt16s
-from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
+from gcws_search.index.contracts.errors import (
+    CollectionLoading,
+    CollectionNotFound,
+    InvalidParameter,
+    ItemNotFound,
+)
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -209,19 +216,25 @@ class Collection:
         self._checkpoints.bring_up_to_date()
         self._store.copy_to(path)
 
-    def close(self, *, dropped: bool = False) -> None:
+    def close(self, *, dropped: bool = False, replaced: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.
+
+        What comes to it later is told that there is no such collection (CollectionNotFound).
 
         Parameters
         ----------
         dropped : bool
             Whether the file is about to be removed, and nothing more need be written.
+        replaced : bool
+            Whether another file is about to take its place, and nothing more need be written. What
+            comes later is told that the collection loads (CollectionLoading).
         """
-        self._attachments.stop()
+        refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
+        self._attachments.stop(refusal)
         self._improver.stop()
         self._tidier.stop()
         self._checkpoints.stop()
-        self._writer.close(None if dropped else self._checkpoints.finish)
+        self._writer.close(refusal, None if dropped or replaced else self._checkpoints.finish)
 
     # Comparison backends
 
@@ -397,6 +410,21 @@ class Collection:
             for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
         )
         return [(first, second, -score) for score, first, second in ranked[:limit]]
+
+    def summary(self) -> Summary:
+        """Return one line of the list of collections; no index is asked for its statistics."""
+        view = self._memory.view
+        building = (each.name for each in self._attachments.building)
+        return Summary(
+            name=self.name,
+            items=view.count,
+            dim=self.config.dim,
+            backends=[*dict.fromkeys((self._memory.backend.kind, *view.attached, *building))],
+            bytes_on_disk=self._store.bytes_on_disk,
+            bytes_in_memory=self._memory.nbytes(),
+            commits=self._writer.commits,
+            commit_seconds=self._writer.commit_seconds,
+        )
 
     def describe(self) -> Description:
         """Return all there is to know of the collection."""

@@ -16,6 +16,7 @@
     │   └── SnapshotNotFound       collection, name
     ├── Conflict
     │   ├── CollectionExists       name
+    │   ├── CollectionBusy         name, reason
     │   ├── BackendExists          name
     │   ├── PrimaryBackend         name
     │   ├── SnapshotExists         collection, name
@@ -26,7 +27,9 @@
         ├── DamagedFile            name, reason
         ├── DamagedSnapshot        collection, name, reason
         ├── IncompatibleFile       name, expected, got
-        └── DiskFull               name
+        ├── DiskFull               name
+        ├── OutOfDescriptors       name
+        └── StorageFailed          name, cause, reason
 """
 
 from pathlib import Path
@@ -125,7 +128,7 @@ class SnapshotNotFound(NotFound):
 
 
 class Conflict(GcwsError):
-    """Something that must be new exists already."""
+    """Something that must be new exists already, or is being worked on."""
 
 
 class CollectionExists(Conflict):
@@ -134,6 +137,23 @@ class CollectionExists(Conflict):
     def __init__(self, name: str, how: str = "with another configuration") -> None:
         self.name = name
         super().__init__(f"collection {name!r} exists {how}")
+
+
+class CollectionBusy(Conflict):
+    """Another operation on this name is under way; nothing was changed.
+
+    Attributes
+    ----------
+    name : str
+        Of the collection.
+    reason : str
+        What is under way.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"collection {name!r} is busy: {reason}; try again")
 
 
 class BackendExists(Conflict):
@@ -230,6 +250,38 @@ class IncompatibleFile(StoreError):
 class DiskFull(StoreError):
     """The disk has no space for the write; nothing of it was stored."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str | None) -> None:
         self.name = name
-        super().__init__(f"no space left on the disk for collection {name!r}; nothing was stored")
+        super().__init__(f"no space left on the disk{_for(name)}; nothing was stored")
+
+
+class OutOfDescriptors(StoreError):
+    """The process, or the machine, has as many files open as it may; nothing was stored."""
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+        super().__init__(f"no free file descriptor{_for(name)}; try again")
+
+
+class StorageFailed(StoreError):
+    """The operating system refused to read or write a file; what was asked for was not done.
+
+    Attributes
+    ----------
+    name : str or None
+        Of the collection, where it was a file of one.
+    cause : str
+        As the operating system or SQLite names it: ``EIO``, ``EROFS``, ``SQLITE_IOERR_READ``.
+    reason : str
+        The same in words.
+    """
+
+    def __init__(self, name: str | None, cause: str, reason: str) -> None:
+        self.name = name
+        self.cause = cause
+        self.reason = reason
+        super().__init__(f"the storage failed{_for(name)}: {cause} ({reason})")
+
+
+def _for(name: str | None) -> str:
+    return "" if name is None else f" for collection {name!r}"

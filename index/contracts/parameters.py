@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 from gcws_search.index.contracts.backend_parameters import (
     FOURIER_KINDS,
@@ -130,13 +130,35 @@ def backend_document(params: BackendParams) -> dict[str, Any]:
     return {"kind": params.kind, "params": fields}
 
 
+_TYPE_NAMES: Final = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    type(None): "null",
+}
+
+
+def _require_types(made: type[Any], given: dict[str, Any]) -> None:
+    """Raise InvalidParameter unless each value is of a type that its field of a class has."""
+    types = get_type_hints(made)
+    for name, value in given.items():
+        permitted = get_args(types[name]) or (types[name],)
+        if str in map(type, permitted):  # a literal, whose class looks which words there are
+            permitted = (str,)
+        if float in permitted:
+            permitted += (int,)
+        holds = type(value) in permitted
+        expected = " or ".join(sorted({_TYPE_NAMES[each] for each in permitted}))
+        require(holds, name=name, expected=expected, got=value)
+
+
 def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
     """Inverse of `backend_document`; what is missing has its default.
 
     Raises
     ------
     InvalidParameter
-        There is no such kind or parameter, or it is outside its range.
+        There is no such kind or parameter, or it is outside its range, or of another type.
     """
     expected = f"one of {', '.join(BACKEND_KINDS)}"
     require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
@@ -148,6 +170,7 @@ def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
     for name in params:
         known = f"one of {', '.join(names)}" if names else "no parameters"
         require(name in names, name=name, expected=known, got=name)
+    _require_types(made, params)
     given: dict[str, Any] = params | ({"kind": kind} if "kind" in every else {})
     return made(**given)
 
@@ -218,10 +241,21 @@ class CollectionConfig:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> CollectionConfig:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`.
+
+        Raises
+        ------
+        InvalidParameter, KeyError, TypeError, ValueError
+            It is the form of no configuration.
+        """
         transform = dict(document["transform"])
-        if transform["center"] is not None:
-            transform["center"] = tuple(transform["center"])
+        _require_types(cls, {"dim": document["dim"]})
+        center = transform.pop("center")
+        _require_types(Transform, transform)
+        if center is not None:
+            numbers = isinstance(center, list) and {*map(type, center)} <= {int, float}
+            require(numbers, name="center", expected="a list of numbers", got=center)
+            transform["center"] = tuple(center)
         backend = document["backend"]
         return cls(
             dim=document["dim"],

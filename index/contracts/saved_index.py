@@ -45,8 +45,44 @@ def text_of(notes: dict[str, Any]) -> str:
 
 def notes_of(text: str) -> dict[str, Any]:
     """Inverse of `text_of`; ValueError when the text is damaged."""
+    if not isinstance(text, str):
+        raise ValueError("no text")
     checksum, _, document = text.partition(" ")
     if checksum != f"{zlib.crc32(document.encode()):08x}":
         raise ValueError("the checksum is another")
-    notes: dict[str, Any] = orjson.loads(document)
-    return notes
+    return fields_of(orjson.loads(document))
+
+
+# What a file says is checked by these before anything is computed with it.
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """Return a JSON object; ValueError when it is none."""
+    if not isinstance(value, dict):
+        raise ValueError(f"no object but {_shown(value)}")
+    return value
+
+
+def list_of(value: object, *, most: int) -> list[Any]:
+    """Return a JSON array of at most so many elements; ValueError when it is none."""
+    if not isinstance(value, list) or len(value) > most:
+        raise ValueError(f"no list of at most {most} elements but {_shown(value)}")
+    return value
+
+
+def number_of(value: object, least: float, most: float) -> float:
+    """Return a JSON number within a range; ValueError when it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"no number from {least:g} to {most:g} but {_shown(value)}")
+    return float(value)
+
+
+def count_of(value: object, least: int, most: int) -> int:
+    """Return a whole JSON number within a range; ValueError when it is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"no whole number from {least} to {most} but {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]

@@ -15,11 +15,14 @@ import numpy as np
 from scipy import sparse
 
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, Int64s, large
-from gcws_search.index.contracts.batches import VectorBatch, padded_width
-from gcws_search.index.contracts.parameters import NystroemParams
+from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
+from gcws_search.index.contracts.parameters import MAX_DIM, Form, NystroemParams
+from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import compressed
+from gcws_search.index.kernels.gmm.norms import dense_norms, sparse_norms
 from gcws_search.index.similarities.gmm import exact_scores
 from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.validation import MAX_NORM
 
 _CHUNK_ROWS: Final = 256
 _ROWS_A_THREAD: Final = 16
@@ -28,6 +31,8 @@ _TYPES: Final = {"dense": "<f4", "indptr": "<i8", "slots": "<u4", "values": "<f4
 """Arrays of landmarks as they are kept."""
 
 _Work = Callable[[VectorBatch], Float64s]
+Arrays = dict[str, AnyArray]
+"""Arrays by the names they have in notes."""
 
 
 def drawn_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
@@ -186,40 +191,63 @@ class NystroemMap:
 
     @classmethod
     def from_notes(
-        cls, params: NystroemParams, notes: dict[str, Any], workers: Workers | None = None
+        cls,
+        params: NystroemParams,
+        notes: object,
+        dim: int | None,
+        form: Form,
+        workers: Workers | None = None,
     ) -> NystroemMap:
-        """Inverse of `to_notes`.
+        """Inverse of `to_notes` for vectors of ``dim`` coordinates, kept in a form.
 
         Raises
         ------
-        ValueError
+        ValueError, KeyError
             These are no such notes.
         """
-        if notes.get("version") != _NOTES_VERSION:
+        fields = fields_of(notes)
+        if fields.get("version") != _NOTES_VERSION:
             raise ValueError("no notes of this version")
-        arrays = {name: _array(notes.get(name, ""), kind) for name, kind in _TYPES.items()}
-        indptr, norms = arrays["indptr"], arrays["norms"]
-        if notes["form"] == "dense":
-            dense = arrays["dense"].reshape(len(norms), int(notes["width"]))
-            landmarks = VectorBatch("dense", dense=dense, norms=norms)
+        if fields["form"] != form:
+            raise ValueError(f"landmarks in another form than {form}")
+        arrays = {name: _array(fields.get(name, ""), kind) for name, kind in _TYPES.items()}
+        made = _dense_landmarks if form == "dense" else _sparse_landmarks
+        landmarks = made(arrays, dim)
+        if not 1 <= len(landmarks) <= params.landmarks:
+            raise ValueError(f"{len(landmarks)} landmarks")
+        norms = np.empty(len(landmarks))
+        if form == "dense":
+            dense_norms(landmarks.dense, norms)
         else:
-            counts = {
-                len(arrays["slots"]),
-                len(arrays["values"]),
-                int(indptr[-1]) if len(indptr) else -1,
-            }
-            if len(indptr) != len(norms) + 1 or len(counts) > 1 or (np.diff(indptr) < 1).any():
-                raise ValueError("no rows in compressed form")
-            landmarks = VectorBatch(
-                "sparse",
-                indptr=indptr,
-                slots=arrays["slots"],
-                values=arrays["values"],
-                norms=norms,
-            )
-        if len(landmarks) == 0:
-            raise ValueError("no landmarks")
+            sparse_norms(landmarks.indptr, landmarks.values, norms)
+        is_norm = (norms > 0) & (norms <= MAX_NORM)
+        # A row of zeros to its end is summed in another order than when it came.
+        if not is_norm.all() or not np.allclose(norms, landmarks.norms, rtol=1e-6, atol=0.0):
+            raise ValueError("norms are not those of the landmarks")
         return cls(params, landmarks, workers)
+
+
+def _dense_landmarks(arrays: Arrays, dim: int | None) -> VectorBatch:
+    width = row_width("dense", dim)
+    dense = arrays["dense"].reshape(len(arrays["norms"]), width or 0)
+    if dense[:, dim:].any():
+        raise ValueError("something beyond the last coordinate")
+    return VectorBatch("dense", dense=dense, norms=arrays["norms"])
+
+
+def _sparse_landmarks(arrays: Arrays, dim: int | None) -> VectorBatch:
+    indptr, slots, values = arrays["indptr"], arrays["slots"], arrays["values"]
+    if len(indptr) != len(arrays["norms"]) + 1 or len(slots) != len(values):
+        raise ValueError("lists of unlike length")
+    if indptr[0] != 0 or indptr[-1] != len(slots) or (indptr[1:] <= indptr[:-1]).any():
+        raise ValueError("borders of rows that do not rise")
+    columns = (slots >> 1).astype(np.int64)
+    rises = columns[1:] > columns[:-1]
+    rises[indptr[1:-1] - 1] = True
+    bound = MAX_DIM + 1 if dim is None else dim
+    if not rises.all() or (columns >= bound).any() or not (values > 0).all():
+        raise ValueError("no rows in compressed form")
+    return VectorBatch("sparse", indptr=indptr, slots=slots, values=values, norms=arrays["norms"])
 
 
 def _text(array: AnyArray) -> str:
@@ -227,6 +255,8 @@ def _text(array: AnyArray) -> str:
     return base64.b64encode(little.tobytes()).decode()
 
 
-def _array(text: str, kind: str) -> AnyArray:
+def _array(text: object, kind: str) -> AnyArray:
+    if not isinstance(text, str):
+        raise ValueError("no array")
     little = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), kind)
     return little.astype(little.dtype.newbyteorder("="), copy=False)

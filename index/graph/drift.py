@@ -9,6 +9,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
+from gcws_search.index.contracts.saved_index import list_of, number_of
 
 LIMIT: Final = 10
 RECALL: Final = 0.9
@@ -55,6 +56,12 @@ class DriftMonitor:
             return False
         below = sum(self.shortfalls) / count  # each search asks, and numpy takes 10 µs for this
         return below > (_FAR_BELOW if count >= _MIN else _CLEARLY_BELOW)
+
+    @classmethod
+    def from_list(cls, shortfalls: object) -> DriftMonitor:
+        """Return checks of shortfalls as JSON holds them; ValueError when they are none."""
+        values = list_of(shortfalls, most=_WINDOW)
+        return cls(tuple(number_of(each, -1.0, 1.0) for each in values))
 
     def with_more(self, shares: Float64s, expected: float) -> DriftMonitor:
         """Return the checks with some more, of which each found a share of its true hits."""

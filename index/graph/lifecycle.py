@@ -15,7 +15,7 @@ from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
 from gcws_search.index.cost_model import (
     counted_scan_nanoseconds,
     dense_scan_nanoseconds,
@@ -65,6 +65,9 @@ _MAX_HELD_OUT: Final = 32
 
 _NOTES_VERSION: Final = 8
 """Of what is kept: lists and notes of another version are made anew."""
+
+_MAX_BUILT: Final = 1 << 40
+"""Lists of more rows than that are none."""
 
 KeysOf = Callable[[VectorBatch, int], UInt64s]
 
@@ -373,16 +376,17 @@ def restored(
     unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
     if len(rows) < MIN_ROWS or len(unknown) > len(rows) / 2:
         return None
-    if kept.notes.get("version") != _NOTES_VERSION:
+    notes = kept.notes
+    if notes.get("version") != _NOTES_VERSION:
         return None
     try:
-        kind, step, origin = kept.notes["rounding"]
-        rounding = Quantizer(int(kind), float(step), int(origin))
-        used = min(int(kept.notes["tables"]), keying.plan.bands)
-        calibration = Calibration.from_dict(kept.notes["calibration"])
-        built, narrow = int(kept.notes["built"]), bool(kept.notes["narrow"])
-        checks = DriftMonitor(tuple(float(each) for each in kept.notes.get("shortfalls", ())))
-    except (KeyError, TypeError, ValueError):  # damaged
+        rounding = Quantizer.from_list(notes["rounding"], rows.form)
+        used = count_of(notes["tables"], 1, keying.plan.bands)
+        calibration = Calibration.from_dict(notes["calibration"])
+        built = count_of(notes["built"], 1, _MAX_BUILT)
+        narrow = notes["narrow"] is True and rows.form == "dense"
+        checks = DriftMonitor.from_list(notes.get("shortfalls", []))
+    except (KeyError, ValueError):  # `Checkpoints` tells of it
         return None
     neighbours = NeighbourGraph(rounding, rows, used, narrow=narrow, checks=checks)
     tables = keying.widened(tables, rows, neighbours.tables, workers)

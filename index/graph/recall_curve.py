@@ -10,10 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, log
 from typing import Any, Final
 
 import numpy as np
+
+from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
 
 MIN_BEAM: Final = 10
 _PLACES: Final = 32
@@ -36,6 +39,16 @@ _MAX_BEYOND: Final = 10
 _CAUTION: Final = 5
 """The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
 vary."""
+
+_MAX_CURVES: Final = 16
+_MAX_POINTS: Final = 64
+_MAX_LIMIT: Final = 1000
+_MIN_EFFORT: Final = 1e-3
+_MAX_EFFORT: Final = 16.0
+_MAX_ROWS: Final = 1 << 40
+_MAX_NUMBER: Final = 1e18
+_ROUNDING: Final = 1e-6
+"""Beyond these no calibration is: memory for walks is reserved by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,21 +251,54 @@ class Calibration:
         }
 
     @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Calibration:
-        """Inverse of `to_dict`."""
-        curves = tuple(
-            RecallCurve(
-                int(each["limit"]),
-                tuple(each["efforts"]),
-                tuple(each["recalls"]),
-                tuple(each["candidates"]),
-                tuple(each["rare"]),
-                tuple(each["strange"]),
-            )
-            for each in document["curves"]
+    def from_dict(cls, document: object) -> Calibration:
+        """Inverse of `to_dict`.
+
+        Raises
+        ------
+        ValueError, KeyError
+            No measurement gives such curves.
+        """
+        fields = fields_of(document)
+        curves = tuple(_curve_of(each) for each in list_of(fields["curves"], most=_MAX_CURVES))
+        if not curves or not _rise([curve.limit for curve in curves]):
+            raise ValueError("limits of curves do not rise")
+        return cls(
+            count_of(fields["rows"], 1, _MAX_ROWS),
+            curves,
+            number_of(fields["scan_nanoseconds"], 0, _MAX_NUMBER),
+            number_of(fields.get("flat", 1.0), -_ROUNDING, 1 + _ROUNDING),
         )
-        flat = float(document.get("flat", 1.0))
-        return cls(int(document["rows"]), curves, float(document["scan_nanoseconds"]), flat)
+
+
+def _curve_of(document: object) -> RecallCurve:
+    """Return a curve of its JSON form; ValueError or KeyError when it is none."""
+    fields = fields_of(document)
+
+    def column(name: str, least: float, most: float) -> tuple[float, ...]:
+        values = list_of(fields[name], most=_MAX_POINTS)
+        return tuple(number_of(value, least, most) for value in values)
+
+    curve = RecallCurve(
+        count_of(fields["limit"], 1, _MAX_LIMIT),
+        column("efforts", _MIN_EFFORT, _MAX_EFFORT),
+        column("recalls", 0, 1),
+        column("candidates", 0, _MAX_NUMBER),
+        column("rare", -_MAX_NUMBER, _MAX_NUMBER),
+        column("strange", -_MAX_NUMBER, _MAX_NUMBER),
+    )
+    columns = (curve.recalls, curve.candidates, curve.rare, curve.strange)
+    if not curve.efforts or any(len(each) != len(curve.efforts) for each in columns):
+        raise ValueError("a curve of columns of unlike length, or of none")
+    if not _rise(curve.efforts):
+        raise ValueError("efforts do not rise")
+    if list(curve.recalls) != sorted(curve.recalls):
+        raise ValueError("recalls fall")
+    return curve
+
+
+def _rise(values: Sequence[float]) -> bool:
+    return all(low < high for low, high in pairwise(values))
 
 
 def _scaled(curve: RecallCurve, number: float, limit: int) -> BeamSetting:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 import orjson
 
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt8s, with_room
+from gcws_search.index.payload.encoding import LONG_NUMBER
 
 MAX_COLUMNS: Final = 64
 """Keys whose values are kept; the one used least recently is forgotten first."""
@@ -22,7 +22,6 @@ MAX_MASKS: Final = 4
 """Row masks remembered, so that a filter asked again and again is evaluated once."""
 
 _CHUNK: Final = 4096
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")  # what has one may hold an integer beyond 64 bits
 
 
 def tag(value: bool | float | str) -> Hashable:
@@ -102,7 +101,7 @@ class _GrowingColumn:
         chunk = self._payloads[self._covered : stop]
         text = b"[" + b",".join(text or b"null" for text in chunk) + b"]"
         # orjson rounds integers beyond 64 bits, and refuses those beyond float64.
-        documents = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
+        documents = json.loads(text) if LONG_NUMBER.search(text) else orjson.loads(text)
         rows: list[int] = []
         codes: list[int] = []
         for row, document in enumerate(documents, self._covered):

@@ -1,10 +1,15 @@
 """Payloads: JSON objects, kept as compact text."""
 
-from typing import Any
+import json
+import re
+from typing import Any, Final
 
 import orjson
 
 from gcws_search.index.contracts.errors import InvalidPayload, Loc
+
+LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+"""A payload that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
 
 
 def encode_payload(value: object, *, loc: Loc = ()) -> bytes | None:
@@ -23,6 +28,25 @@ def encode_payload(value: object, *, loc: Loc = ()) -> bytes | None:
         return orjson.dumps(value)
     except (TypeError, ValueError) as error:
         raise InvalidPayload(expected="a JSON object", got=str(error), loc=loc) from error
+
+
+def is_payload(payload: bytes) -> bool:
+    """Return whether bytes are the JSON text of one object, by itself and among others."""
+    text = b"[" + payload + b"]"
+    try:
+        documents = orjson.loads(text)
+    except ValueError:
+        if not LONG_NUMBER.search(payload):
+            return False
+        try:
+            documents = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            return False
+    return len(documents) == 1 and isinstance(documents[0], dict)
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
 
 
 def compact(payload: bytes | None) -> bytes | None:

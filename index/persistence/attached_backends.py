@@ -6,11 +6,13 @@ leaves it attached or leaves nothing; its index is made anew from the vectors at
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import orjson
 
@@ -27,24 +29,22 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import (
     BackendExists,
     BackendNotFound,
-    CollectionNotFound,
     DamagedFile,
+    GcwsError,
     InvalidInput,
     InvalidParameter,
     PrimaryBackend,
 )
-from gcws_search.index.contracts.parameters import (
-    BackendParams,
-    NystroemParams,
-    backend_document,
-    backend_params,
-)
+from gcws_search.index.contracts.parameters import BackendParams, NystroemParams, backend_document
 from gcws_search.index.contracts.saved_index import notes_of, text_of
+from gcws_search.index.persistence.config import params_of
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import give_way
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class AttachedBackends:
         self._naming = threading.Lock()
         self._building: dict[str, Building] = {}
         self._notes: dict[str, str | None] = {}  # as they are in the file
-        self._closed = False
+        self._refusal: Callable[[], GcwsError] | None = None
         # One at a time, and behind those who search.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="builder", initializer=give_way)
 
@@ -118,17 +118,34 @@ class AttachedBackends:
         """
         for record in self._store.backends():
             try:
-                params = backend_params(record.kind, orjson.loads(record.params))
-                notes = {} if record.notes is None else notes_of(record.notes)
-            except (ValueError, TypeError, InvalidInput) as error:
+                params = params_of(record, self._collection.backend.kind)
+            except (ValueError, InvalidInput) as error:
                 reason = f"backend {record.name!r} is unreadable ({error})"
                 raise DamagedFile(self._store.name, reason) from error
             self._notes[record.name] = record.notes
             view = self._collection.view
+            notes, damage = self._kept(record)
             indexed = self._empty(record.name, params).restored(view.vectors, notes)
+            if damage or (notes and not indexed.notes):
+                _log.warning(
+                    "backend %r of collection %r: what was kept is made anew (%s)",
+                    record.name,
+                    self._store.name,
+                    damage or "no index has such notes",
+                )
             self._collection.attach(indexed)
             if progress is not None:
                 progress(view.count)
+
+    @staticmethod
+    def _kept(record: BackendRecord) -> tuple[dict[str, Any], str]:
+        """Return the notes of a backend, and what is wrong with them."""
+        if record.notes is None:
+            return {}, ""
+        try:
+            return notes_of(record.notes), ""
+        except ValueError as error:
+            return {}, str(error)
 
     def attach(self, params: BackendParams, name: str | None = None) -> str:
         """Make a backend from the stored vectors; return its name when it is ready.
@@ -146,8 +163,8 @@ class AttachedBackends:
         BackendExists
         BackendNotFound
             It was dropped before it was ready.
-        CollectionNotFound
-            The collection was closed.
+        CollectionNotFound, CollectionLoading
+            The collection was closed, or replaced.
         DiskFull, DirectoryLocked, DamagedFile
         """
         items = self._collection.view.count
@@ -169,8 +186,8 @@ class AttachedBackends:
         if name is not None:
             check_name(name)
         with self._naming:
-            if self._closed:
-                raise CollectionNotFound(self._store.name)
+            if self._refusal is not None:
+                raise self._refusal()
             attached = self._collection.view.attached
             taken = {self._collection.backend.kind, *attached, *self._building}
             if name in taken:
@@ -220,8 +237,8 @@ class AttachedBackends:
         self._collection.attach(indexed)
 
     def _stopped(self, building: Building) -> Exception:
-        if self._closed:
-            return CollectionNotFound(self._store.name)
+        if self._refusal is not None:
+            return self._refusal()
         return BackendNotFound(building.name)
 
     def drop(self, name: str) -> None:
@@ -257,10 +274,16 @@ class AttachedBackends:
                 self._store.note_backend(indexed.name, notes)
                 self._notes[indexed.name] = notes
 
-    def stop(self) -> None:
-        """Leave off what is being made, and begin nothing more."""
+    def stop(self, refusal: Callable[[], GcwsError]) -> None:
+        """Leave off what is being made, and begin nothing more.
+
+        Parameters
+        ----------
+        refusal : callable
+            Returns what those who wait, or come later, are told.
+        """
         with self._naming:
-            self._closed = True
+            self._refusal = refusal
             for building in self._building.values():
                 building.stop.set()
         self._builder.shutdown()

@@ -38,6 +38,8 @@ MIN_ROWS: Final = 4096
 """So many rows may be put before their lists are written, ..."""
 SHARE: Final = 4
 """... or 1/SHARE of all rows, when that is more."""
+_NO_CHECKSUM: Final = -1
+"""Of a part that is to be written, or removed, whatever is in its place."""
 
 T = TypeVar("T")
 
@@ -91,6 +93,7 @@ class Checkpoints:
         self._writer = writer
         self._checksums: dict[int, int] = {}  # of each part as it is in the file
         self._notes: str | None = None
+        self._has_kept = False  # whether the file had notes
         self._next_key = store.next_key  # rows from here on have not been written
         self._complete = False  # whether the file had the lists of all rows
         self._version: int | None = None  # of the view whose lists the file has
@@ -113,28 +116,40 @@ class Checkpoints:
         return SavedIndex(links, self._read_notes())
 
     def _read_parts(self) -> list[Part]:
-        parts = []
+        parts, damaged = [], []
         try:
             for number, data in self._store.links():
-                self._checksums[number] = zlib.crc32(data)
                 try:
-                    parts.append(unpacked(data))
+                    parts.append(unpacked(number, data))
+                    self._checksums[number] = zlib.crc32(data)
                 except ValueError as error:
-                    self._warn(f"part {number} is made anew", error)
+                    self._checksums[number] = _NO_CHECKSUM
+                    damaged.append((number, error))
         except StoreError as error:
             self._warn("what cannot be read is made anew", error)
+        if damaged:
+            number, reason = damaged[0]
+            more = f", and {len(damaged) - 1} further ones" if len(damaged) > 1 else ""
+            self._warn(f"part {number} is made anew{more}", reason)
         return parts
 
     def _read_notes(self) -> dict[str, Any]:
         try:
             self._notes = self._store.notes()
-            return {} if self._notes is None else notes_of(self._notes)
+            kept = {} if self._notes is None else notes_of(self._notes)
+            self._has_kept = bool(kept)
+            return kept
         except (ValueError, StoreError) as error:
             self._warn("notes are made anew", error)
             return {}
 
     def loaded(self) -> None:
         """Take note that the collection holds what was read."""
+        if self._has_kept and self._collection.backend.saved(self._collection.view.state) is None:
+            _log.warning(
+                "index of collection %r: what was kept is of no use, and is made anew",
+                self._store.name,
+            )
         if self._complete:
             self._version = self._collection.view.version
         self.start_if_due()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import orjson
+
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
-from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
+from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.storage.schema import Identity
+from gcws_search.index.storage.data_directory import check_name
+from gcws_search.index.storage.schema import BackendRecord, Identity
 
 
 def up_to_date(identity: Identity) -> Identity:
@@ -32,5 +36,26 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
         )
     try:
         return CollectionConfig.from_dict(identity.config)
-    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, InvalidInput) as error:
         raise DamagedFile(name, f"its configuration is unreadable ({error!r})") from error
+
+
+def params_of(record: BackendRecord, primary: str) -> BackendParams:
+    """Return the parameters of a comparison backend.
+
+    Parameters
+    ----------
+    record : BackendRecord
+        As a file tells it.
+    primary : str
+        Kind of the backend that it is compared with, whose name no other has.
+
+    Raises
+    ------
+    ValueError, InvalidInput
+        There can be no such backend.
+    """
+    check_name(record.name)
+    if record.name == primary:
+        raise ValueError("it has the name of the primary one")
+    return backend_params(record.kind, fields_of(orjson.loads(record.params)))

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.connection import connect, set_up, sql_errors
-from gcws_search.index.storage.data_directory import DataDirectory, bytes_of, sync_file
+from gcws_search.index.storage.data_directory import (
+    DataDirectory,
+    bytes_of,
+    storage_errors,
+    sync_file,
+)
 from gcws_search.index.storage.store import Store
 
 if TYPE_CHECKING:
@@ -197,21 +202,25 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
     directory = DataDirectory(path)
     try:
         for name in directory.names():
-            before = bytes_of(directory.file(name))
+            before = after = 0
             error = None
+            copy = directory.unfinished(name)
             try:
-                _vacuum(directory, name)
+                with storage_errors(name):
+                    before = after = bytes_of(directory.file(name))
+                    _vacuum(directory, name, copy)
+                    after = bytes_of(directory.file(name))
             except StoreError as failure:
                 error = str(failure)
             finally:
-                directory.discard(name)
-            yield Vacuumed(name, before, bytes_of(directory.file(name)), error)
+                directory.discard(copy)
+            yield Vacuumed(name, before, after, error)
     finally:
         directory.close()
 
 
-def _vacuum(directory: DataDirectory, name: str) -> None:
-    path, copy = directory.file(name), directory.unfinished(name)
+def _vacuum(directory: DataDirectory, name: str, copy: Path) -> None:
+    path = directory.file(name)
     with closing(Store(path, name)) as store:
         store.copy_to(copy)
         count = len(store)
@@ -222,4 +231,4 @@ def _vacuum(directory: DataDirectory, name: str) -> None:
     if bytes_of(path) != path.stat().st_size:
         raise DirectoryLocked(directory.path, "a program that has the file open")
     sync_file(copy)
-    directory.publish(name)
+    directory.publish(copy, name)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from gcws_search.index.backends.protocol import Backend
+from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.collection.items import Encoded, Loaded
 from gcws_search.index.contracts.errors import DamagedFile, InvalidInput
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
+from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_from_blobs, codes_to_blobs
 from gcws_search.index.storage.records import Chunk, ReplaceCodes
 from gcws_search.index.storage.store import Store
@@ -71,10 +71,10 @@ def _replacing_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
 
 
 def _decoded(chunk: Chunk, space: VectorSpace, backend: Backend[Any], *, anew: bool) -> Encoded:
-    vectors = space.prepare(space.from_blobs(chunk.vectors))
-    sound = np.isfinite(vectors.norms) & (vectors.norms > 0)
-    if not sound.all():
-        raise ValueError(f"{np.count_nonzero(~sound)} rows hold no vectors")
+    check_ids(chunk.ids)
+    if not all(payload is None or is_payload(payload) for payload in chunk.payloads):
+        raise ValueError("a payload is no JSON object")
+    vectors = space.from_file(chunk.vectors)
     if anew:
         return Encoded(vectors, backend.encode(vectors))
     return Encoded(vectors, codes_from_blobs(chunk.codes, backend.code_width))

@@ -15,11 +15,12 @@ from typing import Final, TypeVar
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import (
-    CollectionNotFound,
     DamagedFile,
     DirectoryLocked,
     DiskFull,
     GcwsError,
+    OutOfDescriptors,
+    StorageFailed,
 )
 from gcws_search.index.persistence.changes import Arrivals, Delete, SequenceNumbers, Write, steps
 from gcws_search.index.storage.records import Change
@@ -74,12 +75,12 @@ class Writer:
 
         Raises
         ------
-        ItemExists, DiskFull, DirectoryLocked
+        ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was changed.
         DamagedFile
             The file failed; no more changes are taken until it is opened anew.
-        CollectionNotFound
-            The collection is closed.
+        CollectionNotFound, CollectionLoading
+            The collection is closed, or replaced.
         """
         [error] = self.make_all([write])
         if error is not None:
@@ -140,7 +141,7 @@ class Writer:
 
         Raises
         ------
-        DamagedFile, CollectionNotFound
+        DamagedFile, CollectionNotFound, CollectionLoading
             No changes are taken any more.
         """
         with self._lock:
@@ -148,22 +149,26 @@ class Writer:
                 raise self._refusal()
             return work()
 
-    def close(self, last: Callable[[], None] | None = None) -> None:
+    def close(
+        self, refusal: Callable[[], GcwsError], last: Callable[[], None] | None = None
+    ) -> None:
         """Wait for the change being made, refuse others, do some last work, close the store.
 
         Parameters
         ----------
+        refusal : callable
+            Returns what changes and reads raise from now on.
         last : callable or None
             Left out where a write was broken off, or this has been called before.
         """
         with self._lock:
             sound = self._refusal is None
-            self._refusal = partial(CollectionNotFound, self._store.name)
+            self._refusal = refusal
             try:
                 if sound and last is not None:
                     last()
             finally:
-                self._store.close()
+                self._store.close(refusal)
 
     def _group(self) -> list[_Waiting]:
         """Take changes that one commit can hold off the queue."""
@@ -206,8 +211,8 @@ class Writer:
             except DiskFull as error:
                 self._without_space([waiting for waiting, _ in planned], error)
                 return
-            except DirectoryLocked as error:
-                # Each has waited for the lock already: one by one they would do so again in turn.
+            except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
+                # Each has waited already: one by one they would do so again in turn.
                 for waiting, _ in planned:
                     waiting.end(error)
                 return

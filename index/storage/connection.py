@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, DiskFull, StoreError
+from gcws_search.index.contracts.errors import (
+    DamagedFile,
+    DirectoryLocked,
+    DiskFull,
+    OutOfDescriptors,
+    StorageFailed,
+    StoreError,
+)
 
 Durability = Literal["full", "normal"]
 
@@ -42,6 +51,10 @@ def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
 
 # A write the file system refuses for a quota or a size limit is an I/O error to SQLite.
 _FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+_REFUSED: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_UNREADABLE: Final = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
+_FILES_OPENED: Final = 4
+"""A connection opens the file, its log, the log's index, and a temporary one."""
 
 
 @contextmanager
@@ -60,7 +73,49 @@ def _named(error: sqlite3.Error, name: str, path: Path) -> StoreError:
         return DiskFull(name)
     if code & 0xFF == sqlite3.SQLITE_BUSY:
         return DirectoryLocked(path.parent, "a program that has the file open")
+    is_gone = code & 0xFF == sqlite3.SQLITE_CANTOPEN and not os.path.isfile(path)
+    if code & 0xFF in _REFUSED and not is_gone:
+        if _no_descriptor_is_free():  # SQLite says no more than that a file cannot be opened
+            return OutOfDescriptors(name)
+        return StorageFailed(name, getattr(error, "sqlite_errorname", "SQLite"), str(error))
     return DamagedFile(name, str(error))
+
+
+def require_damage(
+    error: sqlite3.Error, name: str, path: Path, *, unreadable_is_damage: bool
+) -> None:
+    """Raise what an error means, unless it is damage of the file.
+
+    Parameters
+    ----------
+    error : sqlite3.Error
+    name : str
+    path : Path
+    unreadable_is_damage : bool
+        Whether a place of the disk that cannot be read is damage too.
+
+    Raises
+    ------
+    DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked
+    """
+    named = _named(error, name, path)
+    is_unreadable = getattr(error, "sqlite_errorcode", None) in _UNREADABLE
+    if not isinstance(named, DamagedFile) and not (is_unreadable and unreadable_is_damage):
+        raise named from error
+
+
+def _no_descriptor_is_free() -> bool:
+    """Whether no more files can be opened, not even those of one connection."""
+    opened: list[int] = []
+    try:
+        for _ in range(_FILES_OPENED):
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    finally:
+        for each in opened:
+            os.close(each)
+    return False
 
 
 class Transaction:

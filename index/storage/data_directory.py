@@ -6,13 +6,21 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from gcws_search.index.contracts.errors import DirectoryLocked, DiskFull, InvalidParameter
+from gcws_search.index.contracts.errors import (
+    DirectoryLocked,
+    DiskFull,
+    InvalidParameter,
+    OutOfDescriptors,
+    StorageFailed,
+    StoreError,
+)
 
 SUFFIX: Final = ".sqlite"
 LOCK_FILE: Final = "lock"
@@ -24,6 +32,7 @@ _UNFINISHED: Final = ".creating-"
 _DROPPED: Final = ".dropping-"
 _DAMAGED: Final = ".damaged-"
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def check_name(name: str, *, loc: str = "name") -> None:
@@ -54,7 +63,11 @@ class DataDirectory:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path.resolve()
         self._lock = _take_lock(self.path)
-        self._remove_remains()
+        try:
+            self._remove_remains()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give the directory up."""
@@ -73,24 +86,25 @@ class DataDirectory:
         return self.path / f"{name}{SUFFIX}"
 
     def unfinished(self, name: str) -> Path:
-        """Return where a collection's file is written before it is published."""
-        return self.path / f"{_UNFINISHED}{name}{SUFFIX}"
+        """Return where a collection's file is written before it is published: each time another."""
+        return self.path / _hidden(_UNFINISHED, name)
 
-    def publish(self, name: str) -> None:
-        """Make the finished file of `unfinished` the collection's; durable on return.
+    def publish(self, unfinished: Path, name: str) -> None:
+        """Make a finished file the collection's; durable on return.
 
-        What the log of a file that is replaced holds is lost if the process ends meanwhile: the
-        caller sees to it that it holds nothing. After an error it is where it was.
+        The caller sees to it that nobody else publishes or removes this name meanwhile. What the
+        log of a file that is replaced holds is lost if the process ends meanwhile: the caller sees
+        to it that it holds nothing. After an error it is where it was.
         """
-        with no_space_is_disk_full(name):
+        with storage_errors(name):
             # The new file must not find it; until the new file is there it is the old one's.
             with self._log_aside(name):
-                self.unfinished(name).rename(self.file(name))
+                unfinished.rename(self.file(name))
             self._sync()
 
     @contextmanager
     def _log_aside(self, name: str) -> Iterator[None]:
-        dropped = self._dropped(name)
+        dropped = self.path / _hidden(_DROPPED, name)
         logs = list(zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True))[
             1:
         ]
@@ -104,36 +118,64 @@ class DataDirectory:
                 with suppress(FileNotFoundError):
                     aside.rename(log)
             raise
-        _remove(dropped)
+        _discard(dropped)
 
-    def _dropped(self, name: str) -> Path:
-        return self.path / f"{_DROPPED}{name}{SUFFIX}"
+    def discard(self, unfinished: Path) -> None:
+        """Remove an unfinished file, unless it has been published.
 
-    def discard(self, name: str) -> None:
-        """Remove what `unfinished` holds."""
-        _remove(self.unfinished(name))
+        What cannot be removed now is at the next start.
+        """
+        _discard(unfinished)
 
     def remove(self, name: str) -> None:
-        """Remove a collection's closed file; the rename is the moment it is gone."""
-        dropped = self._dropped(name)
-        with suppress(FileNotFoundError):  # somebody was faster
-            self.file(name).rename(dropped)
-        self._sync()
+        """Remove a collection's closed file and its log; after an error they are where they were.
+
+        The caller sees to it that nobody else publishes or removes this name meanwhile.
+
+        Raises
+        ------
+        DiskFull, OutOfDescriptors, StorageFailed
+        """
+        dropped = self.path / _hidden(_DROPPED, name)
         # A log that outlived its file would be replayed into the next file of that name.
-        _remove(self.file(name), companions_only=True)
-        _remove(dropped)
+        pairs = zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True)
+        moved: list[tuple[Path, Path]] = []
+        with storage_errors(name):
+            try:
+                for path, aside in pairs:
+                    try:
+                        path.rename(aside)
+                        moved.append((path, aside))
+                    except FileNotFoundError:
+                        if path.exists():
+                            raise
+                    if aside == dropped:  # no power cut leaves a file without its log
+                        self._sync()
+                dropped.unlink(missing_ok=True)
+            except BaseException:
+                for path, aside in reversed(moved):
+                    with suppress(OSError):
+                        aside.rename(path)
+                raise
+        _discard(dropped)
 
     def set_aside(self, name: str) -> Path:
-        """Give a collection's closed file, and its log, a second name; return that."""
+        """Give a collection's closed file, and its log, a second name; return that.
+
+        Raises
+        ------
+        DiskFull, OutOfDescriptors, StorageFailed
+        """
         number = 1
-        while (aside := self.path / f"{name}{SUFFIX}{_DAMAGED}{number}").exists():
-            number += 1
-        for each, other in zip(
-            _with_companions(self.file(name)), _with_companions(aside), strict=True
-        ):
-            with suppress(FileNotFoundError):
-                os.link(each, other)
-        self._sync()
+        with storage_errors(name):
+            while (aside := self.path / f"{name}{SUFFIX}{_DAMAGED}{number}").exists():
+                number += 1
+            for each, other in zip(
+                _with_companions(self.file(name)), _with_companions(aside), strict=True
+            ):
+                with suppress(FileNotFoundError):
+                    os.link(each, other)
+            self._sync()
         return aside
 
     def _sync(self) -> None:
@@ -164,14 +206,23 @@ def sync_file(path: Path) -> None:
 
 
 @contextmanager
-def no_space_is_disk_full(name: str) -> Iterator[None]:
-    """Turn an operating system's "no space left" into DiskFull for a collection."""
+def storage_errors(name: str) -> Iterator[None]:
+    """Turn what the operating system says of a collection's files into the package's own errors."""
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise DiskFull(name) from error
-        raise
+        raise storage_error(error, name) from error
+
+
+def storage_error(error: OSError, name: str | None = None) -> StoreError:
+    """Return the package's own error for one of the operating system's."""
+    if error.errno in _NO_SPACE:
+        return DiskFull(name)
+    if error.errno in _NO_DESCRIPTOR:
+        return OutOfDescriptors(name)
+    cause = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    # Without the path: clients are told this.
+    return StorageFailed(name, cause, error.strerror or "no reason given")
 
 
 def bytes_of(path: Path) -> int:
@@ -185,6 +236,11 @@ def bytes_of(path: Path) -> int:
     return total
 
 
+def _hidden(prefix: str, name: str) -> str:
+    """Return a name that no other file has, of a file that the next start removes."""
+    return f"{prefix}{name}-{secrets.token_hex(8)}{SUFFIX}"
+
+
 def _with_companions(path: Path) -> list[Path]:
     return [path, *(path.with_name(path.name + suffix) for suffix in _COMPANIONS)]
 
@@ -196,9 +252,11 @@ def _without_companion(path: Path) -> Path:
     return path
 
 
-def _remove(path: Path, *, companions_only: bool = False) -> None:
-    for each in _with_companions(path)[companions_only:]:
-        each.unlink(missing_ok=True)
+def _discard(path: Path) -> None:
+    """Remove what nobody looks for; what cannot be removed now is at the next start."""
+    for each in _with_companions(path):
+        with suppress(OSError):
+            each.unlink()
 
 
 def _take_lock(directory: Path) -> int:

@@ -27,6 +27,10 @@ _HEAD: Final = struct.Struct("<4s4I")
 _CHECKSUM: Final = struct.Struct("<I")
 _KEY_TYPES: Final[dict[int, np.dtype[Any]]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
 _NO_KEY: Final = 0  # keys start at 1
+MAX_ENTRIES: Final = 64
+"""No list names more rows: memory for all lists is reserved by the widest part."""
+MAX_KEY: Final = 1 << 62
+"""No key is beyond it."""
 _TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table over all keys
 
 
@@ -54,7 +58,8 @@ def parts_of(keys: Int64s, alive: UInt8s) -> list[int]:
 
 def rows_of_part(part: int, keys: Int64s) -> slice:
     """Return which of the (n,) rising keys are in a part."""
-    start, stop = np.searchsorted(keys, (part * PART_KEYS, (part + 1) * PART_KEYS)).tolist()
+    borders = [min(max(each * PART_KEYS, 0), MAX_KEY) for each in (part, part + 1)]
+    start, stop = np.searchsorted(keys, np.array(borders, np.int64)).tolist()
     return slice(start, stop)
 
 
@@ -84,8 +89,13 @@ def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | N
     return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def unpacked(data: bytes) -> Part:
-    """Inverse of `packed`; ValueError when the bytes are damaged."""
+def unpacked(number: int, data: bytes) -> Part:
+    """Inverse of `packed` for the part of a number; ValueError when the bytes are no such part.
+
+    What is returned names keys as they may be, though none need have a row.
+    """
+    if not isinstance(data, bytes):
+        raise ValueError("no bytes")
     if len(data) < _HEAD.size:
         raise ValueError(f"{len(data)} bytes are too few")
     magic, width, rows, entries, checksum = _HEAD.unpack_from(data)
@@ -96,8 +106,25 @@ def unpacked(data: bytes) -> Part:
         raise ValueError("the checksum is another")
     if width not in _KEY_TYPES:
         raise ValueError(f"keys of {width} bytes")
+    if not (1 <= rows <= PART_KEYS and 1 <= entries <= MAX_ENTRIES):
+        raise ValueError(f"{rows} rows of {entries} entries")
+    if len(body) != rows * (1 + entries) * width:
+        raise ValueError(f"{len(body)} bytes are not {rows} rows of {entries} entries")
     values = np.frombuffer(body, _KEY_TYPES[width])
-    return Part(values[:rows], values[rows:].reshape(rows, entries))
+    part = Part(values[:rows], values[rows:].reshape(rows, entries))
+    _check_keys(number, part)
+    return part
+
+
+def _check_keys(number: int, part: Part) -> None:
+    """Raise ValueError unless keys rise within the part, and lists name others, each once."""
+    keys, named = part.keys.astype(np.int64), part.named
+    if (np.diff(keys) <= 0).any():
+        raise ValueError("keys do not rise")
+    if not max(1, number * PART_KEYS) <= keys[0] <= keys[-1] < (number + 1) * PART_KEYS:
+        raise ValueError("keys of another part")
+    if int(named.min()) < _NO_KEY or int(named.max()) >= MAX_KEY:
+        raise ValueError("a list names what is no key")
 
 
 def joined(keys: Int64s, parts: Sequence[Part]) -> Int32s:

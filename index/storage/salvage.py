@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gcws_search.index.storage.checksums import backend_checksum
-from gcws_search.index.storage.connection import connect, sql_errors
+from gcws_search.index.storage.connection import connect, require_damage, sql_errors
 from gcws_search.index.storage.schema import BackendRecord
 
 _ROWS: Final = 256
@@ -48,16 +48,27 @@ class Salvage:
     name : str
         Of the collection, for errors.
 
+    skips_unreadable : bool
+        Whether what the disk cannot read any more counts as damaged.
+
     Raises
     ------
     DamagedFile
         It cannot even be opened.
+    DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked
+        Also from every method: what cannot be read for these is no damage.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, skips_unreadable: bool = True) -> None:
+        self._skips_unreadable = skips_unreadable
+        self._path = path
+        self._name = name
         with sql_errors(name, path):
             self._connection = connect(path)
             self._connection.execute("PRAGMA trusted_schema = OFF")
+
+    def _require_damage(self, error: sqlite3.Error) -> None:
+        require_damage(error, self._name, self._path, unreadable_is_damage=self._skips_unreadable)
 
     def close(self) -> None:
         """Close the file."""
@@ -68,6 +79,7 @@ class Salvage:
         try:
             found = self._connection.execute(f"PRAGMA integrity_check({_PROBLEMS})").fetchall()
         except sqlite3.Error as error:
+            self._require_damage(error)
             return [str(error)]
         return [line for (text,) in found for line in str(text).splitlines() if line != "ok"]
 
@@ -89,7 +101,8 @@ class Salvage:
                 rows = self._connection.execute(_READ_SOME, (after,)).fetchall()
                 if not rows:
                     return
-            except sqlite3.Error:
+            except sqlite3.Error as error:
+                self._require_damage(error)
                 if after >= last_key:
                     return
                 stop = min(after + _ROWS, last_key)
@@ -102,7 +115,8 @@ class Salvage:
     def _one(self, key: int) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(_READ_ONE, (key,)).fetchall()
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            self._require_damage(error)
             return []
 
     def links(self) -> list[tuple[int, bytes]]:
@@ -126,6 +140,6 @@ class Salvage:
         try:
             for row in self._connection.execute(sql):
                 found.append(row)  # those before an error are wanted
-        except sqlite3.Error:
-            pass
+        except sqlite3.Error as error:
+            self._require_damage(error)
         return found

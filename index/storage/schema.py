@@ -12,8 +12,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +24,7 @@ import orjson
 from sqlite_utils import Database, Migrations
 
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
+from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.storage.checksums import (
     backend_checksum,
     codes_checksum,
@@ -32,6 +36,7 @@ FORMAT_VERSION: Final = 5
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
+_ENCODING: Final = "UTF-8"
 _MAGIC: Final = b"SQLite format 3\x00"
 _HEAD_BYTES: Final = 100
 
@@ -83,6 +88,12 @@ _FOREIGN: Final = """
 SELECT name FROM sqlite_master
 WHERE type NOT IN ('table', 'index') OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')
 """
+_OBJECTS: Final = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+_APPLIED: Final = """
+SELECT name FROM _sqlite_migrations WHERE migration_set = 'collection' ORDER BY id
+"""
+_SPELLING: Final = re.compile(r"[\s\"`\[\]]+")
+"""White space and quotes, by which versions of one statement differ."""
 _CHECK_BACKENDS: Final = "UPDATE backends SET checksum = backend_checksum(name, kind, params)"
 _CHECK_CONFIG: Final = """
 INSERT INTO meta (name, value)
@@ -209,8 +220,45 @@ def check_mark(connection: sqlite3.Connection, name: str) -> None:
     """Raise DamagedFile unless `mark` has been there, and nobody has added what runs by itself."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise DamagedFile(name, "it is not a collection's file")
+    for pragma, expected in (("page_size", _PAGE_SIZE), ("encoding", _ENCODING)):
+        got = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+        if got != expected:
+            raise DamagedFile(name, f"its {pragma} is {got}, not {expected}")
     if foreign := connection.execute(_FOREIGN).fetchall():
         raise DamagedFile(name, f"{foreign[0][0]!r} is none of a collection's tables")
+
+
+@lru_cache(maxsize=len(MIGRATIONS) + 1)
+def _objects_after(migrations: int) -> dict[str, str]:
+    """Return the tables and indexes of a file after its first migrations, by name."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _migrations.apply(
+            Database(connection, execute_plugins=False), stop_before=MIGRATIONS[migrations:]
+        )
+        return _objects(connection)
+
+
+def _objects(connection: sqlite3.Connection) -> dict[str, str]:
+    return {name: _SPELLING.sub("", sql).lower() for name, sql in connection.execute(_OBJECTS)}
+
+
+def _check_objects(connection: sqlite3.Connection, name: str) -> None:
+    """Raise unless a file has the tables and indexes that its migrations make, and no others.
+
+    Raises
+    ------
+    IncompatibleFile, DamagedFile
+    """
+    applied = [row[0] for row in connection.execute(_APPLIED)]
+    unknown = [each for each in applied if each not in MIGRATIONS]
+    if unknown:
+        raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"a later {unknown}")
+    if applied != [*MIGRATIONS[: len(applied)]]:
+        raise DamagedFile(name, f"its changes of format are {applied}")
+    found, expected = _objects(connection), _objects_after(len(applied))
+    for each in sorted({*found, *expected}):
+        if found.get(each) != expected.get(each):
+            raise DamagedFile(name, f"{each!r} is none of a collection's tables, or another one")
 
 
 def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
@@ -222,14 +270,13 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
         Of a later format; nothing was changed.
     DamagedFile
     """
+    _check_objects(connection, name)
     database = Database(connection, execute_plugins=False)
-    unknown = [m.name for m in _migrations.applied(database) if m.name not in MIGRATIONS]
-    if unknown:
-        raise IncompatibleFile(name, f"one of {MIGRATIONS}", f"a later {unknown}")
     pending = _migrations.pending(database)
     try:
         meta = {row["name"]: row["value"] for row in database.table("meta").rows}
-        identity = Identity(orjson.loads(meta["config"]), int(meta["algorithm_version"]))
+        config = fields_of(orjson.loads(meta["config"]))
+        identity = Identity(config, int(meta["algorithm_version"]))
         version = int(meta["format_version"])
         if not pending and meta["config_checksum"] != str(text_checksum(meta["config"])):
             raise ValueError("its configuration is not what was written")

@@ -2,28 +2,40 @@
 
 A snapshot is ``snapshots/COLLECTION/NAME.sqlite`` beside the collections, with a file of the same
 name and ``.sha256`` that ``sha256sum -c`` reads. It outlives its collection.
+
+A name is reserved while its file is written, and who writes another under it is refused
+(CollectionBusy). Who reads a snapshot has its file open: it can be removed meanwhile.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gcws_search.index.contracts.errors import DamagedSnapshot, SnapshotExists, SnapshotNotFound
+from gcws_search.index.contracts.errors import (
+    CollectionBusy,
+    CollectionNotFound,
+    DamagedSnapshot,
+    SnapshotExists,
+    SnapshotNotFound,
+)
 from gcws_search.index.storage.data_directory import (
     SUFFIX,
     check_name,
-    no_space_is_disk_full,
+    storage_errors,
     sync_directory,
     sync_file,
 )
+from gcws_search.index.storage.reservations import Operation, Reservations
 from gcws_search.index.storage.schema import has_mark
 
 SNAPSHOTS: Final = "snapshots"
@@ -31,6 +43,7 @@ SNAPSHOTS: Final = "snapshots"
 
 _CHECKSUM_SUFFIX: Final = ".sha256"
 _UNFINISHED: Final = ".creating-"
+_COPIED_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Snapshot:
 class Incoming:
     """A snapshot while it is written piece by piece; it exists once it is finished.
 
-    Made by `Snapshots.incoming`.
+    Made by `Snapshots.incoming`; its name is reserved until `discard`.
     """
 
     def __init__(self, snapshots: Snapshots, collection: str, name: str, path: Path) -> None:
@@ -69,6 +82,7 @@ class Incoming:
         self._path = path
         self._sha = hashlib.sha256()
         self._file: BinaryIO = path.open("xb")
+        self._is_discarded = False
 
     def write(self, data: bytes) -> None:
         """Take the next bytes.
@@ -78,7 +92,7 @@ class Incoming:
         DiskFull
         """
         self._sha.update(data)
-        with no_space_is_disk_full(self.collection):
+        with storage_errors(self.collection):
             self._file.write(data)
 
     def finish(self, sha256: str | None) -> Snapshot:
@@ -93,24 +107,35 @@ class Incoming:
         ------
         DamagedSnapshot
             It is not what was sent, or no file of a collection.
-        SnapshotExists, DiskFull
+        CollectionNotFound
+            The catalog was closed.
+        DiskFull
         """
         digest = self._sha.hexdigest()
-        with no_space_is_disk_full(self.collection):
+        with storage_errors(self.collection):
             self._file.close()
+            is_marked = has_mark(self._path)
         reason = None
+        self._snapshots.require_open(self.collection)
         if sha256 is not None and sha256.lower() != digest:
             reason = f"expected the SHA-256 {sha256}, got {digest}"
-        elif not has_mark(self._path):
+        elif not is_marked:
             reason = "it is not a collection's file"
         if reason is not None:
             raise DamagedSnapshot(self.collection, self.name, reason)
         return self._snapshots.publish(self.collection, self.name, self._path, digest)
 
     def discard(self) -> None:
-        """Leave nothing behind, unless it is finished."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        """Leave nothing behind, unless it is finished, and give the name free."""
+        if self._is_discarded:
+            return
+        self._is_discarded = True
+        try:
+            with suppress(OSError):  # of bytes that nobody wants
+                self._file.close()
+            _discard(self._path)
+        finally:
+            self._snapshots.release(self.collection, self.name)
 
 
 class Snapshots:
@@ -124,9 +149,28 @@ class Snapshots:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._naming = threading.Lock()
-        for remains in folder.glob(f"*/{_UNFINISHED}*"):
+        self._naming = threading.Lock()  # held while a file gets or loses its name, and is opened
+        self._names = Reservations()
+        self._is_closed = False
+        self._remove_remains()
+
+    def _remove_remains(self) -> None:
+        """Remove what a process that was killed between two steps left behind."""
+        for remains in self._folder.glob(f"*/{_UNFINISHED}*"):
             remains.unlink(missing_ok=True)
+        for checksum in self._folder.glob(f"*/*{SUFFIX}{_CHECKSUM_SUFFIX}"):
+            if not checksum.with_suffix("").exists():
+                checksum.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Publish nothing more."""
+        with self._naming:
+            self._is_closed = True
+
+    def require_open(self, collection: str) -> None:
+        """Raise CollectionNotFound after `close`."""
+        if self._is_closed:
+            raise CollectionNotFound(collection)
 
     def list(self, collection: str) -> list[Snapshot]:
         """Return a collection's snapshots by name, be there such a collection or not.
@@ -137,13 +181,17 @@ class Snapshots:
             The name is none of a collection.
         """
         check_name(collection)
-        names = sorted(
-            path.name.removesuffix(SUFFIX)
-            for path in (self._folder / collection).glob(f"*{SUFFIX}")
-            if not path.name.startswith(_UNFINISHED)
-        )
-        found = (self._found(collection, name) for name in names)
-        return [snapshot for snapshot in found if snapshot is not None]
+        with storage_errors(collection):
+            names = sorted(
+                path.name.removesuffix(SUFFIX)
+                for path in (self._folder / collection).glob(f"*{SUFFIX}")
+                if not path.name.startswith(_UNFINISHED)
+            )
+        found = []
+        for name in names:
+            with suppress(SnapshotNotFound):  # removed since, or put there by hand
+                found.append(self._require(collection, name))
+        return found
 
     def get(self, collection: str, name: str) -> Snapshot:
         """Return a snapshot.
@@ -156,19 +204,21 @@ class Snapshots:
         """
         check_name(collection)
         check_name(name, loc="snapshot")
-        found = self._found(collection, name)
-        if found is None:
-            raise SnapshotNotFound(collection, name)
-        return found
+        return self._require(collection, name)
 
-    def _found(self, collection: str, name: str) -> Snapshot | None:
+    def _require(self, collection: str, name: str) -> Snapshot:
+        with self._naming:
+            return self._look(collection, name)
+
+    def _look(self, collection: str, name: str) -> Snapshot:
+        """Return a snapshot; the caller holds ``_naming``."""
         path = self._path(collection, name)
-        try:
-            told, state = _checksum_file(path).read_text(), path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
-        return Snapshot(collection, name, state.st_size, told[:64], created, path)
+        with storage_errors(collection):
+            try:
+                told, state = _checksum_file(path).read_text(), path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                raise SnapshotNotFound(collection, name) from None
+        return _described(collection, path, state, told[:64])
 
     def create(self, collection: str, name: str | None, write: Callable[[Path], None]) -> Snapshot:
         """Return a new snapshot, on the disk.
@@ -184,17 +234,24 @@ class Snapshots:
         Raises
         ------
         SnapshotExists, DiskFull
+        CollectionBusy
+            Another snapshot is being written under the name.
+        CollectionNotFound
+            The catalog was closed.
         InvalidParameter
             The name is none.
         """
-        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}" if name is None else name
-        path = self._unfinished(collection, name)
+        name = self._reserve(collection, name)
         try:
-            write(path)
-            with no_space_is_disk_full(collection):
-                return self.publish(collection, name, path, sha256_of(path))
+            path = self._unfinished(collection)
+            try:
+                write(path)
+                with storage_errors(collection):
+                    return self.publish(collection, name, path, sha256_of(path))
+            finally:
+                _discard(path)
         finally:
-            path.unlink(missing_ok=True)
+            self.release(collection, name)
 
     def incoming(self, collection: str, name: str) -> Incoming:
         """Begin a snapshot that comes from elsewhere.
@@ -202,43 +259,92 @@ class Snapshots:
         Raises
         ------
         SnapshotExists, DiskFull
+        CollectionBusy
+            Another snapshot is being written under the name.
         InvalidParameter
             A name is none.
         """
-        path = self._unfinished(collection, name)
-        with no_space_is_disk_full(collection):
-            return Incoming(self, collection, name, path)
+        self._reserve(collection, name)
+        try:
+            with storage_errors(collection):
+                return Incoming(self, collection, name, self._unfinished(collection))
+        except BaseException:
+            self.release(collection, name)
+            raise
+
+    def _reserve(self, collection: str, name: str | None) -> str:
+        """Reserve a name that no snapshot has, until `release`; return it."""
+        check_name(collection)
+        if name is not None:
+            check_name(name, loc="snapshot")
+        while True:
+            chosen = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}" if name is None else name
+            try:
+                self._names.take(Operation.RECEIVE, collection, chosen)
+                try:
+                    self._require_new(collection, chosen)
+                except BaseException:
+                    self.release(collection, chosen)
+                    raise
+            except (SnapshotExists, CollectionBusy):
+                if name is not None:
+                    raise  # by the time: another began in the same microsecond
+            else:
+                return chosen
+
+    def release(self, collection: str, name: str) -> None:
+        """Give a snapshot's name free for other files."""
+        self._names.release(collection, name)
 
     def publish(self, collection: str, name: str, unfinished: Path, digest: str) -> Snapshot:
-        """Make a complete file a snapshot; durable on return."""
-        path = self._path(collection, name)
-        with self._naming, no_space_is_disk_full(collection):
-            self._require_new(collection, name)
-            sync_file(unfinished)
-            _checksum_file(path).write_text(f"{digest}  {path.name}\n")
-            sync_file(_checksum_file(path))
-            unfinished.rename(path)
-            sync_directory(path.parent)
-        return self.get(collection, name)
+        """Make a complete file a snapshot; durable on return, and its name is still reserved.
 
-    def copy(self, snapshot: Snapshot, to: Path) -> None:
+        Files are renamed while no name is looked at: a snapshot is there whole, or not at all.
+        """
+        path = self._path(collection, name)
+        checksum = _checksum_file(unfinished)
+        try:
+            with storage_errors(collection):
+                sync_file(unfinished)
+                checksum.write_text(f"{digest}  {path.name}\n")
+                sync_file(checksum)
+                with self._naming:
+                    self.require_open(collection)
+                    self._require_new(collection, name)
+                    state = unfinished.stat()
+                    try:
+                        checksum.rename(_checksum_file(path))
+                        unfinished.rename(path)
+                        sync_directory(path.parent)
+                    except BaseException:
+                        _discard(path)
+                        _discard(_checksum_file(path))
+                        raise
+        finally:
+            _discard(checksum)
+        return _described(collection, path, state, digest)
+
+    def copy(self, collection: str, name: str, to: Path) -> None:
         """Copy a snapshot's file, and see that the copy is what was written.
+
+        It may be removed, and another one get its name, meanwhile.
 
         Raises
         ------
         SnapshotNotFound, DiskFull
         DamagedSnapshot
+        InvalidParameter
+            A name is none.
         """
-        try:
-            with no_space_is_disk_full(snapshot.collection):
-                shutil.copyfile(snapshot.path, to)
-                sync_file(to)
-        except FileNotFoundError:  # removed since
-            raise SnapshotNotFound(snapshot.collection, snapshot.name) from None
-        digest = sha256_of(to)
+        snapshot, file = self.opened(collection, name)
+        with file, storage_errors(collection):
+            with to.open("xb") as copy:
+                shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
+            sync_file(to)
+            digest = sha256_of(to)
         if digest != snapshot.sha256:
             reason = f"expected the SHA-256 {snapshot.sha256}, got {digest}"
-            raise DamagedSnapshot(snapshot.collection, snapshot.name, reason)
+            raise DamagedSnapshot(collection, name, reason)
 
     def opened(self, collection: str, name: str) -> tuple[Snapshot, BinaryIO]:
         """Return a snapshot and its file, open for reading, be it removed meanwhile or not.
@@ -246,41 +352,64 @@ class Snapshots:
         Raises
         ------
         SnapshotNotFound
+        InvalidParameter
+            A name is none.
         """
-        snapshot = self.get(collection, name)
-        try:
-            return snapshot, snapshot.path.open("rb")
-        except FileNotFoundError:  # removed since
-            raise SnapshotNotFound(collection, name) from None
+        check_name(collection)
+        check_name(name, loc="snapshot")
+        with self._naming:
+            snapshot = self._look(collection, name)
+            with storage_errors(collection):
+                return snapshot, snapshot.path.open("rb")
 
     def remove(self, collection: str, name: str) -> None:
-        """Remove a snapshot; durable on return.
+        """Remove a snapshot; durable on return, and after an error it is there as it was.
+
+        One that is being written under this name is not there yet: it is not found, and stays.
 
         Raises
         ------
-        SnapshotNotFound
+        SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed
+        CollectionNotFound
+            The catalog was closed.
+        InvalidParameter
+            A name is none.
         """
-        path = self.get(collection, name).path
-        path.unlink(missing_ok=True)
-        _checksum_file(path).unlink(missing_ok=True)
-        sync_directory(path.parent)
+        check_name(collection)
+        check_name(name, loc="snapshot")
+        with self._naming:
+            self.require_open(collection)
+            path = self._look(collection, name).path
+            remains = path.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}")
+            with storage_errors(collection):
+                try:
+                    path.rename(remains)
+                    _checksum_file(path).rename(_checksum_file(remains))
+                    sync_directory(path.parent)
+                    remains.unlink()
+                except BaseException:
+                    for each in (path, _checksum_file(path)):
+                        with suppress(OSError):
+                            each.with_name(each.name.replace(path.name, remains.name)).rename(each)
+                    raise
+            _discard(_checksum_file(remains))
 
     def _path(self, collection: str, name: str) -> Path:
         return self._folder / collection / f"{name}{SUFFIX}"
 
-    def _unfinished(self, collection: str, name: str) -> Path:
-        check_name(collection)
-        check_name(name, loc="snapshot")
-        self._require_new(collection, name)
+    def _unfinished(self, collection: str) -> Path:
+        """Return where a snapshot is written before it is published: each time another."""
         folder = self._folder / collection
-        with no_space_is_disk_full(collection):
+        with storage_errors(collection):
             folder.mkdir(parents=True, exist_ok=True)
             for above in (self._folder, self._folder.parent):
                 sync_directory(above)
         return folder / f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}"
 
     def _require_new(self, collection: str, name: str) -> None:
-        if self._path(collection, name).exists():
+        with storage_errors(collection):
+            exists = self._path(collection, name).exists()
+        if exists:
             raise SnapshotExists(collection, name)
 
 
@@ -288,6 +417,19 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _described(collection: str, path: Path, state: os.stat_result, sha256: str) -> Snapshot:
+    created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
+    return Snapshot(
+        collection, path.name.removesuffix(SUFFIX), state.st_size, sha256, created, path
+    )
+
+
+def _discard(path: Path) -> None:
+    """Remove what nobody looks for; what cannot be removed now is at the next start."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _checksum_file(path: Path) -> Path:

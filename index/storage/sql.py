@@ -10,9 +10,8 @@ DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))
 REPLACE_CODES: Final = "UPDATE items SET codes = ?, codes_checksum = ? WHERE key = ?"
 SET_ALGORITHM: Final = "UPDATE meta SET value = ? WHERE name = 'algorithm_version'"
 COUNT: Final = "SELECT count(*) FROM items"
-LAST_KEY: Final = """
-SELECT max(seq, (SELECT coalesce(max(key), 0) FROM items)) FROM sqlite_sequence
-WHERE name = 'items'
+LAST_KEYS: Final = """
+SELECT (SELECT max(seq) FROM sqlite_sequence WHERE name = 'items'), (SELECT max(key) FROM items)
 """
 READ_ALL: Final = """
 SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum FROM items
@@ -29,6 +28,11 @@ DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
 WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
 DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
+CHANGE_NOTHING: Final = (
+    "INSERT OR REPLACE INTO meta (name, value) VALUES ('settling', '')",
+    "DELETE FROM meta WHERE name = 'settling'",
+)
+"""Both in one transaction: it writes to the log, and leaves everything as it is."""
 READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
 ADD_BACKEND: Final = """
 INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)

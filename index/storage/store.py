@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from gcws_search.index.contracts.errors import CollectionNotFound, DamagedFile
+from gcws_search.index.contracts.errors import (
+    CollectionNotFound,
+    DamagedFile,
+    GcwsError,
+    StorageFailed,
+    StoreError,
+)
 from gcws_search.index.storage import sql
 from gcws_search.index.storage.checksums import codes_checksum, content_checksum, content_checksums
 from gcws_search.index.storage.connection import (
@@ -27,7 +34,7 @@ from gcws_search.index.storage.connection import (
     set_up,
     sql_errors,
 )
-from gcws_search.index.storage.data_directory import bytes_of
+from gcws_search.index.storage.data_directory import bytes_of, storage_errors
 from gcws_search.index.storage.records import Change, Chunk, Record, ReplaceCodes, RowBatch
 from gcws_search.index.storage.schema import (
     BackendRecord,
@@ -41,6 +48,8 @@ from gcws_search.index.storage.schema import (
 CHUNK_BYTES: Final = 1 << 24
 """About this much is read at a time."""
 
+MAX_KEY: Final = 1 << 62
+"""No row has a key beyond; of so many that are never used again there is no end."""
 _KEEPER_PAGES: Final = 500
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 14
@@ -72,20 +81,32 @@ class Store:
             try:
                 self._prepare(durability)
                 self._reader = connect(path)
-                self._reader.execute("PRAGMA query_only = ON")
+                try:
+                    self._reader.execute("PRAGMA query_only = ON")
+                except BaseException:
+                    self._reader.close()
+                    raise
             except BaseException:
                 self._writer.close()
                 raise
         self._keeper: sqlite3.Connection | None = None
         self._reading = threading.Lock()
-        self._closed = False
+        self._refusal: Callable[[], GcwsError] | None = None
+        self._in_doubt = False  # whether the log may hold more than was acknowledged
+        self._bytes = 0
 
     def _prepare(self, durability: Durability) -> None:
         check_mark(self._writer, self.name)
         set_up(self._writer, durability)
         self.identity = identity_of(self._writer, self.name)
-        row = self._writer.execute(sql.LAST_KEY).fetchone()
-        self._next_key = 1 if row is None else int(row[0]) + 1
+        last = 0
+        for key in self._writer.execute(sql.LAST_KEYS).fetchone():
+            if key is None:
+                continue
+            if not isinstance(key, int) or not 0 <= key < MAX_KEY:
+                raise DamagedFile(self.name, f"{str(key)[:40]!r} is the key of its last row")
+            last = max(last, key)
+        self._next_key = last + 1
 
     @staticmethod
     def create(path: Path, name: str, identity: Identity) -> None:
@@ -93,10 +114,12 @@ class Store:
 
         Raises
         ------
-        DiskFull
+        DiskFull, OutOfDescriptors, StorageFailed
         """
+        with storage_errors(name), path.open("wb"):
+            pass  # the system says why it cannot be made, SQLite does not
         with sql_errors(name, path):
-            connection = connect(path, mode="rwc")
+            connection = connect(path)
             try:
                 mark(connection)
                 set_up(connection, "full")
@@ -112,8 +135,10 @@ class Store:
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of the file and its log."""
-        return bytes_of(self.path)
+        """Bytes of the file and its log; while nobody can say, those of before."""
+        with suppress(OSError):
+            self._bytes = bytes_of(self.path)
+        return self._bytes
 
     @property
     def next_key(self) -> int:
@@ -130,17 +155,17 @@ class Store:
 
         Raises
         ------
-        DiskFull, DirectoryLocked
+        DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
         if len(changes) == 1 and len(changes[0].rows.ids) == 1 and not changes[0].gone:
             # A statement alone is a transaction: two further ones would begin and end it.
-            with sql_errors(self.name, self.path):
+            with self._committing(), sql_errors(self.name, self.path):
                 self._insert((key,), changes[0].rows)
             self._next_key = key + 1
             return
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             for change in changes:
                 if change.gone:
                     self._delete(change.gone)
@@ -148,6 +173,36 @@ class Store:
                 self._insert(range(key, key + count), change.rows)
                 key += count
         self._next_key = key
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Make all changes of a block in one transaction, or none."""
+        with self._committing(), Transaction(self._writer, self.name, self.path):
+            yield
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Let a block commit, and see that nothing of it is left when the storage fails.
+
+        A log that could not be synced may hold the whole of a transaction that was refused. The
+        next start would take it for committed, unless another one has been written over it.
+        """
+        self._settle()
+        try:
+            yield
+        except StorageFailed:
+            self._in_doubt = True
+            with suppress(StoreError):  # before the next commit at the latest
+                self._settle()
+            raise
+
+    def _settle(self) -> None:
+        if not self._in_doubt:
+            return
+        with Transaction(self._writer, self.name, self.path):
+            for statement in sql.CHANGE_NOTHING:
+                self._writer.execute(statement)
+        self._in_doubt = False
 
     def _delete(self, keys: Sequence[int]) -> None:
         removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
@@ -162,7 +217,7 @@ class Store:
         ------
         DiskFull, DamagedFile
         """
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             self._insert(keys, rows)
         self._next_key = keys[-1] + 1
 
@@ -199,7 +254,7 @@ class Store:
             rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
             self._writer.executemany(sql.REPLACE_CODES, rows)
 
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             yield replace_codes
             self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
@@ -226,6 +281,8 @@ class Store:
                 break
             *columns, checksums, codes = zip(*rows, strict=True)
             chunk = Chunk(*columns)
+            if chunk.keys[0] < 1:
+                raise DamagedFile(self.name, f"{chunk.keys[0]} is the key of a row")
             self._check(chunk, checksums, codes)
             found += len(rows)
             named += sum(map(hash, zip(chunk.keys, chunk.ids, strict=True)))
@@ -321,7 +378,9 @@ class Store:
         records = []
         for *columns, checksum in self._read(sql.READ_BACKENDS, ()):
             record = BackendRecord(*columns)
-            if record.checksum != checksum:
+            texts = (record.name, record.kind, record.params, record.notes or "")
+            is_text = all(isinstance(each, str) for each in texts)
+            if not is_text or record.checksum != checksum:
                 raise DamagedFile(self.name, f"backend {record.name!r} is not what was written")
             records.append(record)
         return records
@@ -345,7 +404,7 @@ class Store:
         self._change(sql.DELETE_BACKEND, (name,))
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
-        with Transaction(self._writer, self.name, self.path):
+        with self._transaction():
             self._writer.execute(statement, parameters)
 
     def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
@@ -354,9 +413,14 @@ class Store:
             if self._keeper is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                self._keeper = connect(self.path)
-                set_up(self._keeper, "normal")
-                self._keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
+                keeper = connect(self.path)
+                try:
+                    set_up(keeper, "normal")
+                    keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
+                except BaseException:
+                    keeper.close()
+                    raise
+                self._keeper = keeper
             self._keeper.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
@@ -393,18 +457,26 @@ class Store:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy
             connection.execute("VACUUM INTO ?", (str(path),))
 
-    def close(self) -> None:
-        """Close the file; what its log holds is moved into it."""
+    def close(self, refusal: Callable[[], GcwsError] | None = None) -> None:
+        """Close the file; what its log holds is moved into it.
+
+        Parameters
+        ----------
+        refusal : callable or None
+            Returns what reads raise from now on; None for CollectionNotFound.
+        """
         with self._reading:
-            self._closed = True
+            self._refusal = refusal or partial(CollectionNotFound, self.name)
             self._reader.close()
         if self._keeper is not None:
             self._keeper.close()
+        with suppress(StoreError):
+            self._settle()
         with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
             self._writer.close()
 
     def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading, sql_errors(self.name, self.path):
-            if self._closed:
-                raise CollectionNotFound(self.name)
+            if self._refusal is not None:
+                raise self._refusal()
             return self._reader.execute(statement, parameters).fetchall()

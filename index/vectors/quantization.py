@@ -13,6 +13,8 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, large, with_room
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import Form
+from gcws_search.index.contracts.saved_index import count_of, list_of, number_of
 from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
 from gcws_search.index.kernels.quantized.quantize import (
     distances_of_groups,
@@ -60,6 +62,26 @@ class Quantizer:
     kind: int
     step: float = 1.0
     origin: int = 0
+
+    @classmethod
+    def from_list(cls, document: object, form: Form) -> Quantizer:
+        """Return the rounding of rows of a form, of kind, step and origin as JSON holds them.
+
+        Raises
+        ------
+        ValueError
+            Rows of this form are never rounded so.
+        """
+        kind, step, origin = list_of(document, most=3)
+        kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
+        if count_of(kind, BYTES, SPARSE) not in kinds:
+            raise ValueError(f"{form} rows are not kept as {NAMES[kind]}")
+        least = _MIN_STEP if kind in (BYTES, SHORTS) else 1.0
+        most = float(np.finfo(np.float32).max) if kind in (BYTES, SHORTS) else 1.0
+        origin = count_of(origin, 0, _SIGNED_VALUES + 1 if kind == BYTES else 0)
+        if origin not in (0, _SIGNED_VALUES + 1):
+            raise ValueError(f"{origin} stands for 0")
+        return cls(kind, number_of(step, least, most), origin)
 
     def stride(self, width: int) -> int:
         """Return the bytes of one row of ``width`` floats."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int32s, Int64s
 from gcws_search.index.contracts.batches import (
     RawBatch,
     SparseVector,
@@ -348,15 +348,18 @@ class VectorSpace:
         ]
 
     def from_blobs(self, blobs: Sequence[bytes]) -> RawBatch:
-        """Inverse of `to_blobs`, without checks.
+        """Inverse of `to_blobs`.
 
         Raises
         ------
         ValueError
-            The bytes are of no such vectors.
+            The bytes are of no such vectors. What numbers they hold is not looked at.
         """
         data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
         if self.form == "dense":
+            width = 4 * (self.dim or 0)
+            if any(len(blob) != width for blob in blobs):
+                raise ValueError(f"a vector's bytes are not {self.dim} numbers")
             dense = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
             return RawBatch("dense", dense=dense.reshape(len(blobs), self.dim or 0))
         counts = np.fromiter(map(len, blobs), np.int64, len(blobs)) // 8
@@ -367,12 +370,42 @@ class VectorSpace:
             raise ValueError("a sparse vector's bytes are not whole pairs of index and value")
         # A row of c pairs is c indices, then c values.
         at = np.arange(indptr[-1]) + np.repeat(indptr[:-1], counts)
+        indices = words[at]
+        if not self._are_indices(indptr, indices):
+            raise ValueError("a sparse vector's indices do not rise within its dimensions")
         return RawBatch(
             "sparse",
             indptr=indptr,
-            indices=words[at],
+            indices=indices,
             values=words[at + np.repeat(counts, counts)].view(np.float32),
         )
+
+    def _are_indices(self, indptr: Int64s, indices: Int32s) -> bool:
+        """Return whether the indices of compressed rows rise in each, and are of this space."""
+        if not len(indices):
+            return True
+        bound = self.dim if self.dim is not None else MAX_DIM + 1
+        rises = indices[1:] > indices[:-1]
+        starts = indptr[1:-1]
+        rises[starts[(starts > 0) & (starts < len(indices))] - 1] = True
+        return bool(rises.all() and indices.min() >= 0 and int(indices.max()) < bound)
+
+    def from_file(self, blobs: Sequence[bytes]) -> VectorBatch:
+        """Return vectors of a file as rows: what `from_blobs` and `prepare` return, checked.
+
+        Raises
+        ------
+        ValueError, InvalidVector
+            The bytes are of no vectors that this space has taken.
+        """
+        raw = self.from_blobs(blobs)
+        if raw.form == "sparse" and not raw.values.all():
+            raise ValueError("a sparse vector holds a zero")
+        vectors = self.prepare(raw)
+        sound = (vectors.norms > 0) & (vectors.norms <= np.float32(MAX_NORM))
+        if not sound.all():
+            raise ValueError(f"{np.count_nonzero(~sound)} rows hold no vectors")
+        return vectors
 
     def to_json(self, raw: RawBatch, row: int) -> list[float] | dict[str, list[Any]]:
         """Return one vector as the API shows it."""

@@ -1,6 +1,5 @@
 """What routes are handed: the service's parts, and the check of keys."""
 
-import threading
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -30,7 +29,6 @@ class Service:
     keys: ApiKeys
     admission: Admission
     room: Room
-    creating: threading.Lock
 
     @property
     def catalog(self) -> ix.Catalog:
@@ -52,22 +50,19 @@ class Service:
         Raises
         ------
         TooManyCollections, MemoryFull, DiskShareReached
-        InvalidParameter, CollectionExists, CollectionLoading, DamagedFile, DiskFull
+        InvalidParameter, CollectionExists, CollectionBusy, CollectionLoading, DamagedFile, DiskFull
         """
-        with self.creating:
-            if name not in self.catalog:
-                self.require_place(name)
-            return self.catalog.create(name, config)
+        return self.catalog.create(name, config, admit=self.require_place)
 
-    def require_place(self, name: str) -> None:
-        """Refuse a collection that is new or about to grow where there is no room for it.
+    def require_place(self, others: int) -> None:
+        """Refuse a new collection where there is no room for it beside so many others.
 
         Raises
         ------
         TooManyCollections, MemoryFull, DiskShareReached
         """
         self.room.require()
-        if name not in self.catalog and len(self.catalog) >= self.settings.max_collections:
+        if others >= self.settings.max_collections:
             raise TooManyCollections(self.settings.max_collections)
 
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias
 
 from gcws_search import index as ix
 from gcws_search.service.execution.pools import Pool
-from gcws_search.service.http.errors import NotReady
+from gcws_search.service.http.errors import Stopping
 
 Read: TypeAlias = Callable[[], ix.ItemBatch]
 
@@ -73,7 +73,7 @@ class GroupCommit:
         Raises
         ------
         QueueFull
-        NotReady
+        Stopping
             The pool was closed before their turn.
         Exception
             What ``read``, ``prepare`` and `StoredCollection.commit` raise.
@@ -109,7 +109,7 @@ class GroupCommit:
         """Tell those who wait that nobody will write for them any more."""
         with self._lock:
             waiting = self._waiting.pop(collection)
-        ended: list[_Ended] = [(each, NotReady("stopping")) for each in waiting]
+        ended: list[_Ended] = [(each, Stopping()) for each in waiting]
         loop.call_soon_threadsafe(self._tell, ended)
 
     def _tell(self, ended: Sequence[_Ended]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.http.errors import QueueFull
+from gcws_search.service.http.errors import QueueFull, Stopping
 
 T = TypeVar("T")
 
@@ -65,11 +65,17 @@ class Pool:
         ------
         QueueFull
             As many calls as permitted run or wait already.
+        Stopping
+            The pool is closed.
         """
         self.enter()
         # What is logged in the thread names the request too.
         call = partial(copy_context().run, function, *args)
-        future = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        except RuntimeError:  # closed
+            self.leave()
+            raise Stopping from None
         try:
             # A request that ends early must not free a place its thread still takes.
             return await asyncio.shield(future)

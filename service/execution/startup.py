@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gcws_search.index import Catalog, compile_kernels, kernels_are_cached
-from gcws_search.service.http.errors import NotReady
+from gcws_search.service.http.errors import NotReady, Stopping
 
 Phase = Literal["starting", "compiling", "loading", "ready", "failed", "stopping"]
 
@@ -62,10 +62,12 @@ class Startup:
 
         Raises
         ------
-        NotReady
+        NotReady, Stopping
         """
         if self._progress.phase in ("ready", "loading"):
             return self._catalog
+        if self._progress.phase == "stopping":
+            raise Stopping
         raise NotReady(self._progress.phase)
 
     def _run(self) -> None:

@@ -9,11 +9,14 @@ from typing import Final
 
 from starlette.types import Scope
 
+from gcws_search.index import OutOfDescriptors
 from gcws_search.service.http.errors import DiskShareReached, MemoryFull, Overloaded
 from gcws_search.service.settings import Settings
 
 ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
 """Paths that answer however much there is to do."""
+LAST_DESCRIPTORS: Final = "gcws.last_descriptors"
+"""In a request's scope where its connection has one of the last file descriptors."""
 _HELD: Final = "gcws.held_bytes"
 _LOOK_SECONDS: Final = 0.25
 """How old what is known of memory and disk may be."""
@@ -46,9 +49,15 @@ class Admission:
         ------
         Overloaded
             So many are under way that this one had better come again; it is counted all the same.
+        OutOfDescriptors
+            The descriptors that are left are for files; it is counted all the same.
         """
         self.requests += 1
-        if self.requests > self._max_requests and scope["path"] not in ALWAYS:
+        if scope["path"] in ALWAYS:
+            return
+        if LAST_DESCRIPTORS in scope:
+            raise OutOfDescriptors(None)
+        if self.requests > self._max_requests:
             raise Overloaded(f"{self._max_requests} requests are under way")
 
     def hold(self, scope: Scope, size: int) -> None:

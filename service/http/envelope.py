@@ -1,5 +1,6 @@
 """What surrounds every request: its id, its measurement, and the answer of last resort."""
 
+import asyncio
 import logging
 import random
 import re
@@ -8,12 +9,15 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gcws_search.index import OutOfDescriptors
 from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http import problems
-from gcws_search.service.http.errors import Overloaded
+from gcws_search.service.http.errors import Overloaded, Stopping
 from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics
 
+BREAK_OFF: Final = "gcws.break_off"
+"""Where a request's scope has what closes its connection with the answer as short as it is."""
 _HEADER: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500
@@ -61,14 +65,24 @@ class Envelope:
         try:
             self._admission.enter(scope)
             await self._app(scope, receive, send_with_id)
-        except Overloaded as error:
+        except (Overloaded, OutOfDescriptors) as error:
             await problems.response(error)(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            if BREAK_OFF not in scope:
+                raise
+            # The server cancels what has not ended when its time to stop is over, and says so.
+            if status:
+                scope[BREAK_OFF]()
+            else:
+                await problems.response(Stopping())(scope, receive, send_with_id)
         except Exception as error:
-            _log.exception(
-                "request %s: %s %s failed", request_id.decode(), scope["method"], scope["path"]
-            )
+            found = problems.listed(error)
+            # Without descriptors even the traceback's files cannot be read.
+            trace = None if isinstance(found, OutOfDescriptors) else error
+            told = request_id.decode(), scope["method"], scope["path"], error
+            _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)
             if not status:
-                await problems.response(error)(scope, receive, send_with_id)
+                await problems.response(found)(scope, receive, send_with_id)
         finally:
             self._admission.leave(scope)
             seconds = time.perf_counter() - start

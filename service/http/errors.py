@@ -20,7 +20,8 @@
     ├── TooManyCollections         limit
     ├── AnswerTooLarge             limit_bytes
     ├── RequestTimeout             seconds
-    └── NotReady                   phase
+    ├── NotReady                   phase
+    └── Stopping                   the request had not ended when the time to stop was over
 """
 
 from collections.abc import Sequence
@@ -172,6 +173,15 @@ class RequestTimeout(ServiceError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"expected the body within {seconds:g} s, got a part of it")
+
+
+class Stopping(ServiceError):
+    """The service stops, and the request would take longer than the service may."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the service stops before the request has ended; what it was to store may be stored"
+        )
 
 
 class NotReady(ServiceError):

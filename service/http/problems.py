@@ -58,6 +58,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     ix.SnapshotNotFound: Kind(404, "snapshot_not_found"),
     ix.Conflict: Kind(409, "conflict"),
     ix.CollectionExists: Kind(409, "collection_exists"),
+    ix.CollectionBusy: Kind(409, "collection_busy", 1),
     ix.BackendExists: Kind(409, "backend_exists"),
     ix.PrimaryBackend: Kind(409, "primary_backend"),
     ix.SnapshotExists: Kind(409, "snapshot_exists"),
@@ -69,6 +70,8 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     ix.DamagedSnapshot: Kind(422, "damaged_snapshot"),
     ix.IncompatibleFile: Kind(500, "incompatible_file"),
     ix.DiskFull: Kind(507, "disk_full", 60),
+    ix.OutOfDescriptors: Kind(503, "out_of_descriptors", 1),
+    ix.StorageFailed: Kind(503, "storage_failed", 60),
     sv.ServiceError: Kind(500, "internal_error"),
     sv.MalformedBody: Kind(400, "malformed_body"),
     sv.InvalidRequest: Kind(422, "invalid_parameter"),
@@ -88,6 +91,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.AnswerTooLarge: Kind(422, "answer_too_large"),
     sv.RequestTimeout: Kind(408, "request_timeout"),
     sv.NotReady: Kind(503, "loading", 1),
+    sv.Stopping: Kind(503, "stopping", 1),
 }
 
 _TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
@@ -121,6 +125,14 @@ _EXPECTED: Final = {
     "bool_parsing": "true or false",
     "finite_number": "a finite number",
 }
+
+
+def listed(error: Exception) -> Exception:
+    """Return the index's own error for what the operating system refused, else the error itself."""
+    is_of_network = isinstance(error, (ConnectionError, TimeoutError))
+    if isinstance(error, OSError) and error.errno is not None and not is_of_network:
+        return ix.storage_error(error)
+    return error
 
 
 def kind_of(error: Exception) -> Kind:
@@ -329,9 +341,16 @@ def install(app: FastAPI) -> None:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    if kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        _log.error("%s %s: %s", request.method, request.url.path, error)
+    is_unexpected = kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR
+    if is_unexpected or isinstance(error, ix.StorageFailed):
+        _log.error("%s %s: %s", request.method, request.url.path, _with_cause(error))
     return response(error)
+
+
+def _with_cause(error: Exception) -> str:
+    """Return an error as the log has it: with the file that the client is not told."""
+    cause = error.__cause__
+    return f"{error} ({cause})" if isinstance(cause, OSError) else str(error)
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

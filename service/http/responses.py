@@ -17,12 +17,14 @@ _MEANINGS = {
     403: "The key does not permit this.",
     404: "No such collection, item, backend or snapshot.",
     408: "The body came too slowly.",
-    409: "It exists already, or otherwise.",
+    409: "It exists already, or otherwise, or another operation on its name is under way.",
     413: "The body is too large.",
     415: "The content type or encoding is none this route reads.",
     422: "Something in the request is not what was expected; `errors` says where.",
     429: "Too much work is waiting.",
-    503: "The collection, or the service, is still loading, or too much is under way at once.",
+    503: "It cannot be answered now: something is still loading (`loading`), too much is under way "
+    "(`overloaded`), no file descriptor is free (`out_of_descriptors`), the disk refused to read "
+    "or write (`storage_failed`), or the service stops (`stopping`).",
     507: "The disk or the memory is full, or there are too many collections; nothing was stored.",
 }
 

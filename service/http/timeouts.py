@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import resource
+from functools import partial
+from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gcws_search.service.guards.admission import LAST_DESCRIPTORS
+from gcws_search.service.http.envelope import BREAK_OFF
 from gcws_search.service.settings import Settings
+
+_RESERVED: Final = 32
+"""So many descriptors are for files and never for requests, ..."""
+_SHARE_RESERVED: Final = 8
+"""... or 1/_SHARE_RESERVED of all, when that is less."""
+
+
+def _is_one_of_the_last(transport: asyncio.Transport) -> bool:
+    """Whether a connection has one of the descriptors that are for files; the lowest go first."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    taken: int = transport.get_extra_info("socket").fileno()
+    reserved = min(_RESERVED, limit // _SHARE_RESERVED)
+    return limit != resource.RLIM_INFINITY and taken >= limit - reserved
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -24,10 +41,12 @@ class TimedProtocol(HttpToolsProtocol):
         self._reading_head = True
         self._waiting_for: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
+        self._is_one_of_the_last = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many."""
         super().connection_made(transport)
+        self._is_one_of_the_last = _is_one_of_the_last(transport)
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
             return
@@ -56,6 +75,11 @@ class TimedProtocol(HttpToolsProtocol):
         self._stop(self._waiting_for)
         self._waiting_for = None
         super().on_headers_complete()
+        cycle: RequestResponseCycle = self.cycle
+        cycle.scope[BREAK_OFF] = partial(self._break_off, cycle)  # type: ignore[typeddict-unknown-key]
+        if self._is_one_of_the_last:
+            cycle.scope[LAST_DESCRIPTORS] = True  # type: ignore[typeddict-unknown-key]
+            cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""
@@ -85,6 +109,11 @@ class TimedProtocol(HttpToolsProtocol):
     def _give_up(self) -> None:
         if not self.transport.is_closing():
             self.transport.abort()
+
+    def _break_off(self, cycle: RequestResponseCycle) -> None:
+        """Close the connection in the middle of an answer."""
+        cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
+        self._give_up()
 
     @staticmethod
     def _stop(clock: asyncio.TimerHandle | None) -> None:

@@ -1,5 +1,7 @@
 """Is the process alive, is it ready, what does it count."""
 
+import asyncio
+
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.execution.context import may_read, service_of
@@ -44,7 +46,8 @@ async def readyz(request: Request) -> Response:
     },
     response_class=Response,
 )
-def metrics(request: Request) -> Response:
+async def metrics(request: Request) -> Response:
     """Counters in Prometheus' text form."""
     service = service_of(request)
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    text = await asyncio.to_thread(service.metrics.text)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

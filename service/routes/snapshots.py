@@ -163,8 +163,10 @@ async def restore_snapshot(
     service = service_of(request)
 
     def restore() -> dict[str, Any]:
-        service.require_place(name)
-        restored = service.catalog.restore(name, snapshot, replace=params.replace)
+        service.room.require()
+        restored = service.catalog.restore(
+            name, snapshot, replace=params.replace, admit=service.require_place
+        )
         return results.describe(restored)
 
     return json_response(await service.workers.files.run(restore))

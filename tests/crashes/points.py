@@ -115,16 +115,40 @@ def _at_rename(to: Callable[[Path], bool], *, done: bool) -> Callable[[Reached],
     return install
 
 
+def _after_unlink(of: Callable[[Path], bool]) -> Callable[[Reached], None]:
+    """Return a point after some files that had their names are removed."""
+
+    def install(reached: Reached) -> None:
+        original = Path.unlink
+
+        def unlink(path: Path, missing_ok: bool = False) -> None:
+            original(path, missing_ok=missing_ok)
+            if of(path) and not path.name.startswith("."):
+                reached()
+
+        Path.unlink = unlink  # type: ignore[assignment, method-assign]
+
+    return install
+
+
 def _is_dropped(path: Path) -> bool:
     return path.name.startswith(data_directory._DROPPED)
 
 
-def _is_snapshot(path: Path) -> bool:
+def _is_in_snapshots(path: Path) -> bool:
     return path.parent.parent.name == SNAPSHOTS
 
 
+def _is_snapshot(path: Path) -> bool:
+    return _is_in_snapshots(path) and path.suffix == data_directory.SUFFIX
+
+
+def _is_checksum(path: Path) -> bool:
+    return _is_in_snapshots(path) and not _is_snapshot(path)
+
+
 def _is_collection(path: Path) -> bool:
-    return not _is_dropped(path) and not _is_snapshot(path)
+    return not _is_dropped(path) and not _is_in_snapshots(path)
 
 
 POINTS: Final[dict[str, Callable[[Reached], None]]] = {
@@ -138,12 +162,18 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "after a part of links": _after(Store, "write_links"),
     "a file made, not published": _after(Store, "create"),
     "a file about to be published": _at_rename(_is_collection, done=False),
+    "a file named, not synced": _at_rename(_is_collection, done=True),
     "a file published": _after(DataDirectory, "publish"),
+    "a file about to be dropped": _before(DataDirectory, "remove"),
     "a file dropped, not removed": _at_rename(_is_dropped, done=True),
+    "a file removed, not answered": _after(DataDirectory, "remove"),
     "a snapshot copied, not published": _after(Collection, "copy_to"),
+    "a snapshot's checksum named, not its file": _at_rename(_is_checksum, done=True),
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),
-    "a snapshot copied back, not in its place": _after(Snapshots, "copy"),
+    "a snapshot removed, not its checksum": _after_unlink(_is_snapshot),
+    "a snapshot copied back, not checked": _after(Snapshots, "copy"),
+    "a snapshot checked, not in its place": _after(catalog, "_wrong_with"),
     "a collection closed, not replaced": _after(catalog, "move_log"),
     "a file put back, not loaded": _before(Catalog, "_reloaded"),
     "some pages given back": _after(reclaim, "_give_back_some"),

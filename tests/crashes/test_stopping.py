@@ -16,6 +16,8 @@ from tests.support.service.ports import HOST
 
 URL = f"/v1/collections/{SHARED}"
 CHUNK = 4
+ENDS = (http.client.IncompleteRead, ConnectionError, json.JSONDecodeError)
+"""What a client sees of an answer that breaks off."""
 
 
 class Sending:
@@ -100,6 +102,65 @@ def test_a_request_that_does_not_end_is_ended_with_the_grace_period(
         sending.close()
     with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
         assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(CHUNK)}
+
+
+class Unanswered:
+    """A request of which half the body is sent."""
+
+    def __init__(self, port: int, path: str, kind: str, body: bytes) -> None:
+        self._connection = http.client.HTTPConnection(HOST, port, timeout=60)
+        self._connection.putrequest("POST", path)
+        self._connection.putheader("Content-Type", kind)
+        self._connection.putheader("Content-Length", str(2 * len(body)))
+        self._connection.endheaders(body)
+
+    def answer(self) -> tuple[int, str | None, str | None, dict[str, object]]:
+        found = self._connection.getresponse()
+        kind, retry = found.getheader("Content-Type"), found.getheader("Retry-After")
+        content: dict[str, object] = json.loads(found.read())
+        self._connection.close()
+        return found.status, kind, retry, content
+
+
+def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
+    servers: Nursery, tmp_path: Path
+) -> None:
+    settings = {"GCWS_SHUTDOWN_SECONDS": "1", "GCWS_LOAD_CHUNK_ROWS": str(CHUNK)}
+    with servers.serving(tmp_path / "data", **settings) as server:
+        streaming = loading(server)
+        unanswered = [
+            Unanswered(server.port, f"{URL}/query", "application/json", b'{"vector": ['),
+            Unanswered(server.port, f"{URL}/query/batch", "application/json", b'{"queries": ['),
+            Unanswered(server.port, f"{URL}/load", "application/x-ndjson", b'{"id": "a"'),
+        ]
+        while under_way(server) < len(unanswered) + 2:  # the load that streams, and this look
+            assert not server.ended()
+        server.signal(signal.SIGTERM)
+        for request in unanswered:
+            status, kind, retry, problem = request.answer()
+            assert (status, kind, retry) == (503, "application/problem+json", "1")
+            assert problem["code"] == "stopping"
+        with pytest.raises(ENDS):  # an answer that has begun is not made to look complete
+            streaming.line()
+        streaming.close()
+        assert server.status() == 0, server.log.read_text()
+        log = server.log.read_text()
+        assert "Traceback" not in log
+        # Whoever runs it sees one line about all of them.
+        assert [line for line in log.splitlines() if "ERROR" in line or "task" in line] == [
+            line for line in log.splitlines() if "Cancel 4 running task(s)" in line
+        ]
+        assert log.count("Cancel 4 running task(s)") == 1
+
+
+def under_way(server: Running) -> int:
+    """Return how many requests the server works on, the one that asks for it included."""
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    [line] = [line for line in text.splitlines() if line.startswith("gcws_requests_under_way ")]
+    return int(float(line.split()[1]))
 
 
 @pytest.mark.parametrize("seconds", [0.3, 0.6])

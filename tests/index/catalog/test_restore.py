@@ -118,4 +118,5 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
     assert ("synced", renamed) in steps[:at]
     assert ("synced", named.parent) in steps[at:]
     if not restoring:
-        assert ("synced", named.with_name(f"{named.name}.sha256")) in steps[:at]
+        assert ("synced", renamed.with_name(f"{renamed.name}.sha256")) in steps[:at]
+        assert ("named", named.with_name(f"{named.name}.sha256")) in steps[:at]

@@ -12,7 +12,6 @@ from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionLoading,
-    CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
     DiskFull,
@@ -153,7 +152,7 @@ def test_what_exists_is_replaced_only_when_told_so(catalog: Catalog, tmp_path: P
     restored = catalog.restore("things", "s", replace=True)
     assert held(restored) == holding({"i0": 1, "i1": 2})
     assert catalog.get("things") is restored
-    with pytest.raises(CollectionNotFound):
+    with pytest.raises(CollectionLoading):
         put(stored, {"x": 1})
     catalog.close()
     again = opened_catalog(tmp_path)
@@ -235,10 +234,11 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     folder = tmp_path / "snapshots" / "things"
     folder.mkdir(parents=True)
     (folder / ".creating-0123.sqlite").touch()
+    (folder / ".creating-0123.sqlite.sha256").touch()
     (folder / "a.sqlite.sha256").touch()  # its file was never renamed
     catalog = Catalog.open(tmp_path)
     assert names(catalog) == []
-    assert not (folder / ".creating-0123.sqlite").exists()
+    assert list(folder.iterdir()) == []
     catalog.close()
 
 

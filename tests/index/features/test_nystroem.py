@@ -134,7 +134,7 @@ def test_what_was_learned_comes_back_from_its_notes(
     batch = batch_of(rows_of(rng, 40), dim)
     made = NystroemMap(params_of(kind), batch[10:30])
     notes = orjson.loads(orjson.dumps(made.to_notes()))
-    again = NystroemMap.from_notes(params_of(kind), notes)
+    again = NystroemMap.from_notes(params_of(kind), notes, dim, space_of(dim).form)
     np.testing.assert_array_equal(again.transform(batch), made.transform(batch))
     assert again.to_notes() == made.to_notes()
     assert again.nbytes == made.nbytes > 0
@@ -158,8 +158,10 @@ def test_notes_that_are_none_are_refused(
     rng: np.random.Generator, dim: int | None, damage: dict[str, object]
 ) -> None:
     made = NystroemMap(params_of("gmm_nystroem"), batch_of(rows_of(rng, 5), dim))
+    params, sound, form = params_of("gmm_nystroem"), made.to_notes(), space_of(dim).form
+    assert NystroemMap.from_notes(params, sound, dim, form).width == made.width
     with pytest.raises(ValueError):  # noqa: PT011 (whatever it says)
-        NystroemMap.from_notes(params_of("gmm_nystroem"), made.to_notes() | damage)
+        NystroemMap.from_notes(params, sound | damage, dim, form)
 
 
 def test_a_landmark_alone_gives_one_feature(rng: np.random.Generator) -> None:

@@ -8,7 +8,12 @@ from sqlite_utils import Database
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import DamagedFile
-from gcws_search.index.contracts.parameters import FourierParams, GcwsParams, SearchParams
+from gcws_search.index.contracts.parameters import (
+    FourierParams,
+    GcwsParams,
+    NystroemParams,
+    SearchParams,
+)
 from gcws_search.index.persistence.attached_backends import AttachedBackends
 from tests.support.index.attached_backends import (
     LANDMARKS,
@@ -57,7 +62,6 @@ def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: Collec
         "UPDATE backends SET params = '[1]'",
         "UPDATE backends SET params = '{\"gamma\": -1}'",
         "UPDATE backends SET params = '{\"gammas\": 1}'",
-        "UPDATE backends SET notes = 'x'",
     ],
 )
 def test_what_cannot_be_read_is_said(
@@ -72,6 +76,23 @@ def test_what_cannot_be_read_is_said(
     reopened = opened_catalog(tmp_path)
     with pytest.raises(DamagedFile, match="nrff"):
         reopened.get("things")
+    reopened.close()
+
+
+def test_notes_that_cannot_be_read_are_made_anew(
+    tmp_path: Path, make: Make, catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(stored := make(), VALUES)
+    stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=4))
+    catalog.close()
+    with Database(tmp_path / "things.sqlite") as database:
+        database.execute("UPDATE backends SET notes = 'x'")
+        database.conn.commit()
+    reopened = opened_catalog(tmp_path)
+    assert "'gmm_nystroem' of collection 'things': what was kept is made anew" in caplog.text
+    again = reopened.get("things")
+    again.settle()
+    assert again._memory.view.attached["gmm_nystroem"].notes
     reopened.close()
 
 

@@ -9,7 +9,7 @@ def test_half_made_and_half_dropped_files_are_cleared_away(tmp_path: Path) -> No
     kept = {"a.sqlite", "a.sqlite-wal", "notes.txt"}
     remains = {
         ".creating-b.sqlite", ".creating-b.sqlite-wal", ".dropping-c.sqlite", "c.sqlite-wal",
-        "c.sqlite-shm", "d.sqlite-journal",
+        "c.sqlite-shm", "d.sqlite-journal", ".creating-e-01.sqlite", ".dropping-e-01.sqlite-wal",
     }  # fmt: skip
     for name in kept | remains:
         (tmp_path / name).touch()
@@ -30,7 +30,8 @@ def test_names_of_files_that_are_no_collections_are_not_listed(tmp_path: Path) -
 def test_a_published_file_meets_no_log_of_an_earlier_one(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     (tmp_path / "a.sqlite-wal").write_bytes(b"old")
-    directory.unfinished("a").write_bytes(b"new")
-    directory.publish("a")
+    unfinished = directory.unfinished("a")
+    unfinished.write_bytes(b"new")
+    directory.publish(unfinished, "a")
     assert {path.name for path in tmp_path.iterdir()} == {"a.sqlite", "lock"}
     directory.close()

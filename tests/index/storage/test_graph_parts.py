@@ -61,7 +61,7 @@ def test_lists_are_found_again_under_other_rows(
     parts = kept(keys, all_alive(keys), links)
     stay = np.sort(rng.choice(len(keys), 2000, replace=False))
     later = np.append(keys[stay], keys[-1] + 1 + np.arange(5))
-    restored = joined(later, [unpacked(data) for data in parts.values()])
+    restored = joined(later, [unpacked(each, data) for each, data in parts.items()])
 
     staying = set(keys[stay].tolist())
     before = {key: found for key, found in named(keys, links).items() if key in staying}
@@ -78,7 +78,7 @@ def test_dead_rows_and_rows_without_a_list_are_not_kept(rng: np.random.Generator
     keys = some_keys(rng, 100, 2)
     links, alive = some_links(rng, 100, 4), all_alive(keys)
     alive[10:20], links[30:35, 0] = 0, UNKNOWN
-    [part] = [unpacked(data) for data in kept(keys, alive, links).values()]
+    [part] = [unpacked(each, data) for each, data in kept(keys, alive, links).items()]
     gone = {*range(10, 20), *range(30, 35)}
     assert part.keys.tolist() == [key for row, key in enumerate(keys.tolist()) if row not in gone]
 
@@ -102,7 +102,8 @@ def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
     keys = np.arange(1, PART_KEYS + 100, dtype=np.int64)
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
     parts = [bytes_of(0, keys, all_alive(keys), narrow), bytes_of(1, keys, all_alive(keys), wide)]
-    restored = joined(keys, [unpacked(data) for data in parts if data is not None])
+    assert all(parts)
+    restored = joined(keys, [unpacked(each, data or b"") for each, data in enumerate(parts)])
     first = PART_KEYS - 1
     assert (restored[:first, :2] == narrow[:first]).all()
     assert (restored[:first, 2:] == NO_ROW).all()
@@ -116,8 +117,8 @@ def test_any_damage_is_noticed(rng: np.random.Generator) -> None:
     for place in range(len(data)):
         flipped = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
         with pytest.raises(ValueError, match=r"."):
-            unpacked(flipped)
+            unpacked(0, flipped)
         with pytest.raises(ValueError, match=r"."):
-            unpacked(data[:place])
+            unpacked(0, data[:place])
     with pytest.raises(ValueError, match="checksum"):
-        unpacked(data + b"\x00")
+        unpacked(0, data + b"\x00")

@@ -10,7 +10,7 @@ from gcws_search.index import Collection
 from gcws_search.service.execution import group_commit
 from gcws_search.service.execution.group_commit import GroupCommit
 from gcws_search.service.execution.pools import Pool
-from gcws_search.service.http.errors import NotReady
+from gcws_search.service.http.errors import Stopping
 from tests.support.service.client import Client, Json, Serve, count, fill
 
 _ITEMS: Final = "/v1/collections/plants/items"
@@ -177,7 +177,7 @@ def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
         while not pool.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(pool.close))
-        with pytest.raises(NotReady):
+        with pytest.raises(Stopping):
             await asyncio.wait_for(put, SECONDS)
         may_end.set()
         await closing

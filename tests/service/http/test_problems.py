@@ -1,5 +1,6 @@
 """Every error is a problem with a stable code."""
 
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,43 @@ def test_retry_after_stands_where_waiting_helps(status: int, retries: bool) -> N
     kinds = [kind for kind in problems.TABLE.values() if kind.status == status]
     assert kinds
     assert all((kind.retry_after_seconds is not None) == retries for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (OSError(errno.EMFILE, "Too many open files", "/secret"), 503, "out_of_descriptors"),
+        (OSError(errno.ENOSPC, "No space left on device", "/secret"), 507, "disk_full"),
+        (OSError(errno.EROFS, "Read-only file system", "/secret"), 503, "storage_failed"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 500, "internal_error"),
+        (OSError("no number"), 500, "internal_error"),
+    ],
+)
+def test_what_the_system_refuses_anywhere_is_a_listed_problem(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: OSError, status: int, code: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ix.Catalog, "get", fail)
+    problem = assert_problem(client.get("/v1/collections/plants"), status, code)
+    assert "secret" not in str(problem)
+
+
+def test_the_log_has_the_file_that_the_storage_failed_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ix.StorageFailed("plants", "EIO", "Input/output error") from OSError(
+            errno.EIO, "Input/output error", "/data/plants.sqlite"
+        )
+
+    monkeypatch.setattr(ix.Catalog, "get", fail)
+    problem = assert_problem(client.get("/v1/collections/plants"), 503, "storage_failed", "EIO")
+    assert "/data" not in str(problem)
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "/data/plants.sqlite" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_an_error_of_no_known_class_tells_nothing_of_itself() -> None:

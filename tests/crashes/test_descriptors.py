@@ -1,0 +1,122 @@
+"""No free file descriptor: what needs one is refused with 503, and works when there are some."""
+
+import http.client
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from tests.crashes.servers import Asking, Nursery, Running
+from tests.support.service.ports import HOST
+
+URL = "/v1/collections/things"
+BELOW_ALL = 3
+ROOM = 16
+ITEMS = {"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}
+QUERY = {"vector": [1, 2, 3, 4], "limit": 1}
+
+
+@contextmanager
+def limited(server: Running, count: int) -> Iterator[None]:
+    """Let a server open no descriptor from this number on, until the block ends."""
+    before = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, before)
+
+
+def asked(
+    connection: http.client.HTTPConnection, method: str, path: str, document: object = None
+) -> tuple[int, str | None, str | None]:
+    """Return an answer's status, its Retry-After and its code."""
+    body = None if document is None else json.dumps(document)
+    connection.request(method, path, body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    content = answer.read()
+    is_json = "json" in (answer.getheader("Content-Type") or "")
+    code = json.loads(content).get("code") if is_json else None
+    return answer.status, answer.getheader("Retry-After"), code
+
+
+def test_without_a_descriptor_each_route_answers_and_the_server_recovers(
+    servers: Nursery, tmp_path: Path
+) -> None:
+    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        asking.success("PUT", URL, {"dim": 4})
+        asking.success("PUT", f"{URL}/items", ITEMS)
+        name = asking.success("POST", f"{URL}/snapshots")["name"]
+        snapshot = f"{URL}/snapshots/{name}"
+        needing = [
+            ("GET", f"{URL}/snapshots"), ("POST", f"{URL}/snapshots"), ("GET", snapshot),
+            ("DELETE", snapshot), ("PUT", f"{URL}/snapshots/other"),
+            ("POST", f"{snapshot}/restore?replace=true"),
+            ("POST", "/v1/collections/new/snapshots"),
+        ]  # fmt: skip
+        with closing(http.client.HTTPConnection(HOST, server.port, timeout=60)) as connection:
+            assert asked(connection, "GET", "/livez")[0] == 200
+            with limited(server, BELOW_ALL):
+                for method, path in needing[:-1]:
+                    refused = asked(connection, method, path, {} if method == "PUT" else None)
+                    assert refused in (OUT, (415, None, "unsupported_media_type")), (method, path)
+                assert asked(connection, "PUT", "/v1/collections/new", {"dim": 4}) == OUT
+                for method, path, body in (
+                    ("GET", "/v1/collections", None), ("GET", URL, None), ("GET", "/livez", None),
+                    ("GET", f"{URL}/items/a", None), ("POST", f"{URL}/query", QUERY),
+                    ("PUT", f"{URL}/items", ITEMS), ("GET", "/metrics", None),
+                ):  # fmt: skip
+                    status, retry, code = asked(connection, method, path, body)
+                    assert status == 200 or (status, retry, code) == OUT, (method, path)
+                assert asked(connection, "DELETE", URL) == OUT
+                assert asked(connection, "POST", f"{URL}/query", QUERY) == OUT
+            while asked(connection, "POST", f"{URL}/query", QUERY)[0] == 503:
+                pass  # it is being read again
+            assert asked(connection, "POST", f"{URL}/query", QUERY)[0] == 200
+        assert [each["name"] for each in asking.success("GET", f"{URL}/snapshots")["snapshots"]]
+        asking.success("PUT", "/v1/collections/new", {"dim": 4})
+        asking.success("POST", f"{snapshot}/restore?replace=true")
+        asking.success("DELETE", URL)
+        assert "Traceback" not in server.log.read_text()
+
+
+OUT = (503, "1", "out_of_descriptors")
+
+
+def test_the_last_descriptors_are_for_files_and_a_request_is_told_so(
+    servers: Nursery, tmp_path: Path
+) -> None:
+    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        asking.success("PUT", URL, {"dim": 4})
+        highest = max(int(each) for each in os.listdir(f"/proc/{server.pid}/fd"))
+        with limited(server, highest + ROOM), ExitStack() as stack:
+            answers = []
+            while OUT not in answers:
+                connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
+                stack.enter_context(closing(connection))
+                answers.append(asked(connection, "GET", "/v1/collections"))
+                assert len(answers) < highest + ROOM
+            assert set(answers[:-1]) == {(200, None, None)}
+            with closing(http.client.HTTPConnection(HOST, server.port, timeout=60)) as another:
+                assert asked(another, "GET", "/livez") == (200, None, None)
+            asking.success("POST", f"{URL}/snapshots")
+        with Asking(server.port) as another:
+            another.success("GET", "/v1/collections")
+
+
+def test_connections_beyond_the_last_descriptor_neither_end_nor_stop_the_server(
+    servers: Nursery, tmp_path: Path
+) -> None:
+    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        asking.success("GET", "/v1/collections")
+        with limited(server, BELOW_ALL), ExitStack() as stack:
+            for _ in range(20):
+                waiting = http.client.HTTPConnection(HOST, server.port, timeout=60)
+                stack.enter_context(closing(waiting))
+                waiting.connect()
+                asking.success("GET", "/v1/collections")
+        with Asking(server.port) as another:
+            another.success("GET", "/v1/collections")
+        assert "Traceback" not in server.log.read_text()

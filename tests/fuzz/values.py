@@ -1,0 +1,559 @@
+"""Files whose saved values are other ones, all checksums right: refused, or read and served."""
+
+import hashlib
+import shutil
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+import orjson
+from hypothesis import strategies as st
+
+from gcws_search.index import (
+    Catalog,
+    Collection,
+    CollectionConfig,
+    DamagedFile,
+    DamagedSnapshot,
+    GcwsParams,
+    IncompatibleFile,
+    ItemBatch,
+    NystroemParams,
+    SearchParams,
+    SparseVector,
+    Transform,
+    parse_filter,
+)
+from gcws_search.index.contracts.saved_index import text_of
+from gcws_search.index.graph import lifecycle as growth_module
+from gcws_search.index.graph.search import GraphIndex
+from gcws_search.index.storage.checksums import (
+    backend_checksum,
+    codes_checksum,
+    content_checksum,
+    text_checksum,
+)
+
+ITEMS: Final = 150
+MIN_LINKED: Final = 100
+"""Collections of so many rows have lists, while files are tried."""
+DIM: Final = 6
+CONFIGS: Final = {
+    "dense": CollectionConfig(dim=DIM, backend=GcwsParams(bands=16)),
+    "sparse": CollectionConfig(
+        dim=None, backend=GcwsParams(bands=16), transform=Transform(normalize="l1")
+    ),
+    "learned": CollectionConfig(dim=DIM, backend=NystroemParams(kind="rbf_nystroem", landmarks=8)),
+}
+BESIDE: Final = "beside"
+"""A sound collection that must never notice anything."""
+DERIVED: Final = ("links", "head", "keys", "notes", "backend notes")
+"""Kinds of change to what can be made anew: no file is refused for them."""
+
+_HEAD: Final = struct.Struct("<4s4I")
+
+
+@contextmanager
+def small_lists() -> Iterator[None]:
+    """Let collections of a few rows have lists, and be searched by them: files are small then."""
+    with (
+        mock.patch.object(growth_module, "MIN_ROWS", MIN_LINKED),
+        mock.patch.object(growth_module, "scans_are_enough", return_value=False),
+        mock.patch.object(GraphIndex, "scan_nanoseconds", return_value=np.inf),
+    ):
+        yield
+
+
+def _vectors(stored: Collection) -> Any:  # noqa: ANN401
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(ITEMS, DIM)).round(3)
+    if stored.config.dim is not None:
+        return stored.space.from_items(rows.tolist())
+    return stored.space.from_items([SparseVector([0, 1, 5, 9, 70, 1000], row) for row in rows])
+
+
+def put_items(stored: Collection) -> None:
+    """Put items, some of them deleted again, and let indexes be made."""
+    ids = [f"{stored.name}-{number}" for number in range(ITEMS)]
+    payloads = [f'{{"n":{number}}}'.encode() for number in range(ITEMS)]
+    stored.put(ItemBatch(ids, _vectors(stored), [*payloads]))
+    stored.delete(ids[::40])
+    stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=8), "extra")
+    stored.settle()
+
+
+def _calibrate(file: sqlite3.Connection) -> None:
+    """Let lists be walked for any recall: so few items measure next to nothing."""
+    [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'").fetchall()
+    notes = orjson.loads(text.partition(" ")[2])
+    if "calibration" not in notes:
+        return
+    point = {"efforts": [0.3, 1.0, 1.2, 2.0], "recalls": [0.6, 0.9, 0.97, 0.999]}
+    rest = {"candidates": [9.0, 30.0, 50.0, 90.0], "rare": [0.1] * 4, "strange": [0.0] * 4}
+    notes["calibration"]["curves"] = [
+        {"limit": limit, **point, **rest} for limit in (1, 10, 30, 100)
+    ]
+    file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Files of collections that were closed well, with lists, notes and an attached backend."""
+
+    folder: Path
+
+    @classmethod
+    def made(cls, folder: Path) -> "Sound":
+        with small_lists():
+            catalog = Catalog.open(folder, threads=1, durability="normal")
+            catalog.load()
+            for name, config in CONFIGS.items():
+                put_items(catalog.create(name, config)[0])
+            catalog.close()
+        for name in CONFIGS:
+            with closing(sqlite3.connect(folder / f"{name}.sqlite")) as file:
+                file.execute("PRAGMA journal_mode = DELETE").fetchall()
+                _calibrate(file)
+                file.commit()
+        return cls(folder)
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{name}.sqlite"
+
+
+# What is put in the place of a value.
+
+HOSTILE: Final[st.SearchStrategy[Any]] = st.sampled_from(
+    [
+        None, True, False, 0, 1, -1, 2, 3, 7, 100, 255, 256, 1 << 31, -(1 << 31), (1 << 32) - 1,
+        1 << 62, (1 << 63) - 1, -(1 << 63), 1 << 63, (1 << 64) - 1, 0.0, -0.0, 0.5, 1.5, -1.5,
+        1e-300, 1e300, -1e300, 1e18, 1e-9, "", "x", "1", "gcws", "é" * 300, [], [0], [[]],
+        [1e300] * 3, [None], list(range(2000)), {}, {"a": 1}, {"version": 8},
+    ]
+)  # fmt: skip
+VALUES: Final = HOSTILE | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False)
+SHARES: Final = st.floats(0, 1, exclude_max=True)
+NUMBERS: Final = st.sampled_from(
+    [0, 1, 2, 5, 31, 32, 33, 64, 65, 1023, 1024, 1025, 1 << 16, (1 << 31) - 1, 1 << 31, -1 % 2**32]
+) | st.integers(0, 2**32 - 1)
+FLOATS: Final = st.sampled_from(
+    [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 3e38, -3e38, 1e-45, 1e-38, 1.0]
+) | st.floats(width=32)
+
+Changes = list[tuple[float, Any]]
+Target = Callable[[sqlite3.Connection, Changes], None]
+
+
+def _paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
+    """Yield the paths of all values inside a document."""
+    inner = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in inner:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from _paths(value, (*path, key))
+
+
+def _changed_json(text: str, changes: Changes) -> str:
+    """Return a JSON object with values replaced, removed, swapped with others, or doubled."""
+    document = orjson.loads(text)
+    for share, new in changes:
+        paths = [*_paths(document)]
+        if not paths:
+            break
+        *path, last = paths[int(share * len(paths))]
+        place = document
+        for key in path:
+            place = place[key]
+        if new == "x" and isinstance(place, dict):
+            del place[last]
+        elif new == "1" and isinstance(place, list):
+            place.reverse()
+        elif new == "" and isinstance(place, list):
+            place.append(place[-1])
+        else:
+            place[last] = deepcopy(new)
+    return orjson.dumps(document).decode()
+
+
+def _notes(file: sqlite3.Connection, changes: Changes) -> None:
+    """Replace values of what an index has measured, or learned."""
+    for (text,) in file.execute("SELECT value FROM meta WHERE name = 'notes'").fetchall():
+        new = text_of(orjson.loads(_changed_json(text.partition(" ")[2], changes)))
+        file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (new,))
+
+
+def _whole_notes(file: sqlite3.Connection, changes: Changes) -> None:
+    """Put something else in the place of all notes."""
+    document = orjson.dumps(changes[0][1]).decode() if _fits(changes[0][1]) else "[]"
+    text = f"{zlib.crc32(document.encode()):08x} {document}"
+    file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text,))
+    file.execute("UPDATE backends SET notes = ?", (text,))
+
+
+def _fits(value: object) -> bool:
+    return not isinstance(value, int) or -(1 << 63) <= value < 1 << 64
+
+
+def _backend_notes(file: sqlite3.Connection, changes: Changes) -> None:
+    for name, text in file.execute("SELECT name, notes FROM backends").fetchall():
+        if text is not None:
+            new = text_of(orjson.loads(_changed_json(text.partition(" ")[2], changes)))
+            file.execute("UPDATE backends SET notes = ? WHERE name = ?", (new, name))
+
+
+def _config(file: sqlite3.Connection, changes: Changes) -> None:
+    [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'config'").fetchall()
+    new = _changed_json(text, changes)
+    file.execute("UPDATE meta SET value = ? WHERE name = 'config'", (new,))
+    file.execute(
+        "UPDATE meta SET value = ? WHERE name = 'config_checksum'", (str(text_checksum(new)),)
+    )
+
+
+def _description(file: sqlite3.Connection, changes: Changes) -> None:
+    names = ("format_version", "algorithm_version", "config_checksum", "config")
+    for share, new in changes:
+        name = names[int(share * len(names))]
+        file.execute("UPDATE meta SET value = ? WHERE name = ?", (str(new), name))
+
+
+def _backends(file: sqlite3.Connection, changes: Changes) -> None:
+    """Replace parameters, kinds and names of attached backends."""
+    for name, kind, params in file.execute("SELECT name, kind, params FROM backends").fetchall():
+        columns = {"name": name, "kind": kind, "params": params}
+        for share, new in changes:
+            column = ("name", "kind", "params")[int(share * 3)]
+            if column == "params":
+                columns[column] = _changed_json(columns[column], [(share * 3 % 1, new)])
+            else:
+                columns[column] = str(new)
+        file.execute(
+            "UPDATE OR REPLACE backends SET name = ?, kind = ?, params = ?, checksum = ? "
+            "WHERE name = ?",
+            (*columns.values(), backend_checksum(**columns), name),
+        )
+
+
+def _sequence(file: sqlite3.Connection, changes: Changes) -> None:
+    for _, new in changes:
+        value = str(new) if isinstance(new, list | dict) or not _in_sql(new) else new
+        file.execute("UPDATE sqlite_sequence SET seq = ?", (value,))
+
+
+def _in_sql(value: object) -> bool:
+    return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
+
+
+def repacked(data: bytes) -> bytes:
+    """Return a part of links with the checksum of what it holds now."""
+    head = data[: _HEAD.size - 4]
+    body = data[_HEAD.size :]
+    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def _part_head(file: sqlite3.Connection, changes: Changes) -> None:
+    """Replace what a part of links says of its shape, or its number, or cut it."""
+    for part, data in file.execute("SELECT part, data FROM links").fetchall():
+        number, changed = part, bytearray(data)
+        for share, new in changes:
+            what = int(share * 5)
+            if what < 3:
+                struct.pack_into("<I", changed, 4 + 4 * what, int(new) % 2**32)
+            elif what == 3:
+                number = int(new) if int(new) % 2 else -int(new)
+            else:
+                del changed[max(_HEAD.size, int(new) % len(changed)) :]
+        file.execute(
+            "UPDATE links SET part = ?, data = ? WHERE part = ?",
+            (number, repacked(bytes(changed)), part),
+        )
+
+
+def _part_keys(file: sqlite3.Connection, changes: Changes) -> None:
+    """Replace keys of rows, and keys that lists name."""
+    for part, data in file.execute("SELECT part, data FROM links").fetchall():
+        changed = bytearray(data)
+        words = (len(data) - _HEAD.size) // 4
+        for share, new in changes:
+            at = _HEAD.size + 4 * int(share * words)
+            struct.pack_into("<I", changed, at, int(new) % 2**32)
+        file.execute("UPDATE links SET data = ? WHERE part = ?", (repacked(bytes(changed)), part))
+
+
+def _wide_keys(file: sqlite3.Connection, changes: Changes) -> None:
+    """Write a part with keys of 64 bits, signed."""
+    for part, data in file.execute("SELECT part, data FROM links").fetchall():
+        _, _, rows, entries, _ = _HEAD.unpack_from(data)
+        keys = np.frombuffer(data[_HEAD.size :], "<u4").astype("<i8")
+        for share, new in changes:
+            keys[int(share * len(keys))] = int(new) - (1 << 31) if share < 0.5 else -int(new)
+        head = _HEAD.pack(data[:4], 8, rows, entries, 0)
+        file.execute(
+            "UPDATE links SET data = ? WHERE part = ?", (repacked(head + keys.tobytes()), part)
+        )
+
+
+def _numbers_of_rows(file: sqlite3.Connection, changes: Changes) -> None:
+    """Replace numbers of stored vectors, or whole vectors, their lengths and codes."""
+    rows = file.execute("SELECT key, id, vector, codes, payload FROM items").fetchall()
+    for share, new in changes:
+        key, item_id, vector, codes, payload = rows[int(share * len(rows))]
+        at = int(share * len(rows) * 7919) % max(1, len(vector) // 4)
+        changed = bytearray(vector)
+        struct.pack_into("<f", changed, 4 * at, new)
+        if new == 1.0:
+            changed += b"\x00\x00\x80\x3f"
+        elif new == 0.0:
+            del changed[4 * at :]
+        payload = None if payload is None else payload.encode()
+        _write_row(file, key, item_id, bytes(changed), codes, payload)
+
+
+def _write_row(
+    file: sqlite3.Connection, key: int, item_id: str, vector: bytes, codes: bytes,
+    payload: bytes | None,
+) -> None:  # fmt: skip
+    file.execute(
+        "UPDATE OR IGNORE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
+        "checksum = ?, codes_checksum = ? WHERE key = ?",
+        (
+            item_id, vector, codes, payload, content_checksum(item_id.encode(), vector, payload),
+            codes_checksum(codes), key,
+        ),
+    )  # fmt: skip
+
+
+PAYLOADS: Final = (
+    b"", b"1", b"[]", b"null", b"{", b'{"a":1},{"b":2}', b'{"n":' + b"9" * 400 + b"}",
+    b'{"n":12345678901234567890123}', b'{"n":NaN}', b'{"a":' + b"[" * 1100 + b"]" * 1100 + b"}",
+    b'{"a":1}x', b'{"n":"\\ud800"}', b'{"n":[1,[2],{"n":3}]}',
+)  # fmt: skip
+
+
+def _columns_of_rows(file: sqlite3.Connection, changes: Changes) -> None:
+    """Replace ids, payloads, codes and keys of rows."""
+    rows = file.execute("SELECT key, id, vector, codes, payload FROM items").fetchall()
+    for share, new in changes:
+        key, item_id, vector, codes, payload = rows[int(share * len(rows))]
+        payload = None if payload is None else payload.encode()
+        match int(new) % 6:
+            case 0:
+                item_id = ("", "\x00", "x" * 300, "é" * 255)[int(new) // 6 % 4]
+            case 1 | 2:
+                payload = PAYLOADS[int(new) // 6 % len(PAYLOADS)]
+            case 3:
+                codes = codes[: int(new) // 6 % (len(codes) + 1)]
+            case 4:
+                codes = bytes(int(new) % 256 for _ in codes)
+            case 5:
+                moved = (0, -1, -(1 << 63), (1 << 63) - 1, 1 << 62, 10**6)[int(new) // 6 % 6]
+                file.execute("UPDATE OR IGNORE items SET key = ? WHERE key = ?", (moved, key))
+                continue
+        _write_row(file, key, item_id, vector, codes, payload)
+
+
+SCHEMAS: Final = (
+    "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+    "CREATE VIEW v AS SELECT 1",
+    "CREATE TABLE other (a)",
+    "CREATE INDEX i ON items (payload)",
+    "CREATE UNIQUE INDEX i ON items (checksum)",
+    "ALTER TABLE items ADD COLUMN more TEXT",
+    "ALTER TABLE items ADD COLUMN more TEXT AS (hex(vector))",
+    "ALTER TABLE links ADD COLUMN more INTEGER DEFAULT 5 CHECK (more > 5)",
+    "ALTER TABLE backends RENAME COLUMN notes TO remarks",
+    "DROP TABLE links",
+    "DROP TABLE backends",
+    "DROP TABLE meta",
+    "DROP TABLE _sqlite_migrations",
+    "DELETE FROM _sqlite_migrations",
+    "DELETE FROM _sqlite_migrations WHERE name LIKE '0003%'",
+    "DELETE FROM _sqlite_migrations WHERE name LIKE '0005%'",
+    "INSERT INTO _sqlite_migrations (migration_set, name) VALUES ('collection', '9_x')",
+    "UPDATE _sqlite_migrations SET name = NULL",
+    "ALTER TABLE meta RENAME TO atem",
+    "CREATE VIRTUAL TABLE f USING fts5(a)",
+    "PRAGMA page_size = 4096",
+    "PRAGMA page_size = 65536",
+    "PRAGMA application_id = 5",
+    "DELETE FROM meta WHERE name = 'config'",
+    "DELETE FROM meta",
+    "INSERT INTO meta (name, value) VALUES (NULL, NULL)",
+    "UPDATE meta SET value = NULL",
+    "UPDATE meta SET value = NULL WHERE name = 'notes'",
+    "DELETE FROM items",
+    "DELETE FROM items WHERE key % 5",
+    "DELETE FROM sqlite_sequence",
+    "INSERT INTO sqlite_sequence VALUES ('items', 'x')",
+    "UPDATE links SET data = x''",
+    "INSERT INTO links VALUES (9223372036854775807, x'00'), (-9223372036854775808, x'')",
+    "UPDATE backends SET name = 'gcws'",
+    "UPDATE backends SET notes = ''",
+)  # fmt: skip
+
+
+def _schema(file: sqlite3.Connection, changes: Changes) -> None:
+    for share, _ in changes:
+        statement = SCHEMAS[int(share * len(SCHEMAS))]
+        try:
+            file.execute(statement)
+            if "page_size" in statement:
+                file.execute("VACUUM")
+        except sqlite3.Error:  # of several changes one may be in another's way
+            continue
+
+
+TARGETS: Final[dict[str, tuple[Target, st.SearchStrategy[Any]]]] = {
+    "notes": (_notes, VALUES),
+    "whole notes": (_whole_notes, VALUES),
+    "backend notes": (_backend_notes, VALUES),
+    "config": (_config, VALUES),
+    "description": (_description, VALUES),
+    "backends": (_backends, VALUES),
+    "sequence": (_sequence, VALUES),
+    "head": (_part_head, NUMBERS),
+    "links": (_part_keys, NUMBERS),
+    "keys": (_wide_keys, NUMBERS),
+    "vectors": (_numbers_of_rows, FLOATS),
+    "columns": (_columns_of_rows, NUMBERS),
+    "schema": (_schema, st.none()),
+}
+
+
+def _trials() -> st.SearchStrategy[Any]:
+    """Return a strategy of a collection, a way in, what is changed, and how."""
+
+    def changes(target: str) -> st.SearchStrategy[Any]:
+        pairs = st.tuples(SHARES, TARGETS[target][1])
+        return st.tuples(st.just(target), st.lists(pairs, min_size=1, max_size=3))
+
+    return st.tuples(
+        st.sampled_from([*CONFIGS]), st.sampled_from(["open", "restore"]),
+        st.sampled_from([*TARGETS]).flatmap(changes),
+    )  # fmt: skip
+
+
+TRIALS: Final = _trials()
+
+
+def change(path: Path, target: str, changes: Changes) -> None:
+    """Change values of a file; the checksums of all that is changed are right."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA synchronous = OFF")
+        file.execute("BEGIN" if target != "schema" else "SELECT 1")
+        TARGETS[target][0](file, changes)
+        if file.in_transaction:
+            file.execute("COMMIT")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A running catalog into which files are brought, beside a sound collection."""
+
+    sound: Sound
+    catalog: Catalog
+    folder: Path
+
+    @classmethod
+    @contextmanager
+    def opened(cls, sound: Sound, folder: Path) -> Iterator["Bench"]:
+        with small_lists():
+            catalog = Catalog.open(folder, threads=1, durability="normal")
+            catalog.load()
+            put_items(catalog.create(BESIDE, CONFIGS["dense"])[0])
+            (folder / "snapshots" / "tried").mkdir(parents=True)
+            try:
+                yield cls(sound, catalog, folder)
+            finally:
+                catalog.close()
+
+    def copied(self, name: str) -> Path:
+        """Return a copy of a sound file, to be changed."""
+        path = self.folder / "crafted.sqlite"
+        shutil.copy(self.sound.file(name), path)
+        return path
+
+    @contextmanager
+    def brought_in(self, crafted: Path, way: str) -> Iterator[Collection]:
+        """Restore a file, or open a folder that has it; what is beside it must be sound."""
+        if way == "restore":
+            snapshot = self.folder / "snapshots" / "tried" / "s.sqlite"
+            digest = hashlib.sha256(crafted.read_bytes()).hexdigest()
+            crafted.rename(snapshot)
+            snapshot.with_name("s.sqlite.sha256").write_text(f"{digest}  s.sqlite\n")
+            yield self.catalog.restore("tried", "s", replace=True)
+            return
+        folder = self.folder / "opened"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        crafted.rename(folder / "tried.sqlite")
+        shutil.copy(self.sound.file("dense"), folder / f"{BESIDE}.sqlite")
+        catalog = Catalog.open(folder, threads=1, durability="normal")
+        try:
+            catalog.load()
+            assert BESIDE in [line.name for line in catalog.list()]
+            yield catalog.get("tried")
+        finally:
+            catalog.close()
+
+    def try_values(self, trial: Any) -> None:  # noqa: ANN401
+        """Bring in a file some of whose values are others than were written."""
+        name, way, (target, changes) = trial
+        crafted = self.copied(name)
+        change(crafted, target, changes)
+        try:
+            with self.brought_in(crafted, way) as stored:
+                require_sound(stored)
+                require_writable(stored)
+        except (DamagedFile, DamagedSnapshot, IncompatibleFile):
+            assert target not in DERIVED, (target, changes)
+        assert BESIDE in [line.name for line in self.catalog.list()]
+        require_sound(self.catalog.get(BESIDE))
+
+
+def require_sound(stored: Collection) -> None:
+    """Ask a collection for all that it shows; what it finds it must hold."""
+    items = stored.page(limit=1000, with_vector=True).items
+    held = {item.id for item in items}
+    assert len(stored) == len(held)
+    described = stored.describe()
+    assert described.items == len(held)
+    assert described.bytes_in_memory >= 0
+    orjson.dumps([backend.stats for backend in described.backends])
+    if not items:
+        return
+    vectors: list[Any] = [item.vector for item in items[:4]]
+    queries = stored.space.from_items(
+        [SparseVector(**each) if isinstance(each, dict) else each for each in vectors]
+    )
+    for backend in (None, *(each.name for each in described.backends)):
+        for params in (
+            SearchParams(limit=3), SearchParams(limit=40, recall=0.99), SearchParams(recall=1.0),
+        ):  # fmt: skip
+            for found in stored.search(queries, params, backend=backend):
+                assert {*found.ids} <= held
+                assert all(0 <= score <= 1 + 1e-6 for score in found.scores)
+                assert params.recall < 1 or found.scores[0] > 1 - 1e-5  # itself, or its equal
+    where = parse_filter({"must": {"key": "n", "range": {"gte": 0}}})
+    for found in stored.search(queries, SearchParams(limit=5), where=where):
+        assert {*found.ids} <= held
+
+
+def require_writable(stored: Collection) -> None:
+    """Put an item, find it, and delete it again."""
+    some = stored.page(limit=1, with_vector=True).items
+    if some:
+        vector: Any = some[0].vector
+        sent = SparseVector(**vector) if isinstance(vector, dict) else vector
+        stored.put(ItemBatch(["new"], stored.space.from_items([sent]), [None]))
+        [found] = stored.search(stored.space.from_items([sent]), SearchParams(recall=1.0))
+        assert found.scores[0] > 1 - 1e-5
+        assert stored.delete(["new"]) == 1

@@ -1,0 +1,152 @@
+"""Requests that meet on one name: 409 with a time to come again, never 500."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gcws_search.index.catalog import catalog as catalog_module
+from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.storage.data_directory import DataDirectory
+from gcws_search.index.storage.store import Store
+from tests.support.pausing import Work, paused_at
+from tests.support.service.client import Client, Json, Serve, assert_problem, count
+
+URL = "/v1/collections/plants"
+SQLITE = {"Content-Type": "application/vnd.sqlite3"}
+CONFIG = {"dim": 4}
+ITEMS = {"items": [{"id": "z", "vector": [1, 2, 3, 4]}]}
+
+REQUESTS: dict[str, tuple[str, str, Json]] = {
+    "create": ("PUT", URL, CONFIG),
+    "drop": ("DELETE", URL, None),
+    "snapshot": ("POST", f"{URL}/snapshots", None),
+    "restore": ("POST", f"{URL}/snapshots/s/restore?replace=true", None),
+}
+"""Operations on one name: method, path and body."""
+
+
+def ask(client: Client, operation: str) -> httpx.Response:
+    method, path, body = REQUESTS[operation]
+    return client.request(method, path, json=body)
+
+
+def asked_at_once(client: Client, requests: list[tuple[str, str, Json]]) -> list[httpx.Response]:
+    async def run() -> list[httpx.Response]:
+        return await asyncio.gather(
+            *(client.http.request(method, url, json=body) for method, url, body in requests)
+        )
+
+    answers: list[httpx.Response] = client.run(run())
+    return answers
+
+
+@pytest.fixture
+def catalog(client: Client) -> Any:  # noqa: ANN401
+    """Return the catalog of an application whose "plants" have a snapshot "s"."""
+    opened = client.app.state.service.catalog
+    opened.snapshot("plants", "s")
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("owner", "step", "under_way", "refused"),
+    [
+        (catalog_module, "_wrong_with", "restore", ["drop", "snapshot", "restore"]),
+        (DataDirectory, "remove", "drop", ["create", "drop", "snapshot", "restore"]),
+        (Collection, "copy_to", "snapshot", ["drop", "restore"]),
+        (Store, "create", "create", ["drop", "snapshot", "restore"]),
+    ],
+)
+def test_what_comes_meanwhile_is_told_to_come_again(
+    client: Client,
+    catalog: Any,  # noqa: ANN401
+    owner: Any,  # noqa: ANN401
+    step: str,
+    under_way: str,
+    refused: list[str],
+) -> None:
+    config = catalog.get("plants").config
+    work: dict[str, Callable[[], object]] = {
+        "create": lambda: catalog.create("plants", config),
+        "drop": lambda: catalog.drop("plants"),
+        "snapshot": lambda: catalog.snapshot("plants"),
+        "restore": lambda: catalog.restore("plants", "s", replace=True),
+    }
+    if under_way == "create":
+        catalog.drop("plants")
+    with paused_at(owner, step, work[under_way]) as paused:
+        for operation in refused:
+            answer = ask(client, operation)
+            assert_problem(answer, 409, "collection_busy", "plants", "try again")
+            assert answer.headers["retry-after"] == "1"
+    assert paused.error is None
+    for operation in ("create", "snapshot", "restore", "drop"):
+        assert ask(client, operation).is_success
+
+
+def test_a_snapshot_sent_under_a_name_that_is_being_written_is_told_to_come_again(
+    client: Client,
+    catalog: Any,  # noqa: ANN401
+) -> None:
+    content = client.get(f"{URL}/snapshots/s").content
+    incoming = catalog.snapshots.incoming("plants", "x")
+    refused = client.put(f"{URL}/snapshots/x", content=content, headers=SQLITE)
+    assert_problem(refused, 409, "collection_busy")
+    incoming.discard()
+    assert client.put(f"{URL}/snapshots/x", content=content, headers=SQLITE).status_code == 201
+    for bad in (b"text", content):  # neither an upload that fails nor one refused keeps the name
+        client.put(f"{URL}/snapshots/y", content=bad, headers=SQLITE)
+    assert client.get(f"{URL}/snapshots/y").status_code == 200
+
+
+def test_what_is_written_to_a_collection_that_is_being_replaced_may_be_sent_again(
+    client: Client,
+    catalog: Any,  # noqa: ANN401
+) -> None:
+    old = catalog.get("plants")
+
+    def restore() -> object:
+        return catalog.restore("plants", "s", replace=True)
+
+    with (
+        paused_at(DataDirectory, "publish", restore),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        answer = client.put(f"{URL}/items", json=ITEMS)
+        assert_problem(answer, 503, "loading")
+        patched.setattr(catalog_module.Catalog, "get", lambda *_: old)  # had before it was closed
+        late = client.put(f"{URL}/items", json=ITEMS)
+        assert_problem(late, 503, "loading")
+        assert late.headers["retry-after"]
+    assert client.put(f"{URL}/items", json=ITEMS).is_success
+    assert count(client) == 5
+
+
+def test_many_who_make_sure_of_one_collection_all_have_it(serve: Serve, data_dir: Path) -> None:
+    client = serve()
+    answers = asked_at_once(client, [("PUT", URL, CONFIG)] * 8)
+    assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+    assert [path.name for path in data_dir.glob("*.sqlite")] == ["plants.sqlite"]
+
+
+def test_of_many_new_collections_at_once_no_more_are_made_than_there_may_be(serve: Serve) -> None:
+    client = serve(max_collections=2)
+    answers = asked_at_once(
+        client, [("PUT", f"/v1/collections/c{number}", CONFIG) for number in range(6)]
+    )
+    assert sorted(answer.status_code for answer in answers) == [201] * 2 + [507] * 4
+
+
+def test_a_collection_is_created_while_another_one_is_being_created(serve: Serve) -> None:
+    client = serve()
+    service = client.app.state.service
+    client.put(URL, json=CONFIG)
+    config = service.catalog.get("plants").config
+    with paused_at(Store, "create", lambda: service.create("others", config)):
+        made = Work(lambda: client.put("/v1/collections/more", json=CONFIG))
+        made.join()
+        assert made.result.status_code == 201

@@ -1,0 +1,137 @@
+"""File operations that fail: the n-th that one thread asks of the system or of SQLite."""
+
+import errno
+import io
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pytest
+
+ERRNOS: Final = ("ENOENT", "EACCES", "ENOSPC", "EMFILE", "ENFILE", "EIO", "EROFS")
+SQLITE_CODES: Final = (
+    "SQLITE_IOERR_READ", "SQLITE_IOERR_FSYNC", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_FULL",
+)  # fmt: skip
+SQLITE: Final = "SQLite"
+"""One of its codes after the other."""
+_CALLS: Final[tuple[tuple[Any, str], ...]] = (
+    (os, "open"), (os, "fsync"), (os, "rename"), (os, "unlink"), (os, "mkdir"), (os, "stat"),
+    (os, "scandir"), (os, "listdir"), (os, "link"), (io, "open"), (shutil, "copyfile"),
+)  # fmt: skip
+"""What files are named and read by; `Path` calls these."""
+
+
+class Faults:
+    """Lets one call fail, counted among those of this thread.
+
+    Parameters
+    ----------
+    name : str
+        An errno, for calls of the system, or `SQLITE`, for what is asked of that.
+
+    Attributes
+    ----------
+    failed : str or None
+        What was made to fail.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread = threading.get_ident()
+        self._left = 0
+        self._code = SQLITE_CODES[0]
+        self.failed: str | None = None
+
+    @contextmanager
+    def failing(self, turn: int) -> Iterator[None]:
+        """Let the call of this number in the block fail, the first of which is 1."""
+        self._left, self.failed = turn, None
+        self._code = SQLITE_CODES[turn % len(SQLITE_CODES)]
+        try:
+            yield
+        finally:
+            self._left = 0
+
+    def of_system(self, what: str) -> None:
+        if self._name in ERRNOS and self._is_due(what):
+            number = getattr(errno, self._name)
+            raise OSError(number, os.strerror(number))
+
+    def of_sqlite(self, what: str) -> None:
+        if self._name == SQLITE and self._is_due(what):
+            error = sqlite3.OperationalError("made to fail")
+            error.sqlite_errorcode = getattr(sqlite3, self._code)
+            error.sqlite_errorname = self._code
+            raise error
+
+    def _is_due(self, what: str) -> bool:
+        if self._left == 0 or threading.get_ident() != self._thread:
+            return False
+        self._left -= 1
+        if self._left == 0:
+            self.failed = what
+            return True
+        return False
+
+
+class _File:
+    """An open file whose writes may fail."""
+
+    def __init__(self, file: IO[Any], faults: Faults) -> None:
+        self._file = file
+        self._faults = faults
+
+    def write(self, data: bytes | str) -> int:
+        self._faults.of_system("write")
+        return self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._file, name)
+
+    def __enter__(self) -> "_File":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def install(faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls fail that are about files of a folder, or about open files."""
+
+    def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(first: Any, *more: Any, **options: Any) -> Any:  # noqa: ANN401
+            if isinstance(first, int) or str(first).startswith(str(folder)):
+                faults.of_system(f"{name} {first}")
+                if original is io_open and "x" in (*more, "")[0]:
+                    return _File(original(first, *more, **options), faults)
+            return original(first, *more, **options)
+
+        return call
+
+    io_open = io.open
+    for owner, name in _CALLS:
+        monkeypatch.setattr(owner, name, wrapped(name, getattr(owner, name)))
+
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
+            if statement != "ROLLBACK":
+                faults.of_sqlite(statement)
+            return super().execute(statement, *parameters)
+
+        def executemany(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
+            faults.of_sqlite(statement)
+            return super().executemany(statement, *parameters)
+
+    connect = sqlite3.connect
+
+    def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
+        faults.of_sqlite("connect")
+        opened: sqlite3.Connection = connect(*arguments, **{"factory": Connection, **options})
+        return opened
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
