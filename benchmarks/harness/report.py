@@ -18,7 +18,7 @@ class Table:
     Attributes
     ----------
     name : str
-        The benchmark's; what the README's marker calls the table.
+        The benchmark's; what the markers in a page call the table.
     columns : sequence of str
     """
 

@@ -1,8 +1,8 @@
 """All collections of a data directory, and what may be done to one name at once.
 
 A name is reserved before anything is written for it, so creating, dropping, restoring and making a
-snapshot of one collection never meet (`index.storage.reservations`). Each writes a file of its own. Queries
-and writes go on beside them; so do operations of other names.
+snapshot of one collection never meet (`storage.reservations`). Each writes a file of its own.
+Queries and writes go on beside them; so do operations of other names.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class ExplainAnswer(Answer):
     """What a query cost and what it can promise."""
 
     method: str = Field(
-        description="`graph`: beam search of the neighbour graph; `tables`: probing of hash tables; "
+        description="`graph`: beam search of the neighbour graph; `tables`: hash tables probed; "
         "`scan` of all permitted rows; or the kind of the comparison backend that answered.",
     )
     bands: int = Field(description="Tables probed, or that gave entry points; 0 for a scan.")
@@ -127,15 +127,16 @@ class ExplainAnswer(Answer):
         "search or a scan.",
     )
     candidates: int = Field(
-        description="Live, permitted rows found in tables, or scanned; all rows met by a beam search.",
+        description="Live, permitted rows found in tables, or scanned; all rows met by a beam "
+        "search.",
     )
     scored: int = Field(description="Rows whose exact similarity was computed.")
     beam: int = Field(
         description="Beam width of the graph search; 0 without one.",
     )
     expected_recall: float = Field(
-        description="The promise at which probing stopped, or the calibrated recall of the beam; 1 for "
-        "a scan.",
+        description="The promise at which probing stopped, or the calibrated recall of the beam; 1 "
+        "for a scan.",
     )
     seconds: float = Field(
         description="How long the search took; in a batch, the mean of one query.",

@@ -1,20 +1,63 @@
-"""The README's session, executed."""
+"""README and docs: every example is executed, and what they name exists."""
 
+import ast
 import asyncio
 import doctest
+import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from benchmarks.rivals.summary import summary
+from gcws_search.index import transformers
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
-from tests.support.documents import curl
+from tests.support.documents import curl, markdown
+from tests.support.documents.markdown import DOCS, README, pages
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json, started
 
 BASE = "http://localhost:8000"
+MAX_LINES = 200
+"""Of the README."""
+MAX_WORDS = 30
+"""Of a sentence."""
+LANGUAGES = {"", "sh", "console", "python", "pycon"}
+"""Of fenced blocks; none is a diagram, and the packaging tests read ``sh``."""
+COMPOSE_VARIABLES = {"GCWS_BIND", "GCWS_MEMORY"}
+"""Read by the compose file, not by the service."""
+PREPOSITIONS = {"by", "of"}
+
+MODULES_BEYOND_THE_GLOSSARY = {"index/collection/later.py", "index/graph/beginning.py"}
+CONSTANTS_WITH_BANNED_WORDS = {
+    "FAR", "FEW_MISSED", "FEW_ROWS", "_FAR", "_FAR_BELOW", "_FAR_BEYOND", "_FEW",
+    "_FEW_DIMENSIONS", "_FEW_PLACES", "_FEW_TABLES", "_HARDLY", "_MAX_FEW", "_MAX_LATER",
+    "_MIN_KEPT", "_WORTH",
+}  # fmt: skip
+"""Names that break the rules of the glossary. The lists shrink: a name that is gone must go."""
+
+PAGES = [pytest.param(page, id=page.stem) for page in pages()]
+LINKED = [*PAGES, pytest.param(REPOSITORY / "benchmarks/papers/README.md", id="papers")]
+SESSIONS = [
+    pytest.param(page, id=page.stem) for page in pages() if "```console" in page.read_text()
+]
+
+
+def joined() -> str:
+    """Return the text of all pages."""
+    return "\n".join(page.read_text() for page in pages())
+
+
+def modules() -> Iterator[Path]:
+    """Yield every module of index and service."""
+    for package in ("index", "service"):
+        yield from sorted((REPOSITORY / package).rglob("*.py"))
+
+
+# Examples
 
 
 async def answers(requests: list[httpx.Request], data_dir: Path) -> list[str]:
@@ -27,20 +70,22 @@ async def answers(requests: list[httpx.Request], data_dir: Path) -> list[str]:
         return [(await client.send(request)).text for request in requests]
 
 
-def test_the_session_answers_as_the_readme_says(tmp_path: Path) -> None:
-    steps = list(curl.steps((REPOSITORY / "README.md").read_text()))
-    assert len(steps) > 5
+@pytest.mark.parametrize("page", SESSIONS)
+def test_the_session_answers_as_the_page_says(page: Path, tmp_path: Path) -> None:
+    """Every page goes on from the session of the README."""
+    steps = list(curl.steps(README.read_text()))
+    assert len(steps) > 3
+    if page != README:
+        steps += curl.steps(page.read_text())
     found = asyncio.run(answers([curl.request(step.command) for step in steps], tmp_path))
     for step, answer in zip(steps, found, strict=True):
         assert step.matches(answer), f"{step.command}\nanswered\n{answer}"
 
 
-def test_the_python_of_the_readme_loads_what_it_says(
+def test_the_python_of_the_docs_loads_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [program] = re.findall(
-        r"^```python\n(.*?)^```$", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    [program] = [content for language, content in markdown.blocks(joined()) if language == "python"]
     client = started(tmp_path)
     client.wait_until_ready()
     client.put("/v1/collections/coffees", json={"dim": 4})
@@ -64,47 +109,211 @@ def test_the_python_of_the_readme_loads_what_it_says(
     assert [item["id"] for item in shown] == ["100", "101", "santos", "sidamo"]
 
 
-def test_the_interpreter_answers_as_the_readme_says() -> None:
-    text = (REPOSITORY / "README.md").read_text()
-    blocks = re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        example = doctest.DocTestParser().get_doctest(block, {}, "README.md", None, None)
+def test_the_interpreter_answers_as_the_docs_say() -> None:
+    examples = [content for language, content in markdown.blocks(joined()) if language == "pycon"]
+    assert examples
+    for content in examples:
+        example = doctest.DocTestParser().get_doctest(content, {}, "docs", None, None)
         doctest.DebugRunner(verbose=False).run(example)  # raises where an answer is another
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_of_a_language_that_is_tested(page: Path) -> None:
+    text = page.read_text()
+    languages = {language for language, _ in markdown.blocks(text)}
+    assert languages <= LANGUAGES
+    assert "sh" not in languages or page == README
+    assert text.count("```") == 2 * len(markdown.blocks(text))
+
+
+# Links and names
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_links_lead_to_pages_and_headings_that_exist(page: Path) -> None:
+    for target in markdown.links(page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in markdown.anchors(linked.read_text()), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    paths = re.findall(r"`((?:index|service|tests|benchmarks|docs|gcws_search)/[\w./]*)`", text)
+    assert not [path for path in paths if not (REPOSITORY / path).exists()]
+    names = set(re.findall(r"python -m ([a-z_.]+)", text)) - {"pytest"}
+    assert not [name for name in names if importlib.util.find_spec(name) is None]
+
+
+def test_transformers_and_docs_name_each_other() -> None:
+    rows = [row for table in markdown.tables((DOCS / "comparison.md").read_text()) for row in table]
+    named = re.findall(r"`(\w+)`", " ".join(row.get("Transformer", "") for row in rows))
+    assert sorted(named) == sorted(transformers.__all__)
+
+
+def test_settings_and_docs_name_each_other() -> None:
+    named = set(re.findall(r"GCWS_[A-Z_]+\b", joined())) - COMPOSE_VARIABLES
+    assert named == {f"GCWS_{field.upper()}" for field in Settings.model_fields}
+
+
+def test_metrics_that_docs_name_exist() -> None:
+    source = (REPOSITORY / "service/telemetry/metrics.py").read_text()
+    named = set(re.findall(r"`(gcws_[a-z_]+)`", (DOCS / "operations.md").read_text()))
+    assert named == set(re.findall(r'"(gcws_[a-z_]+)"', source))
+
+
 @pytest.mark.parametrize("package", ["index", "service"])
-def test_every_module_is_in_a_layout_table(package: str) -> None:
-    readme = (REPOSITORY / "README.md").read_text()
-    head = rf"^\| `{package}/` \| what lives here \|\n"
-    [table] = re.findall(head + r"((?:\|.*\n)+)", readme, re.MULTILINE)
+def test_every_package_is_in_a_layout_table(package: str) -> None:
+    [table] = [
+        table
+        for table in markdown.tables((DOCS / "design.md").read_text())
+        if f"`{package}/`" in table[0]
+    ]
     folder = REPOSITORY / package
-    modules = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
+    files = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
     folders = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
-    assert set(re.findall(r"`([a-z_]+(?:\.py|/))`", table)) == modules | folders
+    assert {row[f"`{package}/`"].strip("`") for row in table} == files | folders
 
 
-def test_every_promise_names_tests_that_there_are() -> None:
-    readme = (REPOSITORY / "README.md").read_text()
-    [table] = re.findall(r"^\| when \| then \| shown by \|\n((?:\|.*\n)+)", readme, re.MULTILINE)
-    rows = table.splitlines()[1:]
+def test_every_promise_names_tests_that_exist() -> None:
+    rows = [
+        row
+        for table in markdown.tables((DOCS / "durability.md").read_text())
+        for row in table
+        if "shown by" in row
+    ]
     assert len(rows) >= 10
     for row in rows:
-        files = re.findall(r"`(tests/[a-z_/]+\.py)`", row.split("|")[3])
+        files = re.findall(r"`(tests/[a-z_/]+\.py)`", row["shown by"])
         assert files, row
         for file in files:
             assert "def test_" in (REPOSITORY / file).read_text(), file
 
 
 def test_every_source_is_among_the_references() -> None:
-    texts = [path.read_text() for path in (REPOSITORY / "index").rglob("*.py")]
     docstrings = "".join(
-        doc for text in texts for doc in re.findall(r'"""(.*?)"""', text, re.DOTALL)
+        doc for path in modules() for doc in re.findall(r'"""(.*?)"""', path.read_text(), re.DOTALL)
     )
     named = set(re.findall(r"\[([A-Z]{3,})\]", docstrings))
-    references = (REPOSITORY / "README.md").read_text().partition("## References")[2]
+    prose, _, references = (DOCS / "algorithms.md").read_text().partition("## References")
+    known = set(re.findall(r"\[([A-Z]+)\]", references))
     assert named
-    assert named == set(re.findall(r"\[([A-Z]+)\]", references))
+    assert named == known
+    assert set(re.findall(r"\[([A-Z]{3,})\]", prose)) <= known
+
+
+def test_every_generated_table_has_its_benchmark() -> None:
+    marked = set(re.findall(r"<!-- table: (.+) -->", (DOCS / "benchmarks.md").read_text()))
+    sources = (path.read_text() for path in (REPOSITORY / "benchmarks").rglob("*.py"))
+    made = {name for text in sources for name in re.findall(r'Table\("([^"]+)"', text)}
+    assert marked <= made
+
+
+def test_the_summary_is_that_of_the_generated_table() -> None:
+    """``python -m benchmarks.rivals.summary --write README.md`` makes it so."""
+    assert f"<!-- table: summary -->\n{summary()}\n<!-- end: summary -->" in README.read_text()
+
+
+# Prose
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_sentences_are_short(page: Path) -> None:
+    found = markdown.sentences(page.read_text())
+    assert not [sentence for sentence in found if markdown.length(sentence) > MAX_WORDS]
+
+
+def test_sentences_of_package_docstrings_are_short() -> None:
+    packages = [path for path in modules() if path.name == "__init__.py"]
+    texts = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in packages}
+    long = {
+        str(path): sentence
+        for path, text in texts.items()
+        for sentence in markdown.sentences(text)
+        if markdown.length(sentence) > MAX_WORDS
+    }
+    assert not long
+
+
+def test_sentences_are_told_apart() -> None:
+    text = "\n".join(
+        [
+            "# A heading of no interest",
+            "One `a b c` two. `code` starts a",
+            "sentence of 1.5 lines (see [a link](x.md)). **Bold** ends.",
+            "| a | table |",
+            "- An item",
+            "- another. And more",
+            "```",
+            "code. Code.",
+            "```",
+        ]
+    )
+    assert [markdown.length(sentence) for sentence in markdown.sentences(text)] == [
+        3,
+        10,
+        2,
+        2,
+        1,
+        2,
+    ]
+
+
+# Words of names
+
+
+def glossary() -> tuple[set[str], set[str]]:
+    """Return the words that the glossary explains, and those that it bans."""
+    rows = [row for table in markdown.tables((DOCS / "glossary.md").read_text()) for row in table]
+    words, banned = (" ".join(row.get(head, "") for row in rows) for head in ("Word", "Banned"))
+    return {*re.findall(r"[a-z0-9]+", words.lower())}, {*re.findall(r"[a-z]+", banned.lower())}
+
+
+def singulars(word: str) -> set[str]:
+    """Return a word and what it may be the plural of."""
+    return {word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)}
+
+
+def constants(path: Path) -> Iterator[str]:
+    """Yield the names in upper case that a module, or a class of it, gives a value."""
+    for scope in ast.walk(ast.parse(path.read_text())):
+        for line in scope.body if isinstance(scope, ast.Module | ast.ClassDef) else ():
+            for node in ast.walk(line) if isinstance(line, ast.Assign | ast.AnnAssign) else ():
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    yield from re.findall(r"^_?[A-Z][A-Z0-9_]+$", node.id)
+
+
+def test_the_glossary_explains_every_word_of_a_module_name() -> None:
+    words, banned = glossary()
+    assert len(banned) >= 11
+    unknown = set()
+    for path in modules():
+        name = str(path.relative_to(REPOSITORY))
+        used = set(re.findall(r"[a-z0-9]+", name.removesuffix(".py"))[1:]) - PREPOSITIONS
+        used -= {"init", "main"}
+        if used & banned or any(not singulars(word) & words for word in used):
+            unknown.add(name)
+    assert unknown == MODULES_BEYOND_THE_GLOSSARY
+
+
+def test_no_constant_has_a_banned_word() -> None:
+    _, banned = glossary()
+    names = {name for path in modules() for name in constants(path)}
+    assert len(names) > 100
+    found = {name for name in names if set(name.lower().split("_")) & banned}
+    assert found == CONSTANTS_WITH_BANNED_WORDS
+
+
+# The readers of pages
 
 
 def test_a_changed_answer_is_noticed() -> None:
@@ -130,3 +339,12 @@ def test_a_piped_command_becomes_its_request() -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(ValueError, match="--magic"):
         curl.request("curl --magic localhost:8000/")
+
+
+def test_anchors_are_those_of_the_headings() -> None:
+    text = "# A `code` heading, 2nd\n\n## Twice\n\n## Twice\n\n```\n# no heading\n```\n"
+    assert markdown.anchors(text) == {"a-code-heading-2nd", "twice", "twice-1"}
+
+
+def test_a_missing_heading_is_noticed() -> None:
+    assert markdown.links("[a](b.md#c) `[no](link)`") == ["b.md#c"]

@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "hashing": {"similarities"} | EVERYWHERE,
     "exact": {"similarities", "vectors"} | EVERYWHERE,
     "cost_model": {"hashing"} | EVERYWHERE,
-    "features": {"hashing", "similarities"} | EVERYWHERE,
+    "features": {"hashing", "similarities", "vectors"} | EVERYWHERE,
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,

@@ -1,4 +1,4 @@
-"""Filters against a plain reading of what the README says of them: on payloads of every kind."""
+"""Filters against a plain reading of what docs/api.md says of them: on payloads of every kind."""
 
 import json
 import math
