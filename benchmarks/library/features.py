@@ -17,6 +17,7 @@ from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import CollectionConfig, FourierKind, FourierParams
 from gcws_search.index.features.fourier import FourierMap
 from gcws_search.index.kernels.features.inner_product import scan_products
+from gcws_search.index.kernels.ordering.heap import empty_heaps
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -86,11 +87,8 @@ def add_scan(table: Table, features: int, threads: int) -> None:
     permitted, nobody = np.ones(n, np.uint8), np.full(BATCH, -1)
 
     def scan(some: slice, first: int, last: int) -> None:
-        m = some.stop - some.start
-        scan_products(
-            queries[some], rows, permitted, nobody[some], first, last,
-            np.empty((m, POOL), np.float32), np.empty((m, POOL), np.int64), np.zeros(m, np.int64),
-        )  # fmt: skip
+        heaps = empty_heaps(some.stop - some.start, POOL)
+        scan_products(queries[some], rows, permitted, nobody[some], first, last, heaps)
 
     def one(thread: int) -> None:
         scan(slice(0, 1), n * thread // threads, n * (thread + 1) // threads)

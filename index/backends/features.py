@@ -27,6 +27,7 @@ from gcws_search.index.features.fourier import FeatureMap, FourierMap
 from gcws_search.index.features.nystroem import NystroemMap, drawn_landmarks
 from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.kernels.features.inner_product import scan_products
+from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps
 from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
 from gcws_search.index.threads import Workers
 
@@ -266,29 +267,20 @@ class FeatureBackend:
         pool = max(1, min(params.pool, view.permitted_count))
         answers: list[Ranked | None] = [None] * m
 
-        def finish(first: int, last: int, parts: Sequence[_Pools]) -> None:
+        def finish(first: int, last: int, parts: Sequence[Heaps]) -> None:
             for i in range(first, last):
-                rows, estimates = _Pools.best(parts, i - first, pool)
+                rows, estimates = _best(parts, i - first, pool)
                 query = queries[i : i + 1]
                 answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
 
-        def offer(first: int, last: int, rows: slice) -> _Pools:
-            ours = _Pools.empty(last - first, pool)
-            scan_products(
-                sought[first:last],
-                features,
-                view.permitted,
-                skip[first:last],
-                rows.start,
-                rows.stop,
-                ours.estimates,
-                ours.rows,
-                ours.sizes,
-            )
+        def offer(first: int, last: int, rows: slice) -> Heaps:
+            ours = empty_heaps(last - first, pool)
+            some, skip_ours = sought[first:last], skip[first:last]
+            scan_products(some, features, view.permitted, skip_ours, rows.start, rows.stop, ours)
             return ours
 
         if m < self._workers.threads:
-            parts: list[_Pools] = []
+            parts: list[Heaps] = []
             least = _FLOATS_A_THREAD // max(1, m * width)
             self._workers.split(
                 n, lambda first, last: parts.append(offer(0, m, slice(first, last))), least=least
@@ -332,40 +324,18 @@ class FeatureBackend:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Pools:
-    """The best rows so far of m queries by estimate, as `kernels.heap` keeps them.
-
-    Attributes
-    ----------
-    estimates, rows : (m, pool) float32 and int64
-    sizes : (m,) int64
-    """
-
-    estimates: Float32s
-    rows: Int64s
-    sizes: Int64s
-
-    @classmethod
-    def empty(cls, m: int, pool: int) -> _Pools:
-        """Return room for ``pool`` rows of each query."""
-        return cls(
-            np.empty((m, pool), np.float32), np.empty((m, pool), np.int64), np.zeros(m, np.int64)
-        )
-
-    @staticmethod
-    def best(parts: Sequence[_Pools], query: int, pool: int) -> Ranked:
-        """Return the ``pool`` best rows of one query over all parts, and their estimates."""
-        sizes = [part.sizes[query] for part in parts]
-        found = list(zip(parts, sizes, strict=True))
-        rows = np.concatenate([_NO_ROWS, *(part.rows[query, :size] for part, size in found)])
-        estimates = np.concatenate(
-            [_NO_ESTIMATES, *(part.estimates[query, :size] for part, size in found)]
-        )
-        if len(rows) > pool:
-            order = np.lexsort((rows, -estimates))[:pool]
-            rows, estimates = rows[order], estimates[order]
-        return rows, estimates.astype(np.float64)
+def _best(parts: Sequence[Heaps], query: int, pool: int) -> Ranked:
+    """Return the ``pool`` best rows of one query over all parts, and their estimates."""
+    sizes = [part.sizes[query] for part in parts]
+    found = list(zip(parts, sizes, strict=True))
+    rows = np.concatenate([_NO_ROWS, *(part.rows[query, :size] for part, size in found)])
+    estimates = np.concatenate(
+        [_NO_ESTIMATES, *(part.scores[query, :size] for part, size in found)]
+    )
+    if len(rows) > pool:
+        order = np.lexsort((rows, -estimates))[:pool]
+        rows, estimates = rows[order], estimates[order]
+    return rows, estimates.astype(np.float64)
 
 
 def _own_kernel(params: FourierParams | NystroemParams) -> Kernel:

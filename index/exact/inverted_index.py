@@ -29,7 +29,7 @@ class Postings:
     Attributes
     ----------
     first, last : int
-    segment : kernels.terms.PostingSegment
+    segment : PostingSegment
     """
 
     first: int
@@ -112,19 +112,16 @@ def _post(rows: VectorBatch, first: int, last: int) -> Postings:
     greatest, starts = np.empty(distinct, np.float32), np.empty(distinct + 1, np.int64)
     posted_rows, posted_values = np.empty(posted, np.uint16), np.empty(posted, np.float32)
     columns = np.zeros((len(frequent), n), np.float32)
-    part_postings(
-        entry_starts,
-        entry_rows,
-        entry_values,
-        column_of,
-        greatest,
+    segment = PostingSegment(
+        first,
+        slots,
         starts,
+        greatest,
+        column_of,
         posted_rows,
         posted_values,
         columns,
+        np.float32(rows.norms[first:last].min()),
     )
-    least_norm = np.float32(rows.norms[first:last].min())
-    segment = PostingSegment(
-        first, slots, starts, greatest, column_of, posted_rows, posted_values, columns, least_norm
-    )
+    part_postings(entry_starts, entry_rows, entry_values, segment)
     return Postings(first, last, segment)

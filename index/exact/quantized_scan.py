@@ -10,7 +10,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.kernels.quantized.rows import BYTES
-from gcws_search.index.kernels.quantized.scan import rounding_errors
+from gcws_search.index.kernels.quantized.scan import BoundedCopies, rounding_errors
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import QuantizedView, Quantizer
 
@@ -27,7 +27,7 @@ class BoundedRows:
     rounding : Quantizer
     copies : (n, stride) uint8
     errors : (n,) float32
-        How far each row is from its copy; see `kernels.rounded.rounding_errors`.
+        How far each row is from its copy; see `kernels.quantized.scan.rounding_errors`.
     """
 
     rounding: Quantizer
@@ -54,6 +54,11 @@ class BoundedRows:
 
         workers.split(len(rows), measure)
         return cls(rounding, coarse.copies, errors)
+
+    @property
+    def bounded(self) -> BoundedCopies:
+        """What `scan_rounded` takes."""
+        return BoundedCopies(self.copies, self.errors, self.rounding.step)
 
     def of_queries(self, queries: VectorBatch) -> BoundedRows:
         """Return queries rounded as the rows are."""

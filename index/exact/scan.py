@@ -6,8 +6,6 @@ pushed across the limit are then scored in float64, so the answer is that of exa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,7 +17,8 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.kernels.gmm.dense import collect_dense, scan_dense
-from gcws_search.index.kernels.gmm.exact_rerank import rerank_exactly
+from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
+from gcws_search.index.kernels.gmm.rows import HitFilter, Rows, rows_of
 from gcws_search.index.kernels.gmm.sparse import (
     collect_shared,
     offer_sparse,
@@ -28,9 +27,10 @@ from gcws_search.index.kernels.gmm.sparse import (
     spread_size,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
+from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps
 from gcws_search.index.kernels.quantized.scan import scan_rounded
 from gcws_search.index.kernels.sparse.maxscore import collect_segment, scan_segment
-from gcws_search.index.kernels.sparse.query_terms import SparseRows, TermScratch, scratch
+from gcws_search.index.kernels.sparse.query_terms import TermScratch, scratch
 from gcws_search.index.similarities.gmm import EPSILON, exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
@@ -67,86 +67,122 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     rounded : BoundedRows or None
         Copies of all dense rows, which many queries look at first.
     """
-    vectors, m = view.vectors, len(queries)
-    in_tiles = vectors.form == "dense" and m >= MANY * workers.threads
+    in_tiles = view.vectors.form == "dense" and len(queries) >= MANY * workers.threads
     if not in_tiles:
         rounded = None
     scanner = Scanner(
         view, inverted, params.min_score, in_tiles=in_tiles and rounded is None, rounded=rounded
     )
-    kept = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
-    slack = np.float32(2 * scanner.tolerance(queries))
-    rows, scores = np.empty((m, kept), np.int64), np.empty((m, kept), np.float64)
-    sizes, bounds = np.empty(m, np.int64), np.empty(m, np.float32)
-    incomplete: list[int] = []
+    return _Scan(scanner, view, params, queries, skip).hits(workers, with_ties=with_ties)
 
-    def finish(some: VectorBatch, part: slice, heaps: list[_Heaps]) -> None:
-        ranked = heaps[0] if len(heaps) == 1 else _Heaps.beside(heaps)
-        incomplete.append(
-            rerank_exactly(
-                some.dense,
-                some.indptr,
-                some.slots,
-                some.values,
-                vectors.dense,
-                vectors.indptr,
-                vectors.slots,
-                vectors.values,
-                ranked.scores,
-                ranked.rows,
-                ranked.sizes.reshape(-1, len(heaps)),
-                view.permitted_count,
-                params.limit,
-                float(params.min_score),
-                slack,
-                rows[part],
-                scores[part],
-                sizes[part],
-                bounds[part],
-            )
+
+class _Scan:
+    """One scan: its heaps are ranked in parts, then what they had no room for is collected.
+
+    Parameters
+    ----------
+    scanner : Scanner
+    view, params, queries, skip : see `scan`
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        view: RowView,
+        params: SearchParams,
+        queries: VectorBatch,
+        skip: Int64s,
+    ) -> None:
+        self._scanner = scanner
+        self._view = view
+        self._params = params
+        self._queries = queries
+        self._skip = skip
+        m = len(queries)
+        self._places = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
+        self._limits = HitLimits(
+            view.permitted_count,
+            params.limit,
+            float(params.min_score),
+            np.float32(2 * scanner.tolerance(queries)),
+        )
+        self._out = ExactHits(
+            np.empty((m, self._places), np.int64),
+            np.empty((m, self._places), np.float64),
+            np.empty(m, np.int64),
+            np.empty(m, np.float32),
+        )
+        self._incomplete: list[int] = []
+
+    def hits(self, workers: Workers, *, with_ties: bool) -> BatchHits:
+        """Return the hits of every query."""
+        queries, m, n = self._queries, len(self._queries), len(self._view.vectors)
+        if self._view.vectors.form == "dense" and n > 0 and m < workers.threads:
+            self._scan_rows(workers)
+        else:
+
+            def scan_queries(first: int, last: int) -> None:
+                some = queries if last - first == m else queries[first:last]
+                heaps = empty_heaps(last - first, self._places)
+                self._scanner.offer(some, self._skip[first:last], 0, n, heaps)
+                self._rank(some, slice(first, last), [heaps])
+
+            workers.split(m, scan_queries)
+        wider = self._complete(with_ties) if any(self._incomplete) else {}
+        return BatchHits.found(
+            SCAN,
+            self._out.rows,
+            self._out.scores,
+            self._out.sizes,
+            expected_recall=1.0,
+            candidates=self._view.permitted_count,
+            scored=self._view.permitted_count,
+            wider=wider,
         )
 
-    if vectors.form == "dense" and len(vectors) > 0 and m < workers.threads:
-        heaps: list[_Heaps] = []
+    def _scan_rows(self, workers: Workers) -> None:
+        """Scan dense rows in parts for few queries."""
+        m, vectors = len(self._queries), self._view.vectors
+        parts: list[Heaps] = []
 
         def scan_rows(first: int, last: int) -> None:
-            ours = _Heaps.empty(m, kept)
-            scanner.offer(queries, skip, first, last, ours)
-            heaps.append(ours)
+            heaps = empty_heaps(m, self._places)
+            self._scanner.offer(self._queries, self._skip, first, last, heaps)
+            parts.append(heaps)
 
         least = _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
         workers.split(len(vectors), scan_rows, least=least)
-        finish(queries, slice(0, m), heaps)
-    else:
+        self._rank(self._queries, slice(0, m), parts)
 
-        def scan_queries(first: int, last: int) -> None:
-            some = queries if last - first == m else queries[first:last]
-            ours = _Heaps.empty(last - first, kept)
-            scanner.offer(some, skip[first:last], 0, len(vectors), ours)
-            finish(some, slice(first, last), [ours])
+    def _rank(self, some: VectorBatch, part: slice, heaps: list[Heaps]) -> None:
+        """Rank what heaps of the same queries hold."""
+        if len(heaps) == 1:
+            ranked = Heaps(heaps[0].scores, heaps[0].rows, heaps[0].sizes.reshape(-1, 1))
+        else:
+            ranked = Heaps(
+                np.concatenate([each.scores for each in heaps], axis=1),
+                np.concatenate([each.rows for each in heaps], axis=1),
+                np.stack([each.sizes for each in heaps], axis=1),
+            )
+        out = self._out
+        if part.stop - part.start < len(self._queries):
+            out = out.part(part)
+        self._incomplete.append(
+            rerank_exactly(rows_of(some), self._scanner.rows, ranked, self._limits, out)
+        )
 
-        workers.split(m, scan_queries)
-
-    wider = {}
-    if any(incomplete):
-        for i in np.flatnonzero(bounds < np.inf).tolist():
-            query = queries[i : i + 1]
-            near = scanner.collect(query, int(skip[i]), float(bounds[i]))
-            found, exact = rescored(vectors, query, near, params)
-            sizes[i] = size = min(kept, len(found))
-            rows[i, :size], scores[i, :size] = found[:size], exact[:size]
-            if with_ties and len(found) > kept:
+    def _complete(self, with_ties: bool) -> dict[int, tuple[Int64s, Float64s]]:
+        """Answer the queries whose heaps had no room; return those with more hits than places."""
+        out, vectors, wider = self._out, self._view.vectors, {}
+        for i in np.flatnonzero(out.bounds < np.inf).tolist():
+            query = self._queries[i : i + 1]
+            near = self._scanner.collect(query, int(self._skip[i]), float(out.bounds[i]))
+            found, exact = rescored(vectors, query, near, self._params)
+            out.sizes[i] = size = min(self._places, len(found))
+            out.rows[i, :size], out.scores[i, :size] = found[:size], exact[:size]
+            if with_ties and len(found) > self._places:
                 wider[i] = found, exact
-    return BatchHits.found(
-        SCAN,
-        rows,
-        scores,
-        sizes,
-        expected_recall=1.0,
-        candidates=view.permitted_count,
-        scored=view.permitted_count,
-        wider=wider,
-    )
+        return wider
 
 
 def scan_work(
@@ -160,11 +196,11 @@ def scan_work(
     limit : int
         How many hits are wanted.
     """
-    kept = max(1, min(view.permitted_count, limit + _SPARE_HITS))
-    heaps = _Heaps.empty(len(queries), kept)
-    Scanner(view, inverted, 0.0).offer(queries, skip, 0, inverted.covered, heaps)
+    places = max(1, min(view.permitted_count, limit + _SPARE_HITS))
+    heaps = empty_heaps(len(queries), places)
+    work = Scanner(view, inverted, 0.0).offer_postings(queries, skip, heaps)
     indptr = view.vectors.indptr
-    return heaps.work + float(indptr[-1] - indptr[inverted.covered])
+    return work + float(indptr[-1] - indptr[inverted.covered])
 
 
 def rescored(
@@ -178,44 +214,6 @@ def rescored(
     if len(order) > params.limit:
         order = order[scores[order] >= scores[order[params.limit - 1]]]
     return rows[order], scores[order]
-
-
-@dataclass(frozen=True, slots=True)
-class _Heaps:
-    """The best rows so far of m queries, as `kernels.heap` keeps them.
-
-    Attributes
-    ----------
-    scores, rows : (m, k) float32 and int64
-    sizes : (m,) int64
-    work : (m,) float64
-        Postings that it took, of sparse rows.
-    """
-
-    scores: Float32s
-    rows: Int64s
-    sizes: Int64s
-    work: Float64s
-
-    @classmethod
-    def empty(cls, m: int, kept: int) -> _Heaps:
-        """Return room for ``kept`` rows of each query."""
-        return cls(
-            np.empty((m, kept), np.float32),
-            np.empty((m, kept), np.int64),
-            np.zeros(m, np.int64),
-            np.zeros(m, np.float64),
-        )
-
-    @classmethod
-    def beside(cls, parts: Sequence[_Heaps]) -> _Heaps:
-        """Return heaps of the same queries side by side; one size a query and part."""
-        return cls(
-            np.concatenate([part.scores for part in parts], axis=1),
-            np.concatenate([part.rows for part in parts], axis=1),
-            np.stack([part.sizes for part in parts], axis=1),
-            np.sum([part.work for part in parts], axis=0),
-        )
 
 
 class Scanner:
@@ -247,8 +245,7 @@ class Scanner:
         self._min_score = min_score
         self._in_tiles = in_tiles
         self._rounded = rounded
-        vectors = view.vectors
-        self._rows = SparseRows(vectors.indptr, vectors.slots, vectors.values, vectors.norms)
+        self.rows = rows_of(view.vectors)
 
     def tolerance(self, queries: VectorBatch) -> float:
         """Return how far a float32 score can be from the exact one."""
@@ -263,126 +260,66 @@ class Scanner:
         # Below 0 where no least score is set: rounding can make a score of 0 negative.
         return np.float32(self._min_score - 2 * self.tolerance(queries))
 
+    def _wanted(self, skip: Int64s, min_score: np.float32) -> HitFilter:
+        return HitFilter(self._permitted, skip, min_score)
+
     def offer(
-        self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: _Heaps
+        self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: Heaps
     ) -> None:
         """Offer the rows first … last - 1 to the heaps of the queries."""
-        vectors, least = self.vectors, self._least(queries)
+        wanted = self._wanted(skip, self._least(queries))
         if self._rounded is not None:
-            rows, sought = self._rounded, self._rounded.of_queries(queries)
-            scan_rounded(
-                queries.dense,
-                queries.norms,
-                sought.copies,
-                sought.errors,
-                vectors.dense,
-                vectors.norms,
-                rows.copies,
-                rows.errors,
-                rows.rounding.step,
-                self._permitted,
-                skip,
-                least,
-                first,
-                last,
-                heaps.scores,
-                heaps.rows,
-                heaps.sizes,
-            )
-            return
-        if self._in_tiles:
-            width = vectors.dense.shape[1]
-            scan_tiles(
-                queries.dense,
-                queries.norms,
-                vectors.dense,
-                vectors.norms,
-                self._permitted,
-                skip,
-                least,
-                first,
-                last,
-                np.empty((tile_rows(width), width), np.float32),
-                heaps.scores,
-                heaps.rows,
-                heaps.sizes,
-            )
-            return
-        if vectors.form == "dense":
-            scan_dense(
-                queries.dense,
-                queries.norms,
-                vectors.dense,
-                vectors.norms,
-                self._permitted,
-                skip,
-                least,
-                first,
-                last,
-                heaps.scores,
-                heaps.rows,
-                heaps.sizes,
-            )
-            return
+            sought = self._rounded.of_queries(queries).bounded
+            copies = self._rounded.bounded
+            asked = rows_of(queries)
+            scan_rounded(asked, sought, self.rows, copies, wanted, first, last, heaps)
+        elif self._in_tiles:
+            width = self.vectors.dense.shape[1]
+            tile = np.empty((tile_rows(width), width), np.float32)
+            scan_tiles(rows_of(queries), self.rows, wanted, first, last, tile, heaps)
+        elif self.vectors.form == "dense":
+            scan_dense(rows_of(queries), self.rows, wanted, first, last, heaps)
+        else:
+            self.offer_postings(queries, skip, heaps)
+            if self._inverted.covered < last:
+                asked = rows_of(queries)
+                for m in range(len(queries)):
+                    shared = self._tail(queries[m : m + 1])
+                    covered = self._inverted.covered
+                    offer_sparse(shared, asked, m, self.rows, wanted, covered, heaps)
+
+    def offer_postings(self, queries: VectorBatch, skip: Int64s, heaps: Heaps) -> Float64s:
+        """Offer the sparse rows that have postings; return (m,) what it took, in postings."""
+        work = np.zeros(len(queries), np.float64)
         start = queries.indptr[0]
         entries = slice(start, queries.indptr[-1])
+        asked = Rows(
+            queries.dense,
+            queries.indptr - start,
+            queries.slots[entries],
+            queries.values[entries],
+            queries.norms,
+        )
+        wanted = self._wanted(skip, self._least(queries))
         slack = np.float32(2 * self.tolerance(queries))
         room = self._scratch(queries, heaps.scores.shape[1])
         for postings in self._inverted.segments:
-            scan_segment(
-                queries.indptr - start,
-                queries.slots[entries],
-                queries.values[entries],
-                queries.norms,
-                postings.segment,
-                self._rows,
-                self._permitted,
-                skip,
-                least,
-                slack,
-                room,
-                heaps.scores,
-                heaps.rows,
-                heaps.sizes,
-                heaps.work,
-            )
-        if self._inverted.covered < last:
-            for m in range(len(queries)):
-                shared = self._tail(queries[m : m + 1])
-                heaps.sizes[m] = offer_sparse(
-                    shared,
-                    queries.norms[m],
-                    vectors.norms,
-                    self._permitted,
-                    skip[m],
-                    least,
-                    self._inverted.covered,
-                    heaps.scores[m],
-                    heaps.rows[m],
-                    heaps.sizes[m],
-                )
+            scan_segment(asked, postings.segment, self.rows, wanted, slack, room, heaps, work)
+        return work
 
-    def _scratch(self, queries: VectorBatch, kept: int) -> TermScratch:
+    def _scratch(self, queries: VectorBatch, places: int) -> TermScratch:
         """Return room for the scan of any segment for one query of these."""
         most = max((each.last - each.first for each in self._inverted.segments), default=0)
-        return scratch(most, queries.longest, kept)
+        return scratch(most, queries.longest, places)
 
     def _tail(self, query: VectorBatch) -> Float32s:
         """Return Σ min of one query and the rows that have no postings yet."""
-        vectors = self.vectors
+        rows, covered = self.rows, self._inverted.covered
         size = spread_size(len(query.slots))
         slots, values = np.empty(size, np.uint32), np.empty(size, np.float32)
         spread(query.slots, query.values, slots, values)
-        shared = np.empty(len(vectors) - self._inverted.covered, np.float32)
-        shared_rows(
-            slots,
-            values,
-            vectors.indptr,
-            vectors.slots,
-            vectors.values,
-            self._inverted.covered,
-            shared,
-        )
+        shared = np.empty(len(self.vectors) - covered, np.float32)
+        shared_rows(slots, values, rows.indptr, rows.slots, rows.values, covered, shared)
         return shared
 
     def collect(self, query: VectorBatch, skip: int, bound: float, *, after: int = -1) -> Int64s:
@@ -398,52 +335,23 @@ class Scanner:
         after : int
             Of sparse rows, only those after this one.
         """
-        vectors = self.vectors
-        rows = np.empty(len(vectors), np.int64)
-        least = np.float32(max(bound, float(self._least(query))))
-        if vectors.form == "dense":
-            found = collect_dense(
-                query.dense[0],
-                query.norms[0],
-                vectors.dense,
-                vectors.norms,
-                self._permitted,
-                skip,
-                least,
-                rows,
-            )
-            return rows[:found]
-        found = 0
+        asked, found = rows_of(query), np.empty(len(self.vectors), np.int64)
+        min_score = np.float32(max(bound, float(self._least(query))))
+        wanted = self._wanted(np.array([skip]), min_score)
+        if self.vectors.form == "dense":
+            return found[: collect_dense(asked, self.rows, wanted, found)]
+        count = 0
         slack, room = np.float32(2 * self.tolerance(query)), self._scratch(query, 1)
         for postings in self._inverted.segments:
-            if postings.last <= after + 1:
-                continue
-            found = collect_segment(
-                query.slots,
-                query.values,
-                query.norms[0],
-                postings.segment,
-                self._rows,
-                self._permitted,
-                skip,
-                least,
-                slack,
-                after,
-                room,
-                rows,
-                found,
-            )
-        if self._inverted.covered < len(vectors):
-            later = max(after + 1, self._inverted.covered)
-            found = collect_shared(
-                self._tail(query)[later - self._inverted.covered :],
-                query.norms[0],
-                vectors.norms,
-                self._permitted,
-                skip,
-                least,
-                later,
-                rows,
-                found,
-            )
-        return rows[:found]
+            if postings.last > after + 1:
+                left = found[count:]
+                count += collect_segment(
+                    asked, postings.segment, self.rows, wanted, slack, after, room, left
+                )
+        covered = self._inverted.covered
+        if covered < len(self.vectors):
+            first = max(after + 1, covered)
+            shared = self._tail(query)[first - covered :]
+            left = found[count:]
+            count += collect_shared(shared, asked, self.rows, wanted, first, left)
+        return found[:count]

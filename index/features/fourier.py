@@ -13,6 +13,7 @@ from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import FourierParams
 from gcws_search.index.hashing.gcws import compressed
 from gcws_search.index.kernels.features.fourier import (
+    Cosines,
     dense_features,
     fill_phases,
     fill_projection,
@@ -74,15 +75,14 @@ class FourierMap:
         self._seed = np.uint64(params.seed)
         self._dense_width = dense_width
         self._workers = workers or Workers(1)
-        self._scale = math.sqrt(params.gamma) / (2 * math.pi)
-        self._normalised = params.kind == "nrff"
         padded = padded_width(self.width)
-        self._phases = np.zeros(padded, np.float32)
+        phases, amplitudes = np.zeros(padded, np.float32), np.zeros(padded, np.float32)
         if params.kind != "folded_rff":
-            fill_phases(self._seed, self._phases)
-        self._amplitudes = np.zeros(padded, np.float32)
+            fill_phases(self._seed, phases)
         sum_of_squares = self.width if params.kind == "folded_rff" else self.width / 2
-        self._amplitudes[: self.width] = 1 / math.sqrt(sum_of_squares)
+        amplitudes[: self.width] = 1 / math.sqrt(sum_of_squares)
+        scale = math.sqrt(params.gamma) / (2 * math.pi)
+        self._cosines = Cosines(phases, amplitudes, scale, params.kind == "nrff")
         self._projection: Float32s | None = None
         self._filling = threading.Lock()
 
@@ -90,7 +90,7 @@ class FourierMap:
     def nbytes(self) -> int:
         """Bytes of the projection, those of its matrix once dense rows have been seen."""
         matrix = 0 if self._projection is None else self._projection.nbytes
-        return matrix + self._phases.nbytes + self._amplitudes.nbytes
+        return matrix + self._cosines.phases.nbytes + self._cosines.amplitudes.nbytes
 
     def transform(self, batch: VectorBatch) -> Float32s:
         """Return the (n, k) features of n vectors.
@@ -118,15 +118,7 @@ class FourierMap:
         projection = self._matrix()
 
         def work(first: int, last: int) -> None:
-            dense_features(
-                rows[first:last],
-                projection,
-                self._phases,
-                self._amplitudes,
-                self._scale,
-                self._normalised,
-                out[first:last],
-            )
+            dense_features(rows[first:last], projection, self._cosines, out[first:last])
 
         self._workers.split(len(rows), work, least=_ROWS_A_THREAD)
 
@@ -134,17 +126,8 @@ class FourierMap:
         indptr, slots, values = compressed(batch)
 
         def work(first: int, last: int) -> None:
-            sparse_features(
-                indptr[first : last + 1],
-                slots,
-                values,
-                self._seed,
-                self._phases,
-                self._amplitudes,
-                self._scale,
-                self._normalised,
-                out[first:last],
-            )
+            borders = indptr[first : last + 1]
+            sparse_features(borders, slots, values, self._seed, self._cosines, out[first:last])
 
         self._workers.split(len(batch), work, least=_SPARSE_ROWS_A_THREAD)
 

@@ -18,7 +18,7 @@ from gcws_search.index.kernels.hashing.band_keys import (
     pack_prefix_keys,
     pack_whole_keys,
 )
-from gcws_search.index.kernels.hashing.dense_band_keys import keys_from_table
+from gcws_search.index.kernels.hashing.dense_band_keys import BandLayout, keys_from_table
 
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
@@ -149,17 +149,9 @@ class BandPlan:
         band : int
         """
         if hash_.keeps_table:
-            keys_from_table(
-                batch.dense,
-                hash_.parameters(),
-                hash_.slots,
-                band,
-                self.band_width,
-                self.bits if self.prefix else self.code_bits,
-                self.encoding,
-                self.prefix,
-                out,
-            )
+            bits = self.bits if self.prefix else self.code_bits
+            layout = BandLayout(self.band_width, bits, self.encoding, self.prefix)
+            keys_from_table(batch.dense, hash_.parameters(), hash_.slots, band, layout, out)
         else:
             start = band * self.band_width // LANES * LANES
             count = round_up((band + out.shape[1]) * self.band_width - start)

@@ -15,7 +15,9 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.joins.pair_sink import CAPACITY, PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import join_block
+from gcws_search.index.kernels.ordering.merge import RowPairs
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
@@ -128,22 +130,13 @@ def _compare_dense(
     del inverted
     vectors = view.vectors
     slack = tolerance(vectors, vectors)
-    a, b = np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32)
+    rows = rows_of(vectors)
+    out = RowPairs(np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32))
     left, right = first, first + 1
     while right < len(vectors) and not sink.done:
-        count, left, right = join_block(
-            vectors.dense,
-            vectors.norms,
-            view.permitted,
-            np.float32(sink.least - slack),
-            first,
-            last,
-            left,
-            right,
-            a,
-            b,
-        )
-        sink.add(a[:count], b[:count])
+        least = np.float32(sink.least - slack)
+        count, left, right = join_block(rows, view.permitted, least, first, last, left, right, out)
+        sink.add(out.a[:count], out.b[:count])
 
 
 def _compare_sparse(

@@ -11,8 +11,10 @@ from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.hashing.banding import BandPlan, depth_for
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import exact_pairs, join_table
-from gcws_search.index.kernels.ordering.merge import keep_new, merge
+from gcws_search.index.kernels.lsh.tables import SortedTable
+from gcws_search.index.kernels.ordering.merge import RowPairs, keep_new, merge
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
@@ -118,8 +120,7 @@ class PairSink:
         """Return the float64 scores of pairs that rise."""
         a, b = _unpacked(packed)
         scores = np.empty(len(a), np.float64)
-        vectors = self._vectors
-        exact_pairs(vectors.dense, vectors.indptr, vectors.slots, vectors.values, a, b, scores)
+        exact_pairs(rows_of(self._vectors), a, b, scores)
         return scores
 
     def result(self) -> Pairs:
@@ -153,32 +154,22 @@ def joined_pairs(
         return True
     vectors = view.vectors
     slack = tolerance(vectors, vectors)
+    rows = rows_of(vectors)
 
     def join(first: int, last: int) -> None:
-        a, b = np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32)
+        out = RowPairs(np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32))
         for table in range(first, last):
             # The better the pairs found so far, the deeper the buckets that are worth a look.
             depth = depth_for(plan, sink.least, recall) or 1
             shift = np.uint64(64 - depth * plan.bits)
+            sorted_table = SortedTable(segment.keys[table], segment.rows[table], shift)
             place, partner = 0, 0
             while place < len(segment) and not sink.done:
+                least = np.float32(sink.least - slack)
                 count, place, partner = join_table(
-                    segment.keys[table],
-                    segment.rows[table],
-                    shift,
-                    vectors.dense,
-                    vectors.indptr,
-                    vectors.slots,
-                    vectors.values,
-                    vectors.norms,
-                    view.permitted,
-                    np.float32(sink.least - slack),
-                    place,
-                    partner,
-                    a,
-                    b,
+                    sorted_table, rows, view.permitted, least, place, partner, out
                 )
-                sink.add(a[:count], b[:count])
+                sink.add(out.a[:count], out.b[:count])
 
     workers.split(plan.bands, join)
     return True

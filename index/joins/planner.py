@@ -60,7 +60,7 @@ class GraphJoin:
     Attributes
     ----------
     patience : int
-        See `kernels.partners.walk_partners`.
+        See `kernels.graph.pair_walk.walk_partners`.
     recall : float
         Share of the pairs found, less one standard error.
     nanoseconds : float

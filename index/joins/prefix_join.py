@@ -1,6 +1,6 @@
 """The exact join of sparse rows by the slots that a pair must have in common: prefix filtering.
 
-Source: [PREFIX], [PPJOIN]; see `kernels.prefixes`.
+Source: [PREFIX], [PPJOIN]; see `kernels.sparse.prefix_join`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.cost_model import prefix_nanoseconds
 from gcws_search.index.joins.pair_sink import CAPACITY, PairSink
+from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.ordering.merge import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import (
     MAX_ENTRIES,
     MAX_PLACE_BITS,
+    PrefixLists,
     count_places,
     join_prefixes,
     list_prefixes,
@@ -42,30 +44,15 @@ class PrefixJoin:
     least : float
         Less than the score asked for by what float32 may lose; pairs that score less are not
         looked for.
-    rows : (m,) int64
-        Permitted rows by rising norm.
-    shift : uint32
-        32 less the bits of a place.
-    counts : (places,) int32
-        Entries at each place.
-    starts : (places + 1,) int64
-        Where each place's list begins.
-    listed : (e,) int32
-        Positions in ``rows``, rising in each list; e entries in all rows.
-    over : (e,) float32
-        What each has from its place on beyond its own part of Σ min, in units of its values.
+    lists : PrefixLists
+        Of the permitted rows.
     nanoseconds : float
         What the join is expected to take.
     """
 
     view: RowView
     least: float
-    rows: Int64s
-    shift: np.uint32
-    counts: Int32s
-    starts: Int64s
-    listed: Int32s
-    over: Float32s
+    lists: PrefixLists
     nanoseconds: float
 
     @classmethod
@@ -89,52 +76,25 @@ class PrefixJoin:
         count_places(indptr, slots, rows, shift, counts)
         starts, listed = np.empty(len(counts) + 1, np.int64), np.empty(entries, np.int32)
         over = np.empty(entries, np.float32)
-        reads = list_prefixes(
-            indptr,
-            slots,
-            vectors.values,
-            vectors.norms,
-            rows,
-            shift,
-            counts,
-            least,
-            starts,
-            listed,
-            over,
-        )
-        cost = prefix_nanoseconds(view, reads)
-        return cls(view, least, rows, shift, counts, starts, listed, over, cost)
+        lists = PrefixLists(rows, shift, counts, starts, listed, over)
+        cost = prefix_nanoseconds(view, list_prefixes(rows_of(vectors), least, lists))
+        return cls(view, least, lists, cost)
 
     def offer(self, sink: PairSink, workers: Workers) -> None:
         """Offer all pairs that score as well as the sink wants, at least `least`."""
-        vectors, m = self.view.vectors, len(self.rows)
+        vectors, m = self.view.vectors, len(self.lists.rows)
         step = min(m, workers.threads * _PARTS)
         slack = tolerance(vectors, vectors)
+        rows = rows_of(vectors)
 
         def run(start: int, end: int) -> None:
-            a = np.empty(max(CAPACITY, m), np.int32)
-            b = np.empty(max(CAPACITY, m), np.int32)
+            capacity = max(CAPACITY, m)
+            out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
             for part in range(start, end):
                 number = part
                 while number < m and not sink.done:
                     least = max(self.least, sink.least - slack)
-                    count, number = join_prefixes(
-                        vectors.indptr,
-                        vectors.slots,
-                        vectors.values,
-                        vectors.norms,
-                        self.rows,
-                        self.shift,
-                        self.counts,
-                        self.starts,
-                        self.listed,
-                        self.over,
-                        least,
-                        number,
-                        step,
-                        a,
-                        b,
-                    )
-                    sink.add(a[:count], b[:count])
+                    count, number = join_prefixes(rows, self.lists, least, number, step, out)
+                    sink.add(out.a[:count], out.b[:count])
 
         workers.split(step, run)

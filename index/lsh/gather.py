@@ -10,7 +10,8 @@ from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.kernels.lsh import gather as counters
-from gcws_search.index.kernels.lsh.gather import gather
+from gcws_search.index.kernels.lsh.gather import GatheredRows, gather
+from gcws_search.index.kernels.lsh.tables import TableSegments
 from gcws_search.index.lsh.tables import Tables
 
 
@@ -40,23 +41,14 @@ def gathered(
         A row that a query must not find, or -1.
     pool : int
     counts : (m, COUNTERS) int64, written in place
-        See `kernels.gather`.
+        See `GatheredRows.counters`.
     """
     n = len(view.vectors)
     visited, rows = np.empty((n + 63) // 64, np.uint64), np.empty(n, np.int32)
+    segments = TableSegments(tables.addresses, plan.bits)
     for i, counted in enumerate(counts):
-        gather(
-            keys[i],
-            int(skip[i]),
-            view.permitted,
-            tables.addresses,
-            plan.depths,
-            plan.bits,
-            pool,
-            visited,
-            rows,
-            counted,
-        )
+        out = GatheredRows(rows, counted, visited)
+        gather(keys[i], int(skip[i]), view.permitted, segments, plan.depths, pool, out)
         certain, found = (int(counted[each]) for each in (counters.CERTAIN, counters.GATHERED))
         if counted[counters.DEPTH] > 0:
             others: Int64s = np.sort(rows[certain:found]).astype(np.int64)

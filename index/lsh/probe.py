@@ -22,6 +22,7 @@ from gcws_search.index.cost_model import (
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.probe import (
     ANSWERED,
     CANDIDATES,
@@ -29,9 +30,12 @@ from gcws_search.index.kernels.lsh.probe import (
     DEPTH,
     SCORED,
     TABLES,
+    ProbeHits,
+    ProbeRequests,
     Rule,
     probe,
 )
+from gcws_search.index.kernels.lsh.tables import TableSegments
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
@@ -54,35 +58,15 @@ _HASHING_OF_MANY: Final = 0.5
 """Share of a scan's cost that hashing may take where queries are tried first."""
 
 
-@dataclass(slots=True)
-class _Found:
-    """What probing found for m queries.
-
-    Attributes
-    ----------
-    scores, rows : (m, limit) float64 and int64
-        By falling score, equal scores by rising row.
-    sizes : (m,) int64
-    counters : (m, COUNTERS) int64
-    recall : (m,) float64
-    """
-
-    scores: Float64s
-    rows: Int64s
-    sizes: Int64s
-    counters: Int64s
-    recall: Float64s
-
-    @classmethod
-    def none(cls, m: int, limit: int) -> _Found:
-        """Return room for the hits of m queries."""
-        return cls(
-            np.empty((m, limit), np.float64),
-            np.empty((m, limit), np.int64),
-            np.zeros(m, np.int64),
-            np.zeros((m, COUNTERS), np.int64),
-            np.zeros(m, np.float64),
-        )
+def _no_hits(m: int, limit: int) -> ProbeHits:
+    """Return room for the hits of m queries."""
+    return ProbeHits(
+        np.empty((m, limit), np.float64),
+        np.empty((m, limit), np.int64),
+        np.zeros(m, np.int64),
+        np.zeros((m, COUNTERS), np.int64),
+        np.zeros(m, np.float64),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,41 +174,22 @@ class TableSearch:
         rule: Rule,
         skip: Int64s,
         cost_limits: Float64s,
-    ) -> _Found:
+    ) -> ProbeHits:
         """Probe the tables for each query."""
-        m, vectors = len(queries), view.vectors
-        keys = self.keys_of(queries)
-        found = _Found.none(m, limit)
+        m, rows = len(queries), rows_of(view.vectors)
+        requests = ProbeRequests(self.keys_of(queries), skip, cost_limits)
+        segments = TableSegments(self.tables.addresses, self.plan.bits)
+        found = _no_hits(m, limit)
         row_cost = row_nanoseconds(view)
 
         def run(first: int, last: int) -> None:
-            part = slice(first, last)
-            some = queries if last - first == m else queries[part]
-            probe(
-                some.dense,
-                some.indptr,
-                some.slots,
-                some.values,
-                some.norms,
-                keys[part],
-                skip[part],
-                vectors.dense,
-                vectors.indptr,
-                vectors.slots,
-                vectors.values,
-                vectors.norms,
-                view.permitted,
-                self.tables.addresses,
-                self.plan.bits,
-                rule,
-                cost_limits[part],
-                row_cost,
-                found.scores[part],
-                found.rows[part],
-                found.sizes[part],
-                found.counters[part],
-                found.recall[part],
-            )
+            some, ours, out = queries, requests, found
+            if last - first < m:
+                part = slice(first, last)
+                some = queries[part]
+                ours = requests.part(part)
+                out = found.part(part)
+            probe(rows_of(some), ours, rows, view.permitted, segments, row_cost, rule, out)
 
         self.workers.split(m, run)
         return found

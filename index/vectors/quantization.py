@@ -263,7 +263,7 @@ class QuantizedView:
     copies : (n, stride) uint8
     norms : (n,) float32
     addresses : (7,) int64
-        See `kernels.coarse.rows_at`; valid for as long as this object lives.
+        See `kernels.quantized.rows.rows_at`; valid for as long as this object lives.
     """
 
     rounding: Quantizer

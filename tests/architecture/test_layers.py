@@ -59,6 +59,17 @@ KERNEL_ARROWS: dict[str, set[str]] = {
 
 MAX_FILES = 10
 """Files of a package, besides ``__init__``."""
+MAX_FILE_LINES = 600
+MAX_KERNEL_PARAMETERS = 8
+MAX_KERNEL_LINES = 120
+"""Of a compiled function, without its docstring."""
+
+WIDE_KERNELS = {
+    "choose_neighbours", "expand", "join_lists", "meet", "search_graph", "sweep", "walk_partners",
+}  # fmt: skip
+"""Compiled functions that take more parameters; a name leaves when its function is narrowed."""
+LONG_KERNELS = {"search_graph", "sweep", "walk_partners"}
+"""Compiled functions that are longer; a name leaves when its function is parted."""
 
 
 def sources(package: str) -> Iterator[tuple[Path, ast.Module]]:
@@ -115,6 +126,24 @@ def decorated(tree: ast.Module) -> bool:
     )
 
 
+def kernels() -> Iterator[ast.FunctionDef]:
+    """Yield every function of index that numba compiles from a decorator."""
+    for _, tree in sources("index"):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and any(
+                ast.unparse(decorator).startswith("njit") for decorator in node.decorator_list
+            ):
+                yield node
+
+
+def lines_of(function: ast.FunctionDef) -> int:
+    """Return the lines of a function, without decorators and docstring."""
+    first = function.body[0]
+    docstring = ast.get_docstring(function) is not None
+    described = (first.end_lineno or 0) - first.lineno + 1 if docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - described
+
+
 def packages() -> list[Path]:
     """Return every folder of modules of the product."""
     found = {path.parent for package in ("index", "service") for path, _ in sources(package)}
@@ -169,6 +198,32 @@ def test_a_package_says_what_it_holds_and_is_small(folder: Path) -> None:
     inner = list(folder.glob("*/__init__.py"))
     assert len(files) <= MAX_FILES
     assert len(files) + len(inner) > 1, "a package of one file"
+
+
+def test_no_two_public_classes_of_index_share_a_name() -> None:
+    named: dict[str, list[Path]] = {}
+    for path, tree in sources("index"):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named.setdefault(node.name, []).append(path)
+    assert not {name: paths for name, paths in named.items() if len(paths) > 1}
+
+
+def test_compiled_functions_take_few_positional_parameters() -> None:
+    counts = {each.name: len(each.args.posonlyargs) + len(each.args.args) for each in kernels()}
+    assert len(counts) > MAX_KERNEL_LINES, "kernels are found"
+    wide = {name for name, count in counts.items() if count > MAX_KERNEL_PARAMETERS}
+    assert wide == WIDE_KERNELS
+
+
+def test_compiled_functions_are_short() -> None:
+    assert {each.name for each in kernels() if lines_of(each) > MAX_KERNEL_LINES} == LONG_KERNELS
+
+
+@pytest.mark.parametrize("package", ["index", "service"])
+def test_files_are_short(package: str) -> None:
+    lengths = {path: path.read_text().count("\n") for path, _ in sources(package)}
+    assert not {path: length for path, length in lengths.items() if length > MAX_FILE_LINES}
 
 
 def test_index_knows_nothing_of_http() -> None:

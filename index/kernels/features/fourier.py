@@ -13,6 +13,7 @@ Source: [GMM] §3; [RFF].
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -41,6 +42,27 @@ _CHUNK_FLOATS = 1 << 14
 _PHASES = np.uint32(2**32 - 1)  # no coordinate has this number
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
+
+
+class Cosines(NamedTuple):
+    """How projections become features: A_j cos 2π(p·R_j + w_j).
+
+    Attributes
+    ----------
+    phases : (k,) float32
+        w, in turns.
+    amplitudes : (k,) float32
+        A.
+    scale : float
+        s.
+    normalised : bool
+        Whether rows of features are divided by their L2 norms.
+    """
+
+    phases: Float32s
+    amplitudes: Float32s
+    scale: float
+    normalised: bool
 
 
 @njit(cache=True, nogil=True)
@@ -133,10 +155,7 @@ def _normalise(row, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 def dense_features(
     rows: Float32s,
     projection: Float32s,
-    phases: Float32s,
-    amplitudes: Float32s,
-    scale: float,
-    normalised: bool,
+    cosines: Cosines,
     out: Float32s,
 ) -> None:
     """Write the features of dense rows.
@@ -146,20 +165,15 @@ def dense_features(
     rows : (n, width) float32
         Whole registers; no row is all zeros.
     projection : see `fill_projection`
-    phases : (k,) float32
-        In turns.
-    amplitudes : (k,) float32
-    scale : float
-        s.
-    normalised : bool
-        Whether rows of features are divided by their L2 norms.
+    cosines : Cosines
     out : (n, k) float32, written in place
         k is whole registers.
     """
     n, width = rows.shape
     k = out.shape[1]
     data, to_out = pointer(rows), pointer(out)
-    r, w, a = pointer(projection), pointer(phases), pointer(amplitudes)
+    r, w, a = pointer(projection), pointer(cosines.phases), pointer(cosines.amplitudes)
+    scale = cosines.scale
     chunk = max(1, _CHUNK_FLOATS // max(width, k) // _TOGETHER) * _TOGETHER
     # Rows that fill up the last six are written here, for nobody.
     spare = np.empty(k, np.float32)
@@ -188,7 +202,7 @@ def dense_features(
                 store(there, j, cosine(p4 + phase) * amplitude)
                 there = offset(here, 5 * k) if left > 5 else to_spare
                 store(there, j, cosine(p5 + phase) * amplitude)
-        if normalised:
+        if cosines.normalised:
             for i in range(count):
                 _normalise(offset(to_out, (first + i) * k), k)
     keep(scaled)
@@ -216,10 +230,7 @@ def sparse_features(
     slots: UInt32s,
     values: Float32s,
     seed: np.uint64,
-    phases: Float32s,
-    amplitudes: Float32s,
-    scale: float,
-    normalised: bool,
+    cosines: Cosines,
     out: Float32s,
 ) -> None:
     """Write the features of sparse rows; R is drawn as it is needed.
@@ -228,17 +239,18 @@ def sparse_features(
     ----------
     indptr, slots, values : rows in compressed form
         Slots 2i and 2i + 1 of coordinate i, rising; magnitudes; no row empty.
-    seed, phases, amplitudes, scale, normalised, out : see `dense_features`
+    seed : uint64
+    cosines, out : see `dense_features`
     """
     n, k = out.shape
     whole = (k + 2 * LANES - 1) // (2 * LANES) * 2 * LANES
     products = np.empty(whole, np.float32)
     sums = np.empty(LANES, np.float64)
     p, to_out = pointer(products), pointer(out)
-    w, a = pointer(phases), pointer(amplitudes)
+    w, a = pointer(cosines.phases), pointer(cosines.amplitudes)
     for row in range(n):
         here = slice(indptr[row], indptr[row + 1])
-        factor = scale / _sparse_norm(slots[here], values[here], sums)
+        factor = cosines.scale / _sparse_norm(slots[here], values[here], sums)
         products[:] = _ZERO
         for entry in range(indptr[row], indptr[row + 1]):
             low, high = slot_words(seed, slots[entry] >> np.uint32(1))
@@ -252,5 +264,5 @@ def sparse_features(
         features = offset(to_out, row * k)
         for j in range(0, k, LANES):
             store(features, j, cosine(load(p, j) + load(w, j)) * load(a, j))
-        if normalised:
+        if cosines.normalised:
             _normalise(features, k)

@@ -4,12 +4,14 @@ Rows are padded with zeros to whole registers. A product is summed in one order,
 is computed beside, so equal rows score alike and a batch answers as its queries do alone.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt8s
 from gcws_search.index.kernels.lanes.vector import fused, load, offset, pointer, splat, total
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heap, Heaps, push, threshold
 
 _ZERO = np.float32(0.0)
 _MIN = np.float32(-np.inf)
@@ -52,9 +54,7 @@ def scan_products(
     skip: Int64s,
     first: int,
     last: int,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
+    out: Heaps,
 ) -> None:
     """Offer every permitted row in [first, last) to each query's heap.
 
@@ -66,10 +66,7 @@ def scan_products(
     skip : (m,) int64
         A row that the query must not return, or -1.
     first, last : int
-    out_scores : (m, k) float32, written in place
-        Heaps as `heap.push` keeps them.
-    out_rows : (m, k) int64, written in place
-    out_sizes : (m,) int64, written in place
+    out : Heaps, written in place
     """
     width = rows.shape[1]
     data, asked = pointer(rows), pointer(queries)
@@ -90,29 +87,14 @@ def scan_products(
                 query = offset(asked, 2 * pair * width)
                 _tile(query, data, width, chosen, count, products)
                 for m in range(2 * pair, 2 * pair + 2):
-                    out_sizes[m] = _offer_tile(
-                        chosen,
-                        products[m % 2],
-                        count,
-                        skip[m],
-                        out_scores[m],
-                        out_rows[m],
-                        out_sizes[m],
+                    heap = Heap(out.scores[m], out.rows[m])
+                    out.sizes[m] = _offer_tile(
+                        chosen, products[m % 2], count, skip[m], heap, out.sizes[m]
                     )
         if queries.shape[0] % 2:
             m = queries.shape[0] - 1
-            out_sizes[m] = _offer_rows(
-                offset(asked, m * width),
-                data,
-                width,
-                permitted,
-                skip[m],
-                tile_first,
-                tile_last,
-                out_scores[m],
-                out_rows[m],
-                out_sizes[m],
-            )
+            query = offset(asked, m * width)
+            _offer_rows(query, rows, permitted, skip, tile_first, tile_last, m, out)
 
 
 @njit(cache=True, nogil=True)
@@ -129,34 +111,40 @@ def _tile(query, data, width, chosen, count, products):  # type: ignore[no-untyp
 
 @njit(cache=True, nogil=True)
 def _offer_tile(
-    chosen: Int64s,
-    products: Float32s,
-    count: int,
-    skipped: int,
-    scores: Float32s,
-    kept: Int64s,
-    size: int,
+    chosen: Int64s, products: Float32s, count: int, skipped: int, out: Heap, size: int
 ) -> int:
     """Offer the first ``count`` rows to one heap, and return its size."""
-    bound = scores[0] if size == scores.shape[0] else _MIN
+    bound = threshold(out.scores, size, _MIN)
     for i in range(count):
         if products[i] >= bound and chosen[i] != skipped:
-            size = push(scores, kept, size, products[i], chosen[i])
-            if size == scores.shape[0]:
-                bound = scores[0]
+            size = push(out.scores, out.rows, size, products[i], chosen[i])
+            bound = threshold(out.scores, size, _MIN)
     return size
 
 
 @njit(cache=True, nogil=True)
-def _offer_rows(query, data, width, permitted, skipped, first, last, scores, kept, size):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
-    """Offer the permitted rows of [first, last) to one heap, and return its size."""
-    bound = scores[0] if size == scores.shape[0] else _MIN
+def _offer_rows(
+    query: Any,
+    rows: Float32s,
+    permitted: UInt8s,
+    skip: Int64s,
+    first: int,
+    last: int,
+    m: int,
+    out: Heaps,
+) -> None:
+    """Offer the permitted rows of [first, last) to the heap of query m, given by its address."""
+    width = rows.shape[1]
+    data = pointer(rows)
+    skipped = skip[m]
+    scores, hits = out.scores[m], out.rows[m]
+    size = out.sizes[m]
+    bound = threshold(scores, size, _MIN)
     for row in range(first, last):
         if permitted[row] == 0:
             continue
         score = _product(query, offset(data, row * width), width)
         if score >= bound and row != skipped:
-            size = push(scores, kept, size, score, row)
-            if size == scores.shape[0]:
-                bound = scores[0]
-    return size
+            size = push(scores, hits, size, score, row)
+            bound = threshold(scores, size, _MIN)
+    out.sizes[m] = size

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s, UInt8s
+from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s
+from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
     absolute,
@@ -26,7 +27,7 @@ from gcws_search.index.kernels.lanes.vector import (
     total,
     widened,
 )
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
 
 _ZERO = np.float32(0.0)
 _BLOCK = 128
@@ -47,7 +48,7 @@ def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) ->
     Parameters
     ----------
     query, row : addresses of float32
-        See `simd.pointer`; addresses have no Python type.
+        See `lanes.vector.pointer`; addresses have no Python type.
     query_norm, norm : float32
     width : int
         Floats of a row, a multiple of 16.
@@ -117,53 +118,38 @@ def dense_score_within(
 
 @njit(cache=True, nogil=True)
 def scan_dense(
-    queries: Float32s,
-    query_norms: Float32s,
-    rows: Float32s,
-    norms: Float32s,
-    permitted: UInt8s,
-    skip: Int64s,
-    least: np.float32,
-    first: int,
-    last: int,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
+    queries: Rows, rows: Rows, wanted: HitFilter, first: int, last: int, out: Heaps
 ) -> None:
     """Offer every permitted row in [first, last) to each query's heap.
 
     Parameters
     ----------
-    queries : (m, width) float32
-    query_norms : (m,) float32
-    rows : (n, width) float32
-    norms : (n,) float32
-    permitted : (n,) uint8
-    skip : (m,) int64
-        A row that the query must not return, or -1.
-    least : float32
-        Lower scores are not wanted.
-    out_scores : (m, k) float32, written in place
-    out_rows : (m, k) int64, written in place
-    out_sizes : (m,) int64, written in place
+    queries, rows : Rows
+        Dense.
+    wanted : HitFilter
+    first, last : int
+    out : Heaps, written in place
     """
-    width = rows.shape[1]
-    data = pointer(rows)
+    width = rows.dense.shape[1]
+    data = pointer(rows.dense)
+    norms = rows.norms
+    permitted = wanted.permitted
+    least = wanted.min_score
     tile = max(1, _TILE_FLOATS // width)
     # One query streams rows from memory, where reading less of each gains nothing; several find
     # the rows in cache, where arithmetic counts.
-    alone = queries.shape[0] == 1
+    count = queries.norms.shape[0]
+    alone = count == 1
     for tile_first in range(first, last, tile):
         tile_last = min(tile_first + tile, last)
-        for m in range(queries.shape[0]):
-            query = offset(pointer(queries), m * width)
-            query_norm = query_norms[m]
-            skipped = skip[m]
-            scores = out_scores[m]
-            kept = out_rows[m]
-            size = out_sizes[m]
-            full = size == scores.shape[0]
-            bound = max(scores[0], least) if full else least
+        for m in range(count):
+            query = offset(pointer(queries.dense), m * width)
+            query_norm = queries.norms[m]
+            skipped = wanted.skip[m]
+            scores = out.scores[m]
+            hits = out.rows[m]
+            size = out.sizes[m]
+            bound = threshold(scores, size, least)
             farthest = reach(bound)
             for row in range(tile_first, tile_last):
                 if permitted[row] == 0:
@@ -176,42 +162,42 @@ def scan_dense(
                         query, query_norm, address, norms[row], width, farthest
                     )
                 if score >= bound and row != skipped:
-                    size = push(scores, kept, size, score, row)
-                    if size == scores.shape[0]:
-                        bound = max(scores[0], least)
-                        farthest = reach(bound)
-            out_sizes[m] = size
+                    size = push(scores, hits, size, score, row)
+                    bound = threshold(scores, size, least)
+                    farthest = reach(bound)
+            out.sizes[m] = size
 
 
 @njit(cache=True, nogil=True)
-def collect_dense(
-    query: Float32s,
-    query_norm: np.float32,
-    rows: Float32s,
-    norms: Float32s,
-    permitted: UInt8s,
-    skip: int,
-    least: np.float32,
-    out_rows: Int64s,
-) -> int:
-    """List all permitted rows that score at least ``least``; return how many there are.
+def collect_dense(query: Rows, rows: Rows, wanted: HitFilter, out: Int64s) -> int:
+    """List all permitted rows that score at least ``min_score``; return how many there are.
 
     Parameters
     ----------
-    out_rows : (n,) int64, written in place
+    query : Rows
+        One dense vector.
+    rows : Rows
+        Dense.
+    wanted : HitFilter
+    out : (n,) int64, written in place
     """
-    width = rows.shape[1]
-    data = pointer(rows)
-    sought = pointer(query)
+    width = rows.dense.shape[1]
+    data = pointer(rows.dense)
+    sought = pointer(query.dense)
+    query_norm = query.norms[0]
+    norms = rows.norms
+    permitted = wanted.permitted
+    skipped = wanted.skip[0]
+    least = wanted.min_score
     farthest = reach(least)
     found = 0
-    for row in range(rows.shape[0]):
-        if permitted[row] != 0 and row != skip:
+    for row in range(norms.shape[0]):
+        if permitted[row] != 0 and row != skipped:
             score = dense_score_within(
                 sought, query_norm, offset(data, row * width), norms[row], width, farthest
             )
             if score >= least:
-                out_rows[found] = row
+                out[found] = row
                 found += 1
     return found
 

@@ -4,118 +4,164 @@ Rounding may have pushed rows across the limit. Where the heap cannot hold all o
 from which rows must be collected is given instead of a complete answer.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
 from gcws_search.index.kernels.gmm.dense import exact_dense
+from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import exact_sparse
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heaps, push
 from gcws_search.index.kernels.ordering.rank import rank
+
+
+class HitLimits(NamedTuple):
+    """Which rows are hits, and which of them a heap may have dropped.
+
+    Attributes
+    ----------
+    permitted : int
+        How many rows could have been held.
+    limit : int
+        How many hits are wanted; rows that tie with the last one are hits too.
+    min_score : float
+        Lower scores are no hits.
+    slack : float32
+        How far apart float32 scores in the wrong order can be.
+    """
+
+    permitted: int
+    limit: int
+    min_score: float
+    slack: np.float32
+
+
+class ExactHits(NamedTuple):
+    """Room for the hits of m queries.
+
+    Attributes
+    ----------
+    rows : (m, k) int64
+    scores : (m, k) float64
+        Falling; equal scores by rising row.
+    sizes : (m,) int64
+    bounds : (m,) float32
+        Infinite, but where rows were dropped that may belong to the hits: these are among the
+        rows with at least this float32 score.
+    """
+
+    rows: Int64s
+    scores: Float64s
+    sizes: Int64s
+    bounds: Float32s
+
+    def part(self, some: slice) -> ExactHits:
+        """Return the room for some of the queries."""
+        return ExactHits(self.rows[some], self.scores[some], self.sizes[some], self.bounds[some])
+
+
+@njit(cache=True, nogil=True)
+def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) -> None:
+    """Write the GMM of query m and chosen rows, Σ min / Σ max in float64.
+
+    Parameters
+    ----------
+    queries, rows : Rows
+    m : int
+    chosen : (h,) int64
+    out : (h or more,) float64, written in place
+    """
+    if rows.dense.shape[1] > 0:
+        exact_dense(queries.dense[m], rows.dense, chosen, out)
+    else:
+        part = slice(queries.indptr[m], queries.indptr[m + 1])
+        exact_sparse(
+            queries.slots[part],
+            queries.values[part],
+            rows.indptr,
+            rows.slots,
+            rows.values,
+            chosen,
+            out,
+        )
+
+
+@njit(cache=True, nogil=True)
+def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.float32:
+    """Return the limit-th best of ``size`` scores.
+
+    Parameters
+    ----------
+    scores : (k,) float32
+    size, limit : int
+    lowest : (k,) float32, overwritten
+    """
+    wanted = size - limit + 1  # so many lowest scores, rising, end with the limit-th best
+    filled = 0
+    for i in range(size):
+        score = scores[i]
+        if filled < wanted:
+            place = filled
+            filled += 1
+        elif score < lowest[wanted - 1]:
+            place = wanted - 1
+        else:
+            continue
+        while place > 0 and lowest[place - 1] > score:
+            lowest[place] = lowest[place - 1]
+            place -= 1
+        lowest[place] = score
+    return lowest[wanted - 1]
 
 
 @njit(cache=True, nogil=True)
 def rerank_exactly(
-    queries: Float32s,
-    query_indptr: Int64s,
-    query_slots: UInt32s,
-    query_values: Float32s,
-    rows: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    heap_scores: Float32s,
-    heap_rows: Int64s,
-    heap_sizes: Int64s,
-    permitted: int,
-    limit: int,
-    least: float,
-    slack: np.float32,
-    out_rows: Int64s,
-    out_scores: Float64s,
-    out_sizes: Int64s,
-    out_bounds: Float32s,
+    queries: Rows, rows: Rows, heaps: Heaps, limits: HitLimits, out: ExactHits
 ) -> int:
-    """Rank the rows kept for each query.
+    """Rank the rows held for each query.
 
     Parameters
     ----------
-    queries : (m, width) float32; (0, 0) when sparse
-    query_indptr, query_slots, query_values : compressed rows, when sparse
-    rows, indptr, slots, values : the same of all n rows
-    heap_scores : (m, p k) float32
-        Of p heaps of k places side by side, which parts of the rows were offered to.
-    heap_rows : (m, p k) int64
-    heap_sizes : (m, p) int64
-    permitted : int
-        How many rows could have been kept.
-    limit : int
-        How many hits are wanted; rows that tie with the last one are hits too.
-    least : float
-        Lower scores are no hits.
-    slack : float32
-        How far apart float32 scores in the wrong order can be.
-    out_rows : (m, k) int64, written in place
-    out_scores : (m, k) float64, written in place
-    out_sizes : (m,) int64, written in place
-    out_bounds : (m,) float32, written in place
-        Infinite, but where rows were dropped that may belong to the hits: these are among the
-        rows with at least this float32 score.
+    queries, rows : Rows
+    heaps : Heaps
+        Of p heaps of k places side by side, which parts of the rows were offered to: scores and
+        rows are (m, p k), sizes (m, p).
+    limits : HitLimits
+    out : ExactHits, written in place
 
     Returns
     -------
     int
         How many bounds are finite.
     """
-    k = out_rows.shape[1]
+    k = out.rows.shape[1]
+    limit = limits.limit
     best = np.empty(k, np.float32)
     exact = np.empty(k, np.float64)
     lowest = np.empty(k, np.float32)
     finite = 0
-    for m in range(out_rows.shape[0]):
-        hits = out_rows[m]
+    for m in range(out.rows.shape[0]):
+        hits = out.rows[m]
         size = 0
-        for part in range(heap_sizes.shape[1]):
-            for i in range(part * k, part * k + heap_sizes[m, part]):
-                size = push(best, hits, size, heap_scores[m, i], heap_rows[m, i])
-        out_bounds[m] = np.inf
-        if limit < size and size == k and k < permitted:
-            wanted = size - limit + 1  # so many lowest scores, rising, end with the limit-th best
-            filled = 0
-            for i in range(size):
-                score = best[i]
-                if filled < wanted:
-                    place = filled
-                    filled += 1
-                elif score < lowest[wanted - 1]:
-                    place = wanted - 1
-                else:
-                    continue
-                while place > 0 and lowest[place - 1] > score:
-                    lowest[place] = lowest[place - 1]
-                    place -= 1
-                lowest[place] = score
-            bound = lowest[wanted - 1] - slack
+        for part in range(heaps.sizes.shape[1]):
+            for i in range(part * k, part * k + heaps.sizes[m, part]):
+                size = push(best, hits, size, heaps.scores[m, i], heaps.rows[m, i])
+        out.bounds[m] = np.inf
+        if limit < size and size == k and k < limits.permitted:
+            bound = _nth_best(best, size, limit, lowest) - limits.slack
             if best[0] >= bound:
-                out_bounds[m] = bound
+                out.bounds[m] = bound
                 finite += 1
-                out_sizes[m] = 0
+                out.sizes[m] = 0
                 continue
-        if rows.shape[1] > 0:
-            exact_dense(queries[m], rows, hits[:size], exact)
-        else:
-            entries = slice(query_indptr[m], query_indptr[m + 1])
-            exact_sparse(
-                query_slots[entries],
-                query_values[entries],
-                indptr,
-                slots,
-                values,
-                hits[:size],
-                exact,
-            )
-        size = rank(exact, hits, size, least, out_scores[m])
-        while size > limit and out_scores[m, size - 1] < out_scores[m, limit - 1]:
+        exact_gmm(queries, m, rows, hits[:size], exact)
+        scores = out.scores[m]
+        size = rank(exact, hits, size, limits.min_score, scores)
+        while size > limit and scores[size - 1] < scores[limit - 1]:
             size -= 1
-        out_sizes[m] = size
+        out.sizes[m] = size
     return finite

@@ -6,19 +6,33 @@ open-addressing table of its slots, so that a row costs one look-up a non-zero.
 Source: theory of min-max kernels, min + max = sum.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
+from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import at, pointer
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
 
 _MULTIPLIER = np.uint32(0x9E3779B1)
 _ZERO = np.float32(0.0)
 _ONE = np.uint32(1)
+
+
+class SparseAddresses(NamedTuple):
+    """Compressed rows, by address.
+
+    Attributes
+    ----------
+    indptr, slots, values : addresses of int64, uint32 and float32
+    """
+
+    indptr: Any
+    slots: Any
+    values: Any
 
 
 @njit(cache=True, nogil=True)
@@ -70,7 +84,7 @@ def shared_mass(
     Parameters
     ----------
     table_slots, table_values, slots, values : addresses
-        See `simd.pointer`; addresses have no Python type.
+        See `lanes.vector.pointer`; addresses have no Python type.
     size : int
         Of the table.
     """
@@ -99,65 +113,71 @@ def shared_mass(
 @njit(cache=True, nogil=True)
 def offer_sparse(
     shared: Float32s,
-    query_norm: np.float32,
-    norms: Float32s,
-    permitted: UInt8s,
-    skip: int,
-    least: np.float32,
+    queries: Rows,
+    m: int,
+    rows: Rows,
+    wanted: HitFilter,
     first: int,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    size: int,
-) -> int:
-    """Offer rows first, first + 1, … to a heap, given their Σ min; return the heap's new size.
+    out: Heaps,
+) -> None:
+    """Offer rows first, first + 1, … to the heap of query m, given their Σ min.
 
     Parameters
     ----------
     shared : (c,) float32
         Σ min of the query and row first + i.
-    out_scores : (k,) float32, written in place
-    out_rows : (k,) int64, written in place
+    queries : Rows
+    m : int
+    rows : Rows
+    wanted : HitFilter
+    first : int
+    out : Heaps, written in place
     """
-    full = size == out_scores.shape[0]
-    bound = max(out_scores[0], least) if full else least
+    query_norm, skipped = queries.norms[m], wanted.skip[m]
+    norms, permitted = rows.norms, wanted.permitted
+    scores, hits = out.scores[m], out.rows[m]
+    size = out.sizes[m]
+    bound = threshold(scores, size, wanted.min_score)
     for i in range(shared.shape[0]):
         row = first + i
         score = shared[i] / (query_norm + norms[row] - shared[i])
-        if score >= bound and permitted[row] != 0 and row != skip:
-            size = push(out_scores, out_rows, size, score, row)
-            if size == out_scores.shape[0]:
-                bound = max(out_scores[0], least)
-    return size
+        if score >= bound and permitted[row] != 0 and row != skipped:
+            size = push(scores, hits, size, score, row)
+            bound = threshold(scores, size, wanted.min_score)
+    out.sizes[m] = size
 
 
 @njit(cache=True, nogil=True)
 def collect_shared(
-    shared: Float32s,
-    query_norm: np.float32,
-    norms: Float32s,
-    permitted: UInt8s,
-    skip: int,
-    least: np.float32,
-    first: int,
-    out_rows: Int64s,
-    found: int,
+    shared: Float32s, query: Rows, rows: Rows, wanted: HitFilter, first: int, out: Int64s
 ) -> int:
-    """List the permitted rows that score at least ``least``, given their Σ min.
+    """List the permitted rows that score at least ``min_score``, given their Σ min.
 
     Parameters
     ----------
     shared : (c,) float32
         Σ min of the query and row first + i.
-    out_rows : (n,) int64, written in place from ``found`` on
-    found : int
-        Rows listed before; the new number is returned.
+    query : Rows
+        One vector.
+    rows : Rows
+    wanted : HitFilter
+    first : int
+    out : (c or more,) int64, written in place
+
+    Returns
+    -------
+    int
+        How many they are.
     """
+    query_norm, skipped = query.norms[0], wanted.skip[0]
+    norms, permitted = rows.norms, wanted.permitted
+    found = 0
     for i in range(shared.shape[0]):
         row = first + i
-        if permitted[row] == 0 or row == skip:
+        if permitted[row] == 0 or row == skipped:
             continue
-        if shared[i] / (query_norm + norms[row] - shared[i]) >= least:
-            out_rows[found] = row
+        if shared[i] / (query_norm + norms[row] - shared[i]) >= wanted.min_score:
+            out[found] = row
             found += 1
     return found
 
@@ -221,14 +241,23 @@ def exact_sparse_at(
     query_slots: Any,
     query_values: Any,
     length: Any,
-    indptr: Any,
-    slots: Any,
-    values: Any,
+    rows: Any,
     chosen: Any,
     count: Any,
     out: Any,
 ) -> None:
-    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
+    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows.
+
+    Parameters
+    ----------
+    query_slots, query_values : addresses
+    length : int
+    rows : SparseAddresses, or another tuple with these names
+    chosen : address of int64
+    count : int
+    out : address of float64, written in place
+    """
+    indptr, slots, values = rows.indptr, rows.slots, rows.values
     for h in range(count):
         low = 0.0
         high = 0.0
@@ -281,9 +310,7 @@ def exact_sparse(
         pointer(query_slots),
         pointer(query_values),
         query_slots.shape[0],
-        pointer(indptr),
-        pointer(slots),
-        pointer(values),
+        SparseAddresses(pointer(indptr), pointer(slots), pointer(values)),
         pointer(chosen),
         chosen.shape[0],
         pointer(out),

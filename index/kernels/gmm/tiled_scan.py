@@ -6,13 +6,14 @@ share each load, and a tile stays in cache while all queries pass over it. The d
 from minima, ‖u − v‖₁ = Σu + Σv − 2 Σ min(u, v): two steps a coordinate.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt8s
+from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
 from gcws_search.index.kernels.gmm.dense import reach
+from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -25,7 +26,7 @@ from gcws_search.index.kernels.lanes.vector import (
     splat,
     store,
 )
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
 
 MANY = 32
 """Queries of a thread from which turning the rows pays."""
@@ -40,36 +41,44 @@ _NEVER = np.float32(-np.inf)
 """Norm of rows that are not wanted: whatever is within reach of it, no distance is."""
 
 
+class _Tile(NamedTuple):
+    """Rows turned, coordinate by coordinate sixteen side by side.
+
+    Attributes
+    ----------
+    values : (t, width) float32
+    norms, sums : (t,) float32
+        L1 norms, `_NEVER` for rows that are not wanted; sums of the coordinates.
+    """
+
+    values: Float32s
+    norms: Float32s
+    sums: Float32s
+
+
 def tile_rows(width: int) -> int:
     """Return how many rows of so many floats make a tile."""
     return max(1, _TILE_FLOATS // (width * LANES)) * LANES
 
 
 @njit(cache=True, nogil=True)
-def _turn(
-    rows: Any,
-    width: int,
-    norms: Any,
-    permitted: Any,
-    first: int,
-    last: int,
-    out: Any,
-    out_norms: Any,
-    out_sums: Any,
-) -> int:
+def _turn(rows: Rows, permitted: UInt8s, first: int, last: int, out: _Tile) -> int:
     """Write rows first … last - 1 as a tile; return how many blocks of `LANES` rows it has."""
+    width = rows.dense.shape[1]
+    data, norms, wanted = pointer(rows.dense), pointer(rows.norms), pointer(permitted)
+    out_values, out_norms, out_sums = pointer(out.values), pointer(out.norms), pointer(out.sums)
     blocks = (last - first + LANES - 1) // LANES
     for place in range(blocks * LANES):
         row = first + place
-        block = offset(out, place // LANES * (width * LANES) + place % LANES)
-        if row >= last or at(permitted, row) == 0:
+        block = offset(out_values, place // LANES * (width * LANES) + place % LANES)
+        if row >= last or at(wanted, row) == 0:
             put(out_norms, place, _NEVER)
             put(out_sums, place, _ZERO)
             for i in range(width):
                 put(block, i * LANES, _ZERO)
             continue
         sum_ = 0.0
-        own = offset(rows, row * width)
+        own = offset(data, row * width)
         for i in range(width):
             value = at(own, i)
             sum_ += np.float64(value)
@@ -115,96 +124,85 @@ def _apart(shared: Any, sum_: Any, sums: Any) -> Any:
 @njit(cache=True, nogil=True)
 def _offer(
     distances: Any,
-    query_norm: Any,
     norms: Any,
-    first: Any,
-    skipped: Any,
-    bound: Any,
-    least: Any,
-    scores: Float32s,
-    kept: Int64s,
-    size: int,
-) -> Any:
-    """Offer sixteen rows to a heap; return its new size, and the least score still wanted."""
+    first: int,
+    m: int,
+    query_norm: np.float32,
+    bound: np.float32,
+    wanted: HitFilter,
+    out: Heaps,
+) -> np.float32:
+    """Offer sixteen rows to a query's heap; return the least score still wanted.
+
+    Parameters
+    ----------
+    distances, norms : addresses of (LANES,) float32
+    first : int
+        Number of the first row.
+    m : int
+        Number of the query.
+    query_norm, bound : float32
+    wanted : HitFilter
+    out : Heaps, written in place
+    """
+    scores, hits = out.scores[m], out.rows[m]
+    size = out.sizes[m]
     for lane in range(LANES):
         norm = at(norms, lane)
         row = first + lane
-        if norm == _NEVER or row == skipped:
+        if norm == _NEVER or row == wanted.skip[m]:
             continue
         both = query_norm + norm
         score = (both - at(distances, lane)) / (both + at(distances, lane))
         if score >= bound:
-            size = push(scores, kept, size, score, row)
-            if size == scores.shape[0]:
-                bound = max(scores[0], least)
-    return size, bound
+            size = push(scores, hits, size, score, row)
+            bound = threshold(scores, size, wanted.min_score)
+    out.sizes[m] = size
+    return bound
 
 
 @njit(cache=True, nogil=True)
 def scan_tiles(
-    queries: Float32s,
-    query_norms: Float32s,
-    rows: Float32s,
-    norms: Float32s,
-    permitted: UInt8s,
-    skip: Int64s,
-    least: np.float32,
+    queries: Rows,
+    rows: Rows,
+    wanted: HitFilter,
     first: int,
     last: int,
     tile: Float32s,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
+    out: Heaps,
 ) -> None:
     """Offer every permitted row in [first, last) to each query's heap.
 
     Parameters
     ----------
-    queries : (m, width) float32
-    query_norms : (m,) float32
-    rows : (n, width) float32
-    norms : (n,) float32
-    permitted : (n,) uint8
-    skip : (m,) int64
-        A row that the query must not return, or -1.
-    least : float32
-        Lower scores are not wanted.
+    queries, rows : Rows
+        Dense.
+    wanted : HitFilter
     first, last : int
     tile : (tile_rows(width), width) float32
         Written on.
-    out_scores : (m, k) float32, written in place
-    out_rows : (m, k) int64, written in place
-    out_sizes : (m,) int64, written in place
+    out : Heaps, written in place
     """
-    count, width = queries.shape
+    count, width = queries.dense.shape
     bounds = np.empty(count, np.float32)
     reaches = np.empty(count, np.float32)
     sums = np.empty(count, np.float32)
     for m in range(count):
-        full = out_sizes[m] == out_scores.shape[1]
-        bounds[m] = max(out_scores[m, 0], least) if full else least
+        bounds[m] = threshold(out.scores[m], out.sizes[m], wanted.min_score)
         reaches[m] = reach(bounds[m])
         sum_ = 0.0
         for i in range(width):
-            sum_ += np.float64(queries[m, i])
+            sum_ += np.float64(queries.dense[m, i])
         sums[m] = np.float32(sum_)
     tile_norms = np.empty(tile.shape[0], np.float32)
     tile_sums = np.empty(tile.shape[0], np.float32)
     found = np.empty(_TOGETHER * LANES, np.float32)
-    sought = pointer(queries)
+    turned = _Tile(tile, tile_norms, tile_sums)
+    query_norms = queries.norms
+    sought = pointer(queries.dense)
     for tile_first in range(first, last, tile.shape[0]):
         tile_last = min(tile_first + tile.shape[0], last)
-        blocks = _turn(
-            pointer(rows),
-            width,
-            pointer(norms),
-            pointer(permitted),
-            tile_first,
-            tile_last,
-            pointer(tile),
-            pointer(tile_norms),
-            pointer(tile_sums),
-        )
+        blocks = _turn(rows, wanted.permitted, tile_first, tile_last, turned)
         for start in range(0, count, _TOGETHER):
             end = min(start + _TOGETHER, count)
             a = offset(sought, start * width)
@@ -226,16 +224,14 @@ def scan_tiles(
                     if holds_everywhere(less(farthest, distances)):
                         continue
                     store(found, place, distances)
-                    out_sizes[m], bounds[m] = _offer(
+                    bounds[m] = _offer(
                         offset(pointer(found), place),
-                        query_norms[m],
                         offset(pointer(tile_norms), block * LANES),
                         tile_first + block * LANES,
-                        skip[m],
+                        m,
+                        query_norms[m],
                         bounds[m],
-                        least,
-                        out_scores[m],
-                        out_rows[m],
-                        out_sizes[m],
+                        wanted,
+                        out,
                     )
                     reaches[m] = reach(bounds[m])

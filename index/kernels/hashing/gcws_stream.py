@@ -16,6 +16,8 @@ of two is below its chord. They are compared as bits, which order positive float
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -74,6 +76,32 @@ _BITS_PER_UNIT = np.float32(2.0**23 / np.log(2.0))
 _BITS_OF_ONE = np.float32(127.0 * 2.0**23 + 2.0**15)
 
 
+class _StreamScratch(NamedTuple):
+    """What the samples of one row are found on.
+
+    Attributes
+    ----------
+    words : (3, longest) int32
+        `slot_words` of the row's slots, and the order in which they are visited.
+    drawn : (3m,) int32
+        The first 2m are overwritten; see `_find_rates`.
+    best : (m,) int64
+        The upper half orders as a does, the lower is the slot's position in the row: the least of
+        these is the least a, of equal ones the first.
+    limits : (m,) int32
+        Bits of the limits of e^a.
+    queue : (7, ·) int32
+        (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position; and
+        room for two numbers made on the way.
+    """
+
+    words: Int32s
+    drawn: Int32s
+    best: Int64s
+    limits: Int32s
+    queue: Int32s
+
+
 @njit(cache=True, nogil=True)
 def sketch_from_stream(
     indptr: Int64s,
@@ -108,6 +136,7 @@ def sketch_from_stream(
     best = np.empty(m, np.int64)
     limits = np.empty(m, np.int32)
     queue = np.empty((7, _BATCH + m + SPARE), np.int32)
+    scratch = _StreamScratch(words, drawn, best, limits, queue)
     first = first_block * LANES
     for b in range(0, m, LANES):
         store(drawn, 2 * m + b, weyl(lane_numbers() + splat(np.int32(first + b))))
@@ -120,9 +149,7 @@ def sketch_from_stream(
         if count <= _FEW:
             _sketch_few(slots[here], logs, seed, first, out_slots[row], out_levels[row])
         else:
-            _choose_slots(
-                slots[here], values[here], logs, seed, first, words, drawn, best, limits, queue
-            )
+            _choose_slots(slots[here], values[here], logs, seed, first, scratch)
             _write_samples(slots[here], logs, words, best, first, out_slots[row], out_levels[row])
 
 
@@ -161,29 +188,15 @@ def _choose_slots(
     logs: Float32s,
     seed: np.uint64,
     first: int,
-    words: Int32s,
-    drawn: Int32s,
-    best: Int64s,
-    limits: Int32s,
-    queue: Int32s,
+    out: _StreamScratch,
 ) -> None:
     """Find each sample's i*.
 
     Parameters
     ----------
-    words : (3, longest) int32, written in place
-        `slot_words` of the row's slots, and the order in which they are visited.
-    drawn : (3m,) int32, of which the first 2m are overwritten
-        See `_find_rates`.
-    best : (m,) int64, written in place
-        The upper half orders as a does, the lower is the slot's position in the row: the least of
-        these is the least a, of equal ones the first.
-    limits : (m,) int32, written in place
-        Bits of the limits of e^a.
-    queue : (7, ·) int32, overwritten
-        (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position; and
-        room for two numbers made on the way.
+    out : _StreamScratch, written in place
     """
+    words, best, limits, queue = out.words, out.best, out.limits, out.queue
     count = slots.shape[0]
     most = values.max()
     share = np.float64(0.0)
@@ -196,7 +209,7 @@ def _choose_slots(
     log_most = log_positive(splat(most))
     size = queue.shape[1]
     to_queue, to_best, to_limits = pointer(queue), pointer(best), pointer(limits)
-    to_drawn = pointer(drawn)
+    to_drawn = pointer(out.drawn)
     order = words[2, :count]
     _by_falling_power(values, order)
     filled = 0

@@ -7,12 +7,14 @@ found does not depend on how rows are split into segments.
 Source: [FOREST].
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
-from gcws_search.index.kernels.lsh.tables import find_places
+from gcws_search.index.kernels.lsh.tables import TableSegments, find_places
 
 CERTAIN = 0
 GATHERED = 1
@@ -22,18 +24,34 @@ TABLES = 3
 COUNTERS = 4
 
 
+class GatheredRows(NamedTuple):
+    """Room for the rows gathered for one query.
+
+    Attributes
+    ----------
+    rows : (n,) int32
+        Permitted rows, in the order they are gathered in.
+    counters : (COUNTERS,) int64
+        CERTAIN rows came before the last bucket, GATHERED with it; DEPTH of that bucket, 0 when all
+        tables are exhausted; TABLES probed at that depth.
+    visited : (n / 64, rounded up) uint64
+        A bit for each row that was met.
+    """
+
+    rows: Int32s
+    counters: Int64s
+    visited: UInt64s
+
+
 @njit(cache=True, nogil=True)
 def gather(
     keys: UInt64s,
     skip: int,
     permitted: UInt8s,
-    segments: Int64s,
+    segments: TableSegments,
     depths: int,
-    bits: int,
     wanted: int,
-    visited: UInt64s,
-    out_rows: Int32s,
-    out_counters: Int64s,
+    out: GatheredRows,
 ) -> None:
     """Gather rows for one query.
 
@@ -44,35 +62,31 @@ def gather(
     skip : int
         A row that is left out, or -1.
     permitted : (n,) uint8
-    segments : (s, 3) int64
-        Addresses of the (L, count) keys and rows of each segment, and its count.
-    depths, bits : int
-        Greatest depth of a key, and its bits per unit of depth.
+    segments : TableSegments
+    depths : int
+        Greatest depth of a key.
     wanted : int
-    visited : (n / 64, rounded up) uint64, overwritten
-    out_rows : (n,) int32, written in place
-        Permitted rows, in the order they are gathered in.
-    out_counters : (COUNTERS,) int64, written in place
-        CERTAIN rows came before the last bucket, GATHERED with it; DEPTH of that bucket, 0 when all
-        tables are exhausted; TABLES probed at that depth.
+    out : GatheredRows, written in place
     """
+    addresses = segments.addresses
+    visited, rows, counters = out.visited, out.rows, out.counters
     tables = keys.shape[0]
-    left = np.empty((segments.shape[0], tables), np.int64)
-    right = np.empty((segments.shape[0], tables), np.int64)
-    for s in range(segments.shape[0]):
-        find_places(pointer_to_uint64(segments[s, 0]), segments[s, 2], keys, left[s])
+    left = np.empty((addresses.shape[0], tables), np.int64)
+    right = np.empty((addresses.shape[0], tables), np.int64)
+    for s in range(addresses.shape[0]):
+        find_places(pointer_to_uint64(addresses[s, 0]), addresses[s, 2], keys, left[s])
         right[s] = left[s]
     visited[:] = np.uint64(0)
     found = 0
     for depth in range(depths, 0, -1):
-        shift = np.uint64(64 - depth * bits)
+        shift = np.uint64(64 - depth * segments.bits)
         for table in range(tables):
             key = keys[table]
             certain = found
-            for s in range(segments.shape[0]):
-                count = segments[s, 2]
-                table_keys = offset(pointer_to_uint64(segments[s, 0]), table * count)
-                table_rows = offset(pointer_to_int32(segments[s, 1]), table * count)
+            for s in range(addresses.shape[0]):
+                count = addresses[s, 2]
+                table_keys = offset(pointer_to_uint64(addresses[s, 0]), table * count)
+                table_rows = offset(pointer_to_int32(addresses[s, 1]), table * count)
                 first = left[s, table]
                 while first > 0 and ((at(table_keys, first - 1) ^ key) >> shift) == 0:
                     first -= 1
@@ -89,17 +103,17 @@ def gather(
                         continue
                     visited[row >> 6] |= bit
                     if permitted[row] != 0 and row != skip:
-                        out_rows[found] = np.int32(row)
+                        rows[found] = np.int32(row)
                         found += 1
                 left[s, table] = first
                 right[s, table] = last
             if found >= wanted:
-                out_counters[CERTAIN] = certain
-                out_counters[GATHERED] = found
-                out_counters[DEPTH] = depth
-                out_counters[TABLES] = table + 1
+                counters[CERTAIN] = certain
+                counters[GATHERED] = found
+                counters[DEPTH] = depth
+                counters[TABLES] = table + 1
                 return
-    out_counters[CERTAIN] = found
-    out_counters[GATHERED] = found
-    out_counters[DEPTH] = 0
-    out_counters[TABLES] = tables
+    counters[CERTAIN] = found
+    counters[GATHERED] = found
+    counters[DEPTH] = 0
+    counters[TABLES] = tables

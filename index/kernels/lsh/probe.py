@@ -14,22 +14,27 @@ on the hash, and by then at least the recall asked for is found in the mean, for
 Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
-from gcws_search.index.kernels.gmm.dense import dense_score_within, exact_dense, reach
-from gcws_search.index.kernels.gmm.sparse import exact_sparse, shared_mass, spread, spread_size
+from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
+from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
+from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
 from gcws_search.index.kernels.lanes.vector import (
     at,
+    keep,
     offset,
     pointer,
     pointer_to_int32,
     pointer_to_uint64,
 )
-from gcws_search.index.kernels.lsh.tables import find_places
+from gcws_search.index.kernels.lsh.tables import TableSegments, find_places
 from gcws_search.index.kernels.ordering.heap import push
 from gcws_search.index.kernels.ordering.rank import rank
 
@@ -136,106 +141,211 @@ def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) ->
     return missed / size
 
 
+class ProbeRequests(NamedTuple):
+    """What m queries ask of the tables.
+
+    Attributes
+    ----------
+    keys : (m, L) uint64
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    scan_nanoseconds : (m,) float64
+        What a scan for each query would take.
+    """
+
+    keys: UInt64s
+    skip: Int64s
+    scan_nanoseconds: Float64s
+
+    def part(self, some: slice) -> ProbeRequests:
+        """Return what some of the queries ask."""
+        return ProbeRequests(self.keys[some], self.skip[some], self.scan_nanoseconds[some])
+
+
+class ProbeHits(NamedTuple):
+    """Room for what probing finds for m queries.
+
+    Attributes
+    ----------
+    scores, rows : (m, limit) float64 and int64
+        Hits by falling exact score, equal scores by rising row.
+    sizes : (m,) int64
+    counters : (m, COUNTERS) int64
+    recall : (m,) float64
+        Expected share of items as similar as the hits that was found.
+    """
+
+    scores: Float64s
+    rows: Int64s
+    sizes: Int64s
+    counters: Int64s
+    recall: Float64s
+
+    def part(self, some: slice) -> ProbeHits:
+        """Return the room for some of the queries."""
+        return ProbeHits(
+            self.scores[some],
+            self.rows[some],
+            self.sizes[some],
+            self.counters[some],
+            self.recall[some],
+        )
+
+
+class _Comparison(NamedTuple):
+    """A query and the rows it is compared with, by address.
+
+    Attributes
+    ----------
+    query : address of (width,) float32
+    query_norm : float32
+    width : int
+        0 when sparse.
+    rows, norms : addresses of float32
+        Dense rows; L1 norms of all rows.
+    indptr, slots, values : addresses
+        Compressed rows.
+    table_slots, table_values, size : addresses, int
+        A sparse query, spread.
+    """
+
+    query: Any
+    query_norm: Any
+    width: Any
+    rows: Any
+    norms: Any
+    indptr: Any
+    slots: Any
+    values: Any
+    table_slots: Any
+    table_values: Any
+    size: Any
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _compare(
+    queries: Rows, m: int, rows: Rows, table_slots: UInt32s, table_values: Float32s
+) -> _Comparison:
+    """Return how query m is compared; where sparse, it is spread over the table."""
+    width = rows.dense.shape[1]
+    return _Comparison(
+        offset(pointer(queries.dense), m * width),
+        queries.norms[m],
+        width,
+        pointer(rows.dense),
+        pointer(rows.norms),
+        pointer(rows.indptr),
+        pointer(rows.slots),
+        pointer(rows.values),
+        pointer(table_slots),
+        pointer(table_values),
+        table_slots.shape[0],
+    )
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _score(pair: _Comparison, row: Any, farthest: Any) -> Any:
+    """Return the float32 GMM of a query and a row, or -1 where a dense row is too far."""
+    norm = at(pair.norms, row)
+    if pair.width > 0:
+        address = offset(pair.rows, row * pair.width)
+        return dense_score_within(pair.query, pair.query_norm, address, norm, pair.width, farthest)
+    shared = shared_mass(
+        pair.table_slots,
+        pair.table_values,
+        pair.size,
+        pair.slots,
+        pair.values,
+        at(pair.indptr, row),
+        at(pair.indptr, row + 1),
+    )
+    return shared / (pair.query_norm + norm - shared)
+
+
+@njit(cache=True, nogil=True)
+def _depth_needed(scores: Float32s, size: int, rule: Rule, depth: int) -> int:
+    """Return the depth at which the rule will hold if no better hit turns up; 0 for none."""
+    needed = depth - 1
+    while needed > 0 and not rule_holds(scores, size, rule, needed, rule.tables):
+        needed -= 1
+    return needed
+
+
+@njit(cache=True, nogil=True)
+def _grows_beyond(spent: float, growth: float, depths: int, scan_nanoseconds: float) -> bool:
+    """Return whether further depths will take longer than a scan, each ``growth`` times more."""
+    if spent <= _TRIAL * scan_nanoseconds:
+        return False
+    return bool(spent * (growth**depths - 1.0) > scan_nanoseconds)
+
+
+@njit(cache=True, nogil=True)
+def _longest(indptr: Int64s) -> int:
+    """Return the entries of the longest compressed row."""
+    longest = 0
+    for m in range(indptr.shape[0] - 1):
+        longest = max(longest, indptr[m + 1] - indptr[m])
+    return longest
+
+
 @njit(cache=True, nogil=True)
 def probe(
-    queries: Float32s,
-    query_indptr: Int64s,
-    query_slots: UInt32s,
-    query_values: Float32s,
-    query_norms: Float32s,
-    query_keys: UInt64s,
-    skip: Int64s,
-    rows: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    norms: Float32s,
+    queries: Rows,
+    requests: ProbeRequests,
+    rows: Rows,
     permitted: UInt8s,
-    segments: Int64s,
-    bits: int,
-    rule: Rule,
-    scan_nanoseconds: Float64s,
+    segments: TableSegments,
     row_nanoseconds: float,
-    out_scores: Float64s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
-    out_counters: Int64s,
-    out_recall: Float64s,
+    rule: Rule,
+    out: ProbeHits,
 ) -> None:
     """Search tables for every query; leave to a scan what a scan does sooner.
 
     Parameters
     ----------
-    queries : (m, width) float32
-        Dense queries, or (m, 0) when the rows are sparse.
-    query_indptr, query_slots, query_values : sparse queries, compressed
-    query_norms : (m,) float32
-    query_keys : (m, L) uint64
-    skip : (m,) int64
-        A row that a query must not return, or -1.
-    rows : (n, width) float32, or (0, 0)
-    indptr, slots, values : sparse rows, compressed
-    norms : (n,) float32
+    queries : Rows
+    requests : ProbeRequests
+    rows : Rows
     permitted : (n,) uint8
-    segments : (s, 3) int64
-        Addresses of the (L, count) keys and rows of each segment, and its count.
-    bits : int
-        Bits of a key per unit of depth.
-    rule : Rule
-    scan_nanoseconds : (m,) float64
-        What a scan for each query would take.
+    segments : TableSegments
     row_nanoseconds : float
         What finding and scoring one row takes.
-    out_scores, out_rows : (m, limit) float64 and int64, written in place
-        Hits by falling exact score, equal scores by rising row.
-    out_sizes : (m,) int64, written in place
-    out_counters : (m, COUNTERS) int64, written in place
-    out_recall : (m,) float64, written in place
-        Expected share of items as similar as the hits that was found.
+    rule : Rule
+    out : ProbeHits, written in place
     """
+    addresses, bits = segments.addresses, segments.bits
     tables = rule.tables
     least = rule.least
-    kept_from = least - rule.slack
-    dense = rows.shape[1] > 0
-    width = rows.shape[1]
-    left = np.empty((segments.shape[0], tables), np.int64)
-    right = np.empty((segments.shape[0], tables), np.int64)
-    visited = np.empty((norms.shape[0] + 63) // 64, np.uint64)
-    longest = 0
-    for m in range(query_indptr.shape[0] - 1):
-        longest = max(longest, query_indptr[m + 1] - query_indptr[m])
-    held_slots = np.empty(spread_size(longest), np.uint32)
-    held_values = np.zeros(spread_size(longest), np.float32)
-    row_data = pointer(rows)
-    row_slots = pointer(slots)
-    row_values = pointer(values)
-    table_slots = pointer(held_slots)
-    table_values = pointer(held_values)
-    scores = np.empty(out_scores.shape[1], np.float32)
-    exact = np.empty(out_scores.shape[1], np.float64)
-    entries = slice(0, 0)
-    for m in range(query_keys.shape[0]):
+    floor = least - rule.slack
+    dense = rows.dense.shape[1] > 0
+    left = np.empty((addresses.shape[0], tables), np.int64)
+    right = np.empty((addresses.shape[0], tables), np.int64)
+    visited = np.empty((rows.norms.shape[0] + 63) // 64, np.uint64)
+    table_size = spread_size(_longest(queries.indptr))
+    table_slots = np.empty(table_size, np.uint32)
+    table_values = np.zeros(table_size, np.float32)
+    limit = out.scores.shape[1]
+    scores = np.empty(limit, np.float32)
+    exact = np.empty(limit, np.float64)
+    for m in range(requests.keys.shape[0]):
         visited[:] = np.uint64(0)
         if not dense:
-            entries = slice(query_indptr[m], query_indptr[m + 1])
-            spread(query_slots[entries], query_values[entries], held_slots, held_values)
-        query = offset(pointer(queries), m * width)
-        query_norm = query_norms[m]
-        skipped = skip[m]
-        sought = query_keys[m]
-        for s in range(segments.shape[0]):
-            find_places(pointer_to_uint64(segments[s, 0]), segments[s, 2], sought, left[s])
+            part = slice(queries.indptr[m], queries.indptr[m + 1])
+            spread(queries.slots[part], queries.values[part], table_slots, table_values)
+        pair = _compare(queries, m, rows, table_slots, table_values)
+        skipped = requests.skip[m]
+        scan_nanoseconds = requests.scan_nanoseconds[m]
+        sought = requests.keys[m]
+        for s in range(addresses.shape[0]):
+            find_places(pointer_to_uint64(addresses[s, 0]), addresses[s, 2], sought, left[s])
             right[s] = left[s]
-        hits = out_rows[m]
-        limit = scores.shape[0]
+        hits = out.rows[m]
         size = 0
-        farthest = reach(np.float32(kept_from)) if dense else np.float32(0.0)
+        farthest = reach(np.float32(floor)) if dense else np.float32(0.0)
         candidates = 0
-        before = 0  # candidates when the depth before the last was finished, and one earlier
-        earlier = 0
+        before = earlier = 0  # candidates when the depths before the last one were finished
         answered = False
-        depth = rule.depths
-        done = 0
+        depth, done = rule.depths, 0
         while depth > 0:
             shift = np.uint64(64 - depth * bits)
             done = 0
@@ -244,10 +354,10 @@ def probe(
             while done < tables:
                 key = sought[done]
                 better = False
-                for s in range(segments.shape[0]):
-                    count = segments[s, 2]
-                    keys = offset(pointer_to_uint64(segments[s, 0]), done * count)
-                    key_rows = offset(pointer_to_int32(segments[s, 1]), done * count)
+                for s in range(addresses.shape[0]):
+                    count = addresses[s, 2]
+                    keys = offset(pointer_to_uint64(addresses[s, 0]), done * count)
+                    key_rows = offset(pointer_to_int32(addresses[s, 1]), done * count)
                     place = right[s, done]
                     going_right = True
                     while True:
@@ -273,74 +383,41 @@ def probe(
                         if permitted[row] == 0 or row == skipped:
                             continue
                         candidates += 1
-                        if dense:
-                            score = dense_score_within(
-                                query,
-                                query_norm,
-                                offset(row_data, row * width),
-                                norms[row],
-                                width,
-                                farthest,
-                            )
-                        else:
-                            shared = shared_mass(
-                                table_slots,
-                                table_values,
-                                held_slots.shape[0],
-                                row_slots,
-                                row_values,
-                                indptr[row],
-                                indptr[row + 1],
-                            )
-                            score = shared / (query_norm + norms[row] - shared)
-                        if score >= kept_from and (size < limit or score >= scores[0]):
+                        score = _score(pair, row, farthest)
+                        if score >= floor and (size < limit or score >= scores[0]):
                             size = push(scores, hits, size, score, row)
                             better = True
                             if dense and size == limit:
-                                farthest = reach(max(scores[0], np.float32(kept_from)))
+                                farthest = reach(max(scores[0], np.float32(floor)))
                 done += 1
                 if better:
                     hopeful = rule_holds(scores, size, rule, depth, tables)
                 if hopeful and rule_holds(scores, size, rule, depth, done):
                     answered = True
                     break
-                if candidates * row_nanoseconds > scan_nanoseconds[m]:
+                if candidates * row_nanoseconds > scan_nanoseconds:
                     break
             if answered or depth == 1 or done < tables:
                 break
-            # The depth at which the rule will hold if no better hit turns up: what will it cost?
-            # Only live rows are counted, so that deleted ones change no answer.
-            needed = depth - 1
-            while needed > 0 and not rule_holds(scores, size, rule, needed, tables):
-                needed -= 1
+            # What will the depth cost that is needed if no better hit turns up? Only live rows are
+            # counted, so that deleted ones change no answer.
+            needed = _depth_needed(scores, size, rule, depth)
             if needed == 0 and (size == limit or least > 0.0):
                 break
-            spent = candidates * row_nanoseconds
-            if earlier > 0 and spent > _TRIAL * scan_nanoseconds[m]:
-                steps = depth - needed if needed > 0 else 1
+            if earlier > 0:
+                further = depth - needed if needed > 0 else 1
                 growth = np.sqrt(candidates / earlier)
-                if spent * (growth**steps - 1.0) > scan_nanoseconds[m]:
+                if _grows_beyond(candidates * row_nanoseconds, growth, further, scan_nanoseconds):
                     break
             earlier = before
             before = candidates
             depth -= 1
-        if dense:
-            exact_dense(queries[m], rows, hits[:size], exact)
-        else:
-            exact_sparse(
-                query_slots[entries],
-                query_values[entries],
-                indptr,
-                slots,
-                values,
-                hits[:size],
-                exact,
-            )
-        size = rank(exact, hits, size, least, out_scores[m])
-        out_sizes[m] = size
-        out_recall[m] = 1.0 - mean_miss(out_scores[m], size, rule, depth, done)
-        out_counters[m, DEPTH] = depth
-        out_counters[m, TABLES] = tables
-        out_counters[m, CANDIDATES] = candidates
-        out_counters[m, SCORED] = candidates
-        out_counters[m, ANSWERED] = 1 if answered else 0
+        exact_gmm(queries, m, rows, hits[:size], exact)
+        out.sizes[m] = size = rank(exact, hits, size, least, out.scores[m])
+        out.recall[m] = 1.0 - mean_miss(out.scores[m], size, rule, depth, done)
+        counters = out.counters[m]
+        counters[DEPTH], counters[TABLES] = depth, tables
+        counters[CANDIDATES] = counters[SCORED] = candidates
+        counters[ANSWERED] = 1 if answered else 0
+    keep(table_slots)
+    keep(table_values)

@@ -6,7 +6,7 @@ key's highest bits, so all rows that share the first d samples with a query are 
 Source: [FOREST] (prefix-ordered hash tables).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -14,6 +14,38 @@ from numba import njit
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
 from gcws_search.index.kernels.lanes.vector import at
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+
+
+class SortedTable(NamedTuple):
+    """One table of n rows.
+
+    Attributes
+    ----------
+    keys : (n,) uint64
+        Rising.
+    rows : (n,) int32
+    shift : uint64
+        Keys that agree above this many low bits share a bucket.
+    """
+
+    keys: UInt64s
+    rows: Int32s
+    shift: np.uint64
+
+
+class TableSegments(NamedTuple):
+    """Tables of all rows, in segments.
+
+    Attributes
+    ----------
+    addresses : (s, 3) int64
+        Addresses of the (L, count) keys and rows of each segment, and its count.
+    bits : int
+        Bits of a key per unit of depth.
+    """
+
+    addresses: Int64s
+    bits: int
 
 
 @njit(cache=True, nogil=True)

@@ -4,19 +4,77 @@ A hit is better when its score is higher, and among equal scores when its row is
 hits do not depend on the order in which rows were seen.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
 
 
+class Heaps(NamedTuple):
+    """The best hits so far of m queries, a heap of k places for each.
+
+    Attributes
+    ----------
+    scores : (m, k) float32
+    rows : (m, k) int64
+    sizes : (m,) int64
+        Hits held.
+    """
+
+    scores: Float32s
+    rows: Int64s
+    sizes: Int64s
+
+
+class Heap(NamedTuple):
+    """The best hits so far of one query.
+
+    Attributes
+    ----------
+    scores : (k,) float32
+    rows : (k,) int64
+    """
+
+    scores: Float32s
+    rows: Int64s
+
+
+def empty_heaps(count: int, places: int) -> Heaps:
+    """Return a heap of so many places for each of ``count`` queries."""
+    return Heaps(
+        np.empty((count, places), np.float32),
+        np.empty((count, places), np.int64),
+        np.zeros(count, np.int64),
+    )
+
+
 @njit(cache=True, nogil=True)
-def _worse(score_a: np.float32, row_a: int, score_b: np.float32, row_b: int) -> bool:
+def threshold(scores: Float32s, size: int, min_score: np.float32) -> np.float32:
+    """Return the score from which on a heap takes a hit.
+
+    Parameters
+    ----------
+    scores : (k,) float32
+        Of the heap.
+    size : int
+        Hits held.
+    min_score : float32
+        Lower scores are not wanted.
+    """
+    return max(scores[0], min_score) if size == scores.shape[0] else min_score
+
+
+@njit(cache=True, nogil=True)
+def _worse(
+    score_a: np.float32, row_a: int | np.int64, score_b: np.float32, row_b: int | np.int64
+) -> bool:
     return bool(score_a < score_b or (score_a == score_b and row_a > row_b))
 
 
 @njit(cache=True, nogil=True)
-def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int) -> int:
+def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int | np.int64) -> int:
     """Offer one hit to the heap and return the new size.
 
     Parameters

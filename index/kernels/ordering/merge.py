@@ -1,8 +1,23 @@
-"""Merging rising runs of pairs of rows, each pair one number."""
+"""Pairs of rows: as a kernel lists them, and merged in rising runs, each pair one number."""
+
+from typing import NamedTuple
 
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Float64s, UInt64s
+from gcws_search.index.contracts.arrays import Float64s, Int32s, UInt64s
+
+
+class RowPairs(NamedTuple):
+    """Room for pairs of rows.
+
+    Attributes
+    ----------
+    a, b : (capacity,) int32
+        The lesser and the greater row of each pair.
+    """
+
+    a: Int32s
+    b: Int32s
 
 
 @njit(cache=True, nogil=True)

@@ -2,7 +2,7 @@
 
 A dense row is kept as unsigned bytes, as int16 or as it is (float32); one step and one origin hold
 for all rows of a collection, so that a score is that of the rounded vectors, by the formula of
-`kernels.gmm_dense`. Sparse rows are scored against a query spread by slot over a table that has
+`kernels.gmm.dense`. Sparse rows are scored against a query spread by slot over a table that has
 many more places than the query has slots; two slots may share a place, which raises a score now and
 then by a little. Hits are always scored exactly in the end.
 """

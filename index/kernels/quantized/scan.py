@@ -3,16 +3,17 @@
 Rounding moves a row by some distance, its error e. By the triangle inequality a query and a row are
 at least as far apart as their copies, less both errors: D ≥ step · D(copies) − e(query) − e(row).
 Only the rows that this leaves within reach of the hits so far are read as they are, so the hits are
-those of `gmm_dense.scan_dense`. Bytes take a fifth of the time that floats do.
+those of `gmm.dense.scan_dense`. Bytes take a fifth of the time that floats do.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt8s
+from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
+from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -24,7 +25,7 @@ from gcws_search.index.kernels.lanes.vector import (
     pointer,
     splat,
 )
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
 from gcws_search.index.kernels.quantized.l1_distance import (
     REGISTER_BYTES,
     add_byte_differences,
@@ -105,55 +106,53 @@ def _distances(code: Any, copies: Any, stride: Any, last: Any, out: Any) -> None
         _distances_by(code, copies, stride, last, out)
 
 
+class BoundedCopies(NamedTuple):
+    """Vectors rounded to bytes, with how far each is from its copy.
+
+    Attributes
+    ----------
+    codes : (n, stride) uint8
+    errors : (n,) float32
+        See `rounding_errors`.
+    step : float
+        What one unit of a copy stands for.
+    """
+
+    codes: UInt8s
+    errors: Float32s
+    step: float
+
+
 @njit(cache=True, nogil=True)
 def scan_rounded(
-    queries: Float32s,
-    query_norms: Float32s,
-    query_copies: UInt8s,
-    query_errors: Float32s,
-    rows: Float32s,
-    norms: Float32s,
-    copies: UInt8s,
-    errors: Float32s,
-    step: float,
-    permitted: UInt8s,
-    skip: Int64s,
-    least: np.float32,
+    queries: Rows,
+    query_copies: BoundedCopies,
+    rows: Rows,
+    copies: BoundedCopies,
+    wanted: HitFilter,
     first: int,
     last: int,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
+    out: Heaps,
 ) -> None:
     """Offer every permitted row in [first, last) to each query's heap.
 
     Parameters
     ----------
-    queries : (m, width) float32
-    query_norms : (m,) float32
-    query_copies : (m, stride) uint8
-    query_errors : (m,) float32
-    rows : (n, width) float32
-    norms : (n,) float32
-    copies : (n, stride) uint8
+    queries : Rows
+        Dense.
+    query_copies : BoundedCopies
+    rows : Rows
+        Dense.
+    copies : BoundedCopies
         The rows, rounded as the queries are.
-    errors : (n,) float32
-        See `rounding_errors`.
-    step : float
-        What one unit of a copy stands for.
-    permitted : (n,) uint8
-    skip : (m,) int64
-        A row that the query must not return, or -1.
-    least : float32
-        Lower scores are not wanted.
+    wanted : HitFilter
     first, last : int
-    out_scores : (m, k) float32, written in place
-    out_rows : (m, k) int64, written in place
-    out_sizes : (m,) int64, written in place
+    out : Heaps, written in place
     """
-    width = rows.shape[1]
-    stride = copies.shape[1]
-    unit = np.float32(step)
+    norms, permitted, least = rows.norms, wanted.permitted, wanted.min_score
+    width = rows.dense.shape[1]
+    stride = copies.codes.shape[1]
+    unit = np.float32(copies.step)
     tile = max(1, _TILE_BYTES // (stride * LANES)) * LANES
     distances = np.empty(LANES, np.float32)
     apart = pointer(distances)
@@ -164,22 +163,24 @@ def scan_rounded(
         tile_last = min(tile_first + tile, last)
         for place in range(tile):
             row = tile_first + place
-            wanted = row < tile_last and permitted[row] != 0
-            tile_norms[place] = norms[row] if wanted else _NEVER
-            tile_errors[place] = errors[row] if wanted else np.float32(0.0)
-        for m in range(queries.shape[0]):
-            query = offset(pointer(queries), m * width)
-            code = offset(pointer(query_copies), m * stride)
-            query_norm = query_norms[m]
-            query_error = query_errors[m]
-            scores = out_scores[m]
-            kept = out_rows[m]
-            size = out_sizes[m]
-            bound = max(scores[0], least) if size == scores.shape[0] else least
+            held = row < tile_last and permitted[row] != 0
+            tile_norms[place] = norms[row] if held else _NEVER
+            tile_errors[place] = copies.errors[row] if held else np.float32(0.0)
+        for m in range(queries.norms.shape[0]):
+            query = offset(pointer(queries.dense), m * width)
+            code = offset(pointer(query_copies.codes), m * stride)
+            query_norm = queries.norms[m]
+            query_error = query_copies.errors[m]
+            skipped = wanted.skip[m]
+            scores = out.scores[m]
+            hits = out.rows[m]
+            size = out.sizes[m]
+            bound = threshold(scores, size, least)
             farthest = reach(bound)
             for block in range(tile_first, tile_last, LANES):
                 some = min(LANES, tile_last - block)
-                _distances(code, offset(pointer(copies), block * stride), stride, some - 1, apart)
+                codes = offset(pointer(copies.codes), block * stride)
+                _distances(code, codes, stride, some - 1, apart)
                 allowed = splat(query_norm) + load(tile_norms, block - tile_first)
                 allowed = allowed * splat(farthest) + splat(query_error)
                 allowed = allowed + load(tile_errors, block - tile_first)
@@ -187,21 +188,20 @@ def scan_rounded(
                     continue
                 for row in range(block, block + some):
                     both = query_norm + norms[row]
-                    near = both * farthest + query_error + errors[row]
-                    if permitted[row] == 0 or at(apart, row - block) * unit > near:
+                    limit = both * farthest + query_error + copies.errors[row]
+                    if permitted[row] == 0 or at(apart, row - block) * unit > limit:
                         continue
                     score = dense_score_within(
                         query,
                         query_norm,
-                        offset(pointer(rows), row * width),
+                        offset(pointer(rows.dense), row * width),
                         norms[row],
                         width,
                         farthest,
                     )
-                    if score >= bound and row != skip[m]:
-                        size = push(scores, kept, size, score, row)
-                        if size == scores.shape[0]:
-                            bound = max(scores[0], least)
-                            farthest = reach(bound)
-            out_sizes[m] = size
+                    if score >= bound and row != skipped:
+                        size = push(scores, hits, size, score, row)
+                        bound = threshold(scores, size, least)
+                        farthest = reach(bound)
+            out.sizes[m] = size
     keep(distances)

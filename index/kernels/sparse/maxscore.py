@@ -15,11 +15,9 @@ from gcws_search.index.contracts.arrays import (
     LANES,
     Float32s,
     Float64s,
-    Int32s,
     Int64s,
-    UInt8s,
-    UInt32s,
 )
+from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -30,11 +28,10 @@ from gcws_search.index.kernels.lanes.vector import (
     pointer,
     splat,
 )
-from gcws_search.index.kernels.ordering.heap import push
+from gcws_search.index.kernels.ordering.heap import Heap, Heaps, push, threshold
 from gcws_search.index.kernels.sparse.query_terms import (
     Left,
     PostingSegment,
-    SparseRows,
     TermQuery,
     TermScratch,
     add_terms,
@@ -101,17 +98,8 @@ def _list_passing(
 
 
 @njit(cache=True, nogil=True)
-def _best_sums(
-    norms: Float32s,
-    query: TermQuery,
-    first: int,
-    found: int,
-    sums: Float32s,
-    listed: Int32s,
-    out_scores: Float32s,
-    out_rows: Int64s,
-) -> int:
-    """Keep the permitted rows that score best by what is known of their sums; return how many.
+def _best_sums(norms: Float32s, query: TermQuery, first: int, sums: Float32s, out: Heap) -> int:
+    """Find the permitted rows that score best by what is known of their sums; return how many.
 
     Parameters
     ----------
@@ -119,35 +107,31 @@ def _best_sums(
     query : TermQuery
     first : int
         Number of the first row.
-    found : int
-        So many rows are listed; where it is -1, all rows are looked at.
-    listed : (n + 1,) int32
-    out_scores, out_rows : (k,), written in place
+    out : Heap, written in place
     """
     n = norms.shape[0]
     size = 0
     share = level = _ZERO
     permitted = pointer(query.permitted)
-    for block in range(0, n if found < 0 else found, LANES):
-        end = min(n if found < 0 else found, block + LANES)
+    scores, hits = out.scores, out.rows
+    for block in range(0, n, LANES):
+        end = min(n, block + LANES)
         if (
-            found < 0
-            and end - block == LANES
+            end - block == LANES
             and size > 0
             and _none_passes(pointer(sums), pointer(norms), share, level, block)
         ):
             continue
-        for i in range(block, end):
-            row = i if found < 0 else np.int64(listed[i])
+        for row in range(block, end):
             sum_ = sums[row]
             if sum_ < _ZERO or sum_ - share * norms[row] < level:
                 continue
             if at(permitted, first + row) == 0 or first + row == query.skip:
                 continue
             score = sum_ / (query.norm + norms[row] - sum_)
-            size = push(out_scores, out_rows, size, score, row)
-            if size == out_scores.shape[0]:
-                share = out_scores[0] / (_ONE + out_scores[0])
+            size = push(scores, hits, size, score, row)
+            if size == scores.shape[0]:
+                share = scores[0] / (_ONE + scores[0])
                 level = share * query.norm
     return size
 
@@ -178,10 +162,10 @@ def _enough(
 
 
 @njit(cache=True, nogil=True)
-def _bound(least: np.float32, slack: np.float32, scores: Float32s, size: int) -> float:
+def _bound(query: TermQuery, scores: Float32s, size: int) -> float:
     """Return the score below which a row is no hit that the heap takes, however rounded."""
-    bound = np.float64(max(scores[0], least) if size == scores.shape[0] else least)
-    return max(bound - slack, _MIN_BOUND)
+    bound = np.float64(threshold(scores, size, query.min_score))
+    return max(bound - query.slack, _MIN_BOUND)
 
 
 @njit(cache=True, nogil=True)
@@ -190,7 +174,7 @@ def _list_hits(
     last: int,
     query: TermQuery,
     segment: PostingSegment,
-    rows: SparseRows,
+    rows: Rows,
     bound: float,
     out: TermScratch,
 ) -> tuple[int, int, Left]:
@@ -240,24 +224,22 @@ def _list_hits(
 def _offer_best(
     query: TermQuery,
     left: Left,
-    rows: SparseRows,
+    rows: Rows,
     first: int,
     count: int,
-    least: np.float32,
     scratch: TermScratch,
-    out_scores: Float32s,
-    out_rows: Int64s,
+    out: Heap,
     size: int,
 ) -> int:
-    """Look at the rows kept by `_best_sums`, offer them to the heap, and be done with them."""
+    """Look at the rows found by `_best_sums`, offer them to the heap, and be done with them."""
     for i in range(count):
         row = scratch.best_rows[i]
         at_row = first + row
         start, stop = rows.indptr[at_row], rows.indptr[at_row + 1]
         sum_ = scratch.sums[row] + added(left, row, start, stop)
         score = sum_ / (query.norm + rows.norms[at_row] - sum_)
-        if score >= least:
-            size = push(out_scores, out_rows, size, score, at_row)
+        if score >= query.min_score:
+            size = push(out.scores, out.rows, size, score, at_row)
         scratch.sums[row] = _DONE
     return size
 
@@ -266,19 +248,15 @@ def _offer_best(
 def _offer_listed(
     query: TermQuery,
     left: Left,
-    rows: SparseRows,
+    rows: Rows,
     first: int,
     found: int,
-    rest: float,
-    least: np.float32,
-    slack: np.float32,
     scratch: TermScratch,
-    out_scores: Float32s,
-    out_rows: Int64s,
+    out: Heap,
     size: int,
 ) -> tuple[int, int]:
     """Look at the rows listed that may be hits still, and offer them; return size and how many."""
-    share, level = _line(_bound(least, slack, out_scores, size), rest, query.norm)
+    share, level = _line(_bound(query, out.scores, size), left.rest, query.norm)
     kept = 0
     for i in range(found):
         row = scratch.listed[i]
@@ -299,9 +277,9 @@ def _offer_listed(
         sum_ = scratch.sums[row]
         sum_ += added(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
         score = sum_ / (query.norm + norm - sum_)
-        if score >= least:
-            size = push(out_scores, out_rows, size, score, at_row)
-            share, level = _line(_bound(least, slack, out_scores, size), rest, query.norm)
+        if score >= query.min_score:
+            size = push(out.scores, out.rows, size, score, at_row)
+            share, level = _line(_bound(query, out.scores, size), left.rest, query.norm)
     return size, looked
 
 
@@ -309,16 +287,13 @@ def _offer_listed(
 def _scan_one(
     query: TermQuery,
     segment: PostingSegment,
-    rows: SparseRows,
-    least: np.float32,
-    slack: np.float32,
+    rows: Rows,
     scratch: TermScratch,
-    out_scores: Float32s,
-    out_rows: Int64s,
+    out: Heap,
     size: int,
 ) -> tuple[int, float]:
     """Offer a segment's permitted rows to a heap; return its new size, and the work in postings."""
-    n, k, first = segment.columns.shape[1], out_scores.shape[0], segment.first
+    n, k, first = segment.columns.shape[1], out.scores.shape[0], segment.first
     norms = rows.norms[first : first + n]
     count = find_terms(query, segment, scratch)
     scratch.sums[:n] = _ZERO
@@ -331,133 +306,109 @@ def _scan_one(
             done += 1
         add_terms(0, done, segment, scratch)
         left = left_out(done, count, segment, rows, scratch)
-        best = _best_sums(
-            norms,
-            query,
-            first,
-            -1,
-            scratch.sums,
-            scratch.listed,
-            scratch.best_scores,
-            scratch.best_rows,
-        )
-        size = _offer_best(
-            query, left, rows, first, best, least, scratch, out_scores, out_rows, size
-        )
+        promising = Heap(scratch.best_scores, scratch.best_rows)
+        best = _best_sums(norms, query, first, scratch.sums, promising)
+        size = _offer_best(query, left, rows, first, best, scratch, out, size)
         work += all_work - scratch.work[done] + best * look_work(left, segment, rows) + _PASS * n
     guessed = done
-    bound = _bound(least, slack, out_scores, size)
+    bound = _bound(query, out.scores, size)
     done, found, left = _list_hits(done, count, query, segment, rows, bound, scratch)
     look = look_work(left, segment, rows)
     work += scratch.work[guessed] - scratch.work[done] + 2 * _PASS * n + found
-    size, looked = _offer_listed(
-        query,
-        left,
-        rows,
-        first,
-        found,
-        scratch.rest[done],
-        least,
-        slack,
-        scratch,
-        out_scores,
-        out_rows,
-        size,
-    )
+    size, looked = _offer_listed(query, left, rows, first, found, scratch, out, size)
     return size, work + looked * look
 
 
 @njit(cache=True, nogil=True)
 def scan_segment(
-    query_indptr: Int64s,
-    query_slots: UInt32s,
-    query_values: Float32s,
-    query_norms: Float32s,
+    queries: Rows,
     segment: PostingSegment,
-    rows: SparseRows,
-    permitted: UInt8s,
-    skip: Int64s,
-    least: np.float32,
+    rows: Rows,
+    wanted: HitFilter,
     slack: np.float32,
     scratch: TermScratch,
-    out_scores: Float32s,
-    out_rows: Int64s,
-    out_sizes: Int64s,
+    out: Heaps,
     out_work: Float64s,
 ) -> None:
     """Offer a segment's permitted rows to each query's heap, but for those it has no room for.
 
     Parameters
     ----------
-    query_indptr, query_slots, query_values : compressed queries, slots rising
-    query_norms : (m,) float32
+    queries : Rows
+        Sparse, m of them.
     segment : PostingSegment
-    rows : SparseRows
-    permitted : (all rows,) uint8
-    skip : (m,) int64
-    least : float32
+    rows : Rows
+        All rows, sparse.
+    wanted : HitFilter
     slack : float32
-        How far apart float32 scores in the wrong order can be: what scores less than the worst kept
-        by more than this may be left out.
+        See `TermQuery`.
     scratch : TermScratch
-    out_scores, out_rows : (m, k), written in place
-    out_sizes : (m,) int64, written in place
+    out : Heaps, written in place
     out_work : (m,) float64, written in place
         What it took is added, in postings.
     """
-    for m in range(query_norms.shape[0]):
-        part = slice(query_indptr[m], query_indptr[m + 1])
-        query = TermQuery(query_slots[part], query_values[part], query_norms[m], skip[m], permitted)
-        out_sizes[m], work = _scan_one(
-            query, segment, rows, least, slack, scratch, out_scores[m], out_rows[m], out_sizes[m]
+    for m in range(queries.norms.shape[0]):
+        part = slice(queries.indptr[m], queries.indptr[m + 1])
+        query = TermQuery(
+            queries.slots[part],
+            queries.values[part],
+            queries.norms[m],
+            wanted.skip[m],
+            wanted.permitted,
+            wanted.min_score,
+            slack,
         )
+        heap = Heap(out.scores[m], out.rows[m])
+        out.sizes[m], work = _scan_one(query, segment, rows, scratch, heap, out.sizes[m])
         out_work[m] += work
 
 
 @njit(cache=True, nogil=True)
 def collect_segment(
-    query_slots: UInt32s,
-    query_values: Float32s,
-    query_norm: np.float32,
+    query: Rows,
     segment: PostingSegment,
-    rows: SparseRows,
-    permitted: UInt8s,
-    skip: int,
-    least: np.float32,
+    rows: Rows,
+    wanted: HitFilter,
     slack: np.float32,
     after: int,
     scratch: TermScratch,
-    out_rows: Int64s,
-    size: int,
+    out: Int64s,
 ) -> int:
-    """List a segment's permitted rows that score at least ``least``.
+    """List a segment's permitted rows that score at least ``min_score``; return how many.
 
     Parameters
     ----------
-    query_slots, query_values, query_norm : one query
-    segment, rows, permitted, skip, slack, scratch : see `scan_segment`
-    least : float32
+    query : Rows
+        One sparse vector.
+    segment, rows, wanted, slack, scratch : see `scan_segment`
     after : int
         Only rows after this one.
-    out_rows : (all rows,) int64, written in place from ``size`` on
-    size : int
-        Rows listed before; the new number is returned.
+    out : (rows of the segment or more,) int64, written in place
     """
     n, first = segment.columns.shape[1], segment.first
     norms = rows.norms[first : first + n]
-    query = TermQuery(query_slots, query_values, query_norm, skip, permitted)
-    count = find_terms(query, segment, scratch)
+    asked = TermQuery(
+        query.slots,
+        query.values,
+        query.norms[0],
+        wanted.skip[0],
+        wanted.permitted,
+        wanted.min_score,
+        slack,
+    )
+    count = find_terms(asked, segment, scratch)
     scratch.sums[:n] = _ZERO
-    bound = max(np.float64(least) - slack, _MIN_BOUND)
-    _, found, left = _list_hits(0, count, query, segment, rows, bound, scratch)
+    bound = max(np.float64(asked.min_score) - slack, _MIN_BOUND)
+    _, found, left = _list_hits(0, count, asked, segment, rows, bound, scratch)
+    size = 0
     for i in range(found):
         row = np.int64(scratch.listed[i])
         at_row = first + row
-        if at_row <= after or permitted[at_row] == 0 or at_row == skip:
+        if at_row <= after or asked.permitted[at_row] == 0 or at_row == asked.skip:
             continue
         sum_ = scratch.sums[row]
         sum_ += added(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
-        if sum_ / (query_norm + norms[row] - sum_) >= least:
-            out_rows[size] = at_row
+        if sum_ / (asked.norm + norms[row] - sum_) >= asked.min_score:
+            out[size] = at_row
             size += 1
     return size

@@ -3,8 +3,9 @@
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt16s, UInt32s
+from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt32s
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+from gcws_search.index.kernels.sparse.query_terms import PostingSegment
 
 
 @njit(cache=True, nogil=True)
@@ -68,15 +69,7 @@ def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -
 
 @njit(cache=True, nogil=True)
 def part_postings(
-    entry_starts: Int64s,
-    entry_rows: Int32s,
-    entry_values: Float32s,
-    column_of: Int32s,
-    out_greatest: Float32s,
-    out_starts: Int64s,
-    out_rows: UInt16s,
-    out_values: Float32s,
-    out_columns: Float32s,
+    entry_starts: Int64s, entry_rows: Int32s, entry_values: Float32s, out: PostingSegment
 ) -> None:
     """Part sorted entries into columns and postings.
 
@@ -85,26 +78,22 @@ def part_postings(
     entry_starts : (distinct + 1,) int64
         Where each slot's entries start.
     entry_rows, entry_values : (nnz,)
-    column_of : (distinct,) int32
-        Number of a slot's column, or -1.
-    out_greatest : (distinct,) float32, written in place
-    out_starts : (distinct + 1,) int64, written in place
-    out_rows, out_values : (postings,), written in place
-    out_columns : (c, n) float32, written in place
-        All 0 before.
+    out : PostingSegment
+        ``column_of`` is read, ``columns`` are all 0 before. Written in place: ``greatest``,
+        ``starts``, ``rows``, ``values`` and ``columns``.
     """
     place = 0
-    for slot in range(column_of.shape[0]):
+    for slot in range(out.column_of.shape[0]):
         greatest = np.float32(0.0)
-        column = column_of[slot]
-        out_starts[slot] = place
+        column = out.column_of[slot]
+        out.starts[slot] = place
         for i in range(entry_starts[slot], entry_starts[slot + 1]):
             greatest = max(greatest, entry_values[i])
             if column >= 0:
-                out_columns[column, entry_rows[i]] = entry_values[i]
+                out.columns[column, entry_rows[i]] = entry_values[i]
             else:
-                out_rows[place] = np.uint16(entry_rows[i])
-                out_values[place] = entry_values[i]
+                out.rows[place] = np.uint16(entry_rows[i])
+                out.values[place] = entry_values[i]
                 place += 1
-        out_greatest[slot] = greatest
-    out_starts[column_of.shape[0]] = place
+        out.greatest[slot] = greatest
+    out.starts[out.column_of.shape[0]] = place

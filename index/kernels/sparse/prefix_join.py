@@ -16,12 +16,16 @@ Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the f
 for weighted rows, of which the lesser weight counts.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
+from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.lanes.pointers import prefetch
 from gcws_search.index.kernels.lanes.vector import offset, pointer
+from gcws_search.index.kernels.ordering.merge import RowPairs
 
 _ENTRY_BITS = 20
 MAX_ENTRIES = 1 << _ENTRY_BITS
@@ -45,6 +49,35 @@ _AT_ONCE = 8
 """Entries added up before what was missed is looked at."""
 _ROUNDING = 1e-5
 """Relative: more than float32 norms and least scores may be off, so that no pair is lost."""
+
+
+class PrefixLists(NamedTuple):
+    """Rows listed under the places of their prefixes.
+
+    Attributes
+    ----------
+    rows : (m,) int64
+        The rows to be joined, by rising norm; the lists hold positions in this array.
+    shift : uint32
+        32 less the bits of a place.
+    counts : (places,) int32
+        Entries at each place.
+    starts : (places + 1,) int64
+        Where each place's list begins.
+    listed : (e,) int32
+        Positions in ``rows``, list after list, rising in each; e entries in all rows. Nothing is
+        written beyond starts[-1].
+    over : (e,) float32
+        What each row listed makes up from this place on, less what it takes of Σ min itself: the
+        other row of a pair takes no more than the rest.
+    """
+
+    rows: Int64s
+    shift: np.uint32
+    counts: Int32s
+    starts: Int64s
+    listed: Int32s
+    over: Float32s
 
 
 @njit(cache=True, nogil=True)
@@ -122,42 +155,27 @@ def _place_of(key: np.uint64) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def list_prefixes(
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    norms: Float32s,
-    rows: Int64s,
-    shift: np.uint32,
-    counts: Int32s,
-    least: float,
-    starts: Int64s,
-    listed: Int32s,
-    over: Float32s,
-) -> float:
+def list_prefixes(vectors: Rows, least: float, out: PrefixLists) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
 
     Parameters
     ----------
-    indptr, slots, values, norms : compressed rows
-    rows : (m,) int64
-        By rising norm; the lists hold positions in this array, rising.
-    shift, counts : see `count_places`
+    vectors : Rows
+        All rows, sparse.
     least : float
         The least score of a pair, above 0.
-    starts : (places + 1,) int64, written in place
-        Where each list begins.
-    listed : (entries of the rows,) int32, written in place
-        Positions in ``rows``, list after list; nothing is written beyond starts[-1].
-    over : (entries of the rows,) float32, written in place
-        What each row listed makes up from this place on, less what it takes of Σ min itself: the
-        other row of a pair takes no more than the rest.
+    out : PrefixLists
+        ``rows``, ``shift`` and ``counts`` are read; ``starts``, ``listed`` and ``over`` are
+        written in place.
 
     Returns
     -------
     float
         How many postings all rows read together, at most.
     """
+    indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
+    rows, shift, counts = out.rows, out.shift, out.counts
+    starts, listed, over = out.starts, out.listed, out.over
     longest = _longest(indptr, rows)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
     places = np.empty(listed.shape[0], np.int32)
@@ -237,21 +255,7 @@ def _shared(
 
 @njit(cache=True, nogil=True)
 def join_prefixes(
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    norms: Float32s,
-    rows: Int64s,
-    shift: np.uint32,
-    counts: Int32s,
-    starts: Int64s,
-    listed: Int32s,
-    over: Float32s,
-    least: float,
-    first: int,
-    step: int,
-    out_a: Int32s,
-    out_b: Int32s,
+    vectors: Rows, lists: PrefixLists, least: float, first: int, step: int, out: RowPairs
 ) -> tuple[int, int]:
     """List the pairs of some rows, and rows before them, that may score ``least`` or more.
 
@@ -260,20 +264,25 @@ def join_prefixes(
 
     Parameters
     ----------
-    indptr, slots, values, norms, rows, shift, counts, starts, listed, over : see
-        `list_prefixes`
+    vectors : Rows
+        All rows, sparse.
+    lists : PrefixLists
     least : float
         At least that by which prefixes were listed.
     first, step : int
         Positions in ``rows``: first, first + step, and so on.
-    out_a, out_b : (capacity,) int32, written in place
-        The lesser and the greater row of each pair; capacity is at least m.
+    out : RowPairs, written in place
+        Its capacity is at least m.
 
     Returns
     -------
     count, first : int
         Pairs written, and where to go on: m or beyond when all is done.
     """
+    indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
+    rows, shift, counts = lists.rows, lists.shift, lists.counts
+    starts, listed, over = lists.starts, lists.listed, lists.over
+    out_a, out_b = out.a, out.b
     longest = _longest(indptr, rows)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
     met = np.full(rows.shape[0], -1, np.int32)

@@ -18,6 +18,7 @@ from gcws_search.index.contracts.arrays import (
     UInt16s,
     UInt32s,
 )
+from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
@@ -69,15 +70,6 @@ class PostingSegment(NamedTuple):
     values: Float32s
     columns: Float32s
     least_norm: np.float32
-
-
-class SparseRows(NamedTuple):
-    """All rows: compressed, and their norms."""
-
-    indptr: Int64s
-    slots: UInt32s
-    values: Float32s
-    norms: Float32s
 
 
 class TermScratch(NamedTuple):
@@ -142,13 +134,30 @@ def scratch(rows: int, longest: int, kept: int) -> TermScratch:
 
 
 class TermQuery(NamedTuple):
-    """One query: its compressed row, norm, the row it must not return, and who may be returned."""
+    """One query.
+
+    Attributes
+    ----------
+    slots, values : (t,) uint32 and float32
+        Its compressed row.
+    norm : float32
+    skip : int
+        A row that it must not return, or -1.
+    permitted : (all rows,) uint8
+    min_score : float32
+        Lower scores are not wanted.
+    slack : float32
+        How far apart float32 scores in the wrong order can be: what scores less than the worst hit
+        held by more than this may be left out.
+    """
 
     slots: UInt32s
     values: Float32s
     norm: np.float32
     skip: int
     permitted: UInt8s
+    min_score: np.float32
+    slack: np.float32
 
 
 class Left(NamedTuple):
@@ -158,12 +167,15 @@ class Left(NamedTuple):
     ----------
     first, last : int
         Numbers of the terms.
+    rest : float
+        What they can add at most.
     walked : bool
         Whether some of them have postings: a row is walked then.
     """
 
     first: Any
     last: Any
+    rest: Any
     walked: Any
     columns: Any
     values: Any
@@ -268,9 +280,7 @@ def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) 
 
 
 @njit(cache=True, nogil=True)
-def left_out(
-    first: int, last: int, segment: PostingSegment, rows: SparseRows, out: TermScratch
-) -> Left:
+def left_out(first: int, last: int, segment: PostingSegment, rows: Rows, out: TermScratch) -> Left:
     """Return the terms first … last - 1, spread where rows must be walked."""
     walked = out.posted[first] > 0
     size = spread_size(last - first)
@@ -284,6 +294,7 @@ def left_out(
     return Left(
         first,
         last,
+        out.rest[first],
         walked,
         pointer(out.columns),
         pointer(out.values),
@@ -330,7 +341,7 @@ def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def look_work(left: Left, segment: PostingSegment, rows: SparseRows) -> float:
+def look_work(left: Left, segment: PostingSegment, rows: Rows) -> float:
     """Return what looking at one row takes, in postings."""
     if left.first == left.last:
         return _OFFERED

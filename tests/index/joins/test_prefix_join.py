@@ -12,6 +12,8 @@ from gcws_search.index.joins import prefix_join
 from gcws_search.index.joins.all_pairs import ExactJoin, compared_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
+from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.ordering.merge import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import SparseVector, VectorSpace
@@ -122,13 +124,10 @@ def test_pairs_beyond_what_one_list_holds_are_found_too(
 def test_a_join_of_much_work_comes_back_before_its_end() -> None:
     join = PrefixJoin.of(view_of(np.ones((1000, 300), np.float32)), 0.5)
     assert join is not None
-    vectors, number, calls, total = join.view.vectors, 0, 0, 0
-    a, b = np.empty((2, 1_000_000), np.int32)
-    while number < len(join.rows):
-        count, number = join_prefixes(
-            vectors.indptr, vectors.slots, vectors.values, vectors.norms, join.rows, join.shift,
-            join.counts, join.starts, join.listed, join.over, 0.5, number, 1, a, b,
-        )  # fmt: skip
+    vectors, number, calls, total = rows_of(join.view.vectors), 0, 0, 0
+    out = RowPairs(*np.empty((2, 1_000_000), np.int32))
+    while number < len(join.lists.rows):
+        count, number = join_prefixes(vectors, join.lists, 0.5, number, 1, out)
         total, calls = total + count, calls + 1
     assert total == 1000 * 999 // 2
     assert calls > 1
