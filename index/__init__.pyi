@@ -184,10 +184,10 @@ from .persistence.changes import (
 from .persistence.changes import (
     WriteResult as WriteResult,
 )
-from .persistence.pages import (
+from .persistence.item_reader import (
     Page as Page,
 )
-from .persistence.pages import (
+from .persistence.item_reader import (
     StoredItem as StoredItem,
 )
 from .persistence.reclaim import (

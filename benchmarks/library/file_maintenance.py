@@ -17,7 +17,7 @@ from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.index.storage.checksums import content_checksums
+from gcws_search.index.storage.records import content_checksums
 
 ROWS: Final = 100_000
 DIM: Final = 128

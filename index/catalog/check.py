@@ -15,11 +15,10 @@ from gcws_search.index.contracts.errors import InvalidInput, StoreError
 from gcws_search.index.contracts.parameters import backend_params
 from gcws_search.index.contracts.saved_index import notes_of
 from gcws_search.index.persistence.changes import codes_to_blobs
-from gcws_search.index.persistence.config import config_of, up_to_date
-from gcws_search.index.storage.checksums import codes_checksum, content_checksum
+from gcws_search.index.persistence.recovery import config_of, up_to_date
 from gcws_search.index.storage.data_directory import DataDirectory, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
-from gcws_search.index.storage.records import RowBatch
+from gcws_search.index.storage.records import RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import Store

@@ -32,9 +32,8 @@ from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.persistence.changes import Delete, Mode, Put, WriteResult, encoded_together
 from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.persistence.item_reader import ItemReader
+from gcws_search.index.persistence.item_reader import ItemReader, JsonVector, Page, StoredItem
 from gcws_search.index.persistence.optimizer_thread import OptimizerThread
-from gcws_search.index.persistence.pages import JsonVector, Page, StoredItem
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
 from gcws_search.index.persistence.writer import Writer

@@ -18,14 +18,19 @@ import numpy as np
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
-from gcws_search.index.collection.items import Encoded, Loaded, QueryResults, View
+from gcws_search.index.collection.ids import RowsById
+from gcws_search.index.collection.items import (
+    Encoded,
+    Loaded,
+    QueryResults,
+    View,
+    without_surplus,
+)
 from gcws_search.index.collection.later import Later, NewItems
-from gcws_search.index.collection.parts import search_in_parts
 from gcws_search.index.collection.row_store import RowStore
-from gcws_search.index.collection.rows_by_id import RowsById
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.errors import BackendNotFound
-from gcws_search.index.contracts.hits import LiveSample, Pairs, RowView
+from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.threads import searches
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
+_MAX_TIES: Final = 1 << 25
+"""Queries times rows searched together: all rows may tie, where all items are equal."""
 _MAX_LATER: Final = 32
 """New items may wait up to so many: whoever reads next takes them in, in some 0.2 ms."""
 
@@ -375,7 +382,7 @@ class MemoryCollection:
         indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        found = search_in_parts(indexed, view, row_view, queries, params, skip)
+        found = _search_in_parts(indexed, view, row_view, queries, params, skip)
         return QueryResults(view, found, params.limit)
 
     def pairs(
@@ -402,3 +409,42 @@ class MemoryCollection:
             + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )
+
+
+def _search_in_parts(
+    indexed: BackendIndex,
+    view: View,
+    rows: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s | None,
+) -> BatchHits:
+    """Return the hits of each query by one backend.
+
+    Parameters
+    ----------
+    indexed : BackendIndex
+    view : View
+    rows : RowView
+        The view's rows, and which of them are permitted.
+    queries : VectorBatch
+        m of them.
+    params : SearchParams
+    skip : (m,) int64 or None
+        A row each query must not return, or -1.
+    """
+    step = max(1, _MAX_TIES // max(1, len(view)))
+    if len(queries) <= step:
+        return indexed.backend.search(indexed.state, rows, queries, params, skip)
+    parts = []
+    for first in range(0, len(queries), step):
+        places = np.arange(first, min(first + step, len(queries)))
+        found = indexed.backend.search(
+            indexed.state,
+            rows,
+            queries[places[0] : places[-1] + 1],
+            params,
+            None if skip is None else skip[places],
+        )
+        parts.append((places, without_surplus(found, view.ids, params.limit)))
+    return BatchHits.merged(parts)

@@ -1,20 +1,26 @@
-"""Rows of a file on their way into memory, encoded anew where their codes are of earlier hashes."""
+"""What a start reads from a file: its configuration, then its rows.
+
+Codes of an earlier hash are computed anew.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.collection.items import Encoded, Loaded
-from gcws_search.index.contracts.errors import DamagedFile, InvalidInput
+from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
+from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.persistence.changes import codes_from_blobs, codes_to_blobs
 from gcws_search.index.storage.records import Chunk, ReplaceCodes
+from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -78,3 +84,29 @@ def _decoded(chunk: Chunk, space: VectorSpace, backend: Backend[Any], *, anew: b
     if anew:
         return Encoded(vectors, backend.encode(vectors))
     return Encoded(vectors, codes_from_blobs(chunk.codes, backend.code_width))
+
+
+def up_to_date(identity: Identity) -> Identity:
+    """Return what a file says that is written anew, with codes of the present hash."""
+    return replace(identity, algorithm_version=ALGORITHM_VERSION)
+
+
+def config_of(identity: Identity, name: str) -> CollectionConfig:
+    """Return the configuration of a collection of this name.
+
+    Raises
+    ------
+    IncompatibleFile
+        Its hashes are of a version that is not known.
+    DamagedFile
+    """
+    if not 1 <= identity.algorithm_version <= ALGORITHM_VERSION:
+        raise IncompatibleFile(
+            name,
+            f"hashes of version 1 to {ALGORITHM_VERSION}",
+            f"hashes of version {identity.algorithm_version}",
+        )
+    try:
+        return CollectionConfig.from_dict(identity.config)
+    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+        raise DamagedFile(name, f"its configuration is unreadable ({error!r})") from error

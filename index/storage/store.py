@@ -19,7 +19,6 @@ import orjson
 
 from gcws_search.index.contracts.errors import CollectionNotFound, DamagedFile
 from gcws_search.index.storage import sql
-from gcws_search.index.storage.checksums import codes_checksum, content_checksum, content_checksums
 from gcws_search.index.storage.connection import (
     Durability,
     Transaction,
@@ -28,7 +27,16 @@ from gcws_search.index.storage.connection import (
     sql_errors,
 )
 from gcws_search.index.storage.data_directory import bytes_of
-from gcws_search.index.storage.records import Change, Chunk, Record, ReplaceCodes, RowBatch
+from gcws_search.index.storage.records import (
+    Change,
+    Chunk,
+    Record,
+    ReplaceCodes,
+    RowBatch,
+    codes_checksum,
+    content_checksum,
+    content_checksums,
+)
 from gcws_search.index.storage.schema import (
     BackendRecord,
     Identity,
