@@ -29,7 +29,7 @@ from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
 )
 from .collection.items import (
-    Encoded as Encoded,
+    EncodedBatch as EncodedBatch,
 )
 from .collection.items import (
     Hit as Hit,

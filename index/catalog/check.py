@@ -277,13 +277,13 @@ class Examination:
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
     if rows:
         copy.write_at(
-            [row.key for row in rows],
             RowBatch(
                 [row.id.decode() for row in rows],
                 [row.vector for row in rows],
                 [row.codes for row in rows],
                 [row.payload for row in rows],
-            ),
+                [row.key for row in rows],
+            )
         )
 
 

@@ -18,7 +18,13 @@ from gcws_search.index.catalog.describe import (
     versions,
 )
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
-from gcws_search.index.collection.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
+from gcws_search.index.collection.items import (
+    EncodedBatch,
+    Hit,
+    ItemBatch,
+    QueryResult,
+    QueryResults,
+)
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt16s
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
@@ -30,7 +36,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
-from gcws_search.index.persistence.changes import Delete, Mode, Put, WriteResult, encoded_together
+from gcws_search.index.persistence.changes import Delete, Mode, Put, WriteResult
 from gcws_search.index.persistence.checkpoints import Checkpoints
 from gcws_search.index.persistence.item_reader import ItemReader, JsonVector, Page, StoredItem
 from gcws_search.index.persistence.optimizer_thread import OptimizerThread
@@ -121,7 +127,7 @@ class Collection:
         """
         return self.commit(self.prepared(items, mode))
 
-    def encoded(self, sent: Sequence[RawBatch]) -> list[Encoded]:
+    def encoded(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
         """Hash the vectors of several puts in one call, for `prepared`.
 
         Raises
@@ -129,10 +135,10 @@ class Collection:
         InvalidVector
             The transform leaves nothing of a vector of one of them.
         """
-        return encoded_together(sent, self._memory)
+        return self._memory.encode(parts)
 
     def prepared(
-        self, items: ItemBatch, mode: Mode = "upsert", encoded: Encoded | None = None
+        self, items: ItemBatch, mode: Mode = "upsert", encoded: EncodedBatch | None = None
     ) -> Put:
         """Hash items, unless they are ``encoded``, and turn them into bytes.
 

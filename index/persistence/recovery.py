@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from gcws_search.index.backends.protocol import Backend
-from gcws_search.index.collection.items import Encoded, Loaded
+from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.persistence.changes import codes_from_blobs, codes_to_blobs
-from gcws_search.index.storage.records import Chunk, ReplaceCodes
+from gcws_search.index.storage.records import ReplaceCodes, RowBatch
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
@@ -32,7 +32,7 @@ def loaded(
     space: VectorSpace,
     backend: Backend[Any],
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Loaded]:
+) -> Iterator[EncodedBatch]:
     """Yield all rows of a file; nothing else may be written to it meanwhile.
 
     Codes of an earlier hash, which compare with none of the present one, are replaced in the file
@@ -59,7 +59,7 @@ def loaded(
                 raise DamagedFile(store.name, f"rows from {chunk.keys[0]}: {error}") from error
             if replace_codes is not None:
                 replace_codes(chunk.keys, codes_to_blobs(encoded.codes))
-            yield Loaded(chunk.ids, chunk.payloads, encoded, chunk.keys)
+            yield encoded
             if progress is not None:
                 progress(len(chunk.ids))
 
@@ -76,14 +76,15 @@ def _replacing_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
         yield replace_codes
 
 
-def _decoded(chunk: Chunk, space: VectorSpace, backend: Backend[Any], *, anew: bool) -> Encoded:
+def _decoded(
+    chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, anew: bool
+) -> EncodedBatch:
     vectors = space.prepare(space.from_blobs(chunk.vectors))
     sound = np.isfinite(vectors.norms) & (vectors.norms > 0)
     if not sound.all():
         raise ValueError(f"{np.count_nonzero(~sound)} rows hold no vectors")
-    if anew:
-        return Encoded(vectors, backend.encode(vectors))
-    return Encoded(vectors, codes_from_blobs(chunk.codes, backend.code_width))
+    codes = backend.encode(vectors) if anew else codes_from_blobs(chunk.codes, backend.code_width)
+    return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, chunk.keys)
 
 
 def up_to_date(identity: Identity) -> Identity:

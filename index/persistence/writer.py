@@ -21,7 +21,7 @@ from gcws_search.index.contracts.errors import (
     DiskFull,
     GcwsError,
 )
-from gcws_search.index.persistence.changes import Arrivals, Delete, SequenceNumbers, Write, steps
+from gcws_search.index.persistence.changes import SequenceNumbers, Write, apply
 from gcws_search.index.storage.records import Change
 from gcws_search.index.storage.store import Store
 
@@ -196,13 +196,11 @@ class Writer:
             for waiting in group:
                 waiting.end(self._refusal())
             return
-        first_key = self._store.next_key
-        planned = self._planned(group, SequenceNumbers(self._collection, first_key))
+        planned = self._planned(group, SequenceNumbers(self._collection, self._store.next_key))
         made = [each for each in planned if each[1].gone or each[1].rows.ids]
         if made:
-            todo = steps([waiting.write for waiting, _ in made], first_key)
             try:
-                self._store_and_show([change for _, change in made], todo)
+                self._store_and_show(made)
             except DiskFull as error:
                 self._without_space([waiting for waiting, _ in planned], error)
                 return
@@ -214,14 +212,13 @@ class Writer:
         for waiting, _ in planned:
             waiting.end()
 
-    def _store_and_show(self, changes: Sequence[Change], todo: Sequence[Arrivals | Delete]) -> None:
+    def _store_and_show(self, planned: Sequence[tuple[_Waiting, Change]]) -> None:
         """Make changes in the file, then in memory."""
         start = time.perf_counter()
-        self._store.write(changes)
+        self._store.write([change for _, change in planned])
         self.commits += 1
         self.commit_seconds += time.perf_counter() - start
-        for each in todo:
-            each.apply(self._collection)
+        apply([waiting.write for waiting, _ in planned], self._collection)
 
     def _planned(
         self, group: list[_Waiting], keys: SequenceNumbers

@@ -12,18 +12,26 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Columns of rows to be put, all of one length, and the checksums they are kept with."""
+    """Columns of rows as they are written and read, all of one length, and their checksums.
+
+    ``keys`` is empty where the store numbers the rows itself.
+    """
 
     ids: Sequence[str]
     vectors: Sequence[bytes]
     codes: Sequence[bytes]
     payloads: Sequence[bytes | None]
+    keys: Sequence[int] = ()
     checksums: Sequence[int] = field(init=False)
     codes_checksums: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
         """Compute the checksums, while no other write waits for it."""
-        checksums = content_checksums(self.ids, self.vectors, self.payloads)
+        columns = zip(self.ids, self.vectors, self.payloads, strict=True)
+        checksums = [
+            content_checksum(item_id.encode(), vector, payload)
+            for item_id, vector, payload in columns
+        ]
         object.__setattr__(self, "checksums", checksums)
         object.__setattr__(self, "codes_checksums", [*map(codes_checksum, self.codes)])
 
@@ -34,17 +42,6 @@ class Change:
 
     gone: Sequence[int]
     rows: RowBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Columns of consecutive rows as read, in order of their keys."""
-
-    keys: Sequence[int]
-    ids: Sequence[str]
-    vectors: Sequence[bytes]
-    codes: Sequence[bytes]
-    payloads: Sequence[bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +64,6 @@ def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> in
     head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
     found = zlib.crc32(vector, head)
     return zlib.crc32(payload, found) if payload else found
-
-
-def content_checksums(
-    ids: Sequence[str], vectors: Sequence[bytes], payloads: Sequence[bytes | None]
-) -> list[int]:
-    """Return `content_checksum` of each item."""
-    return [
-        content_checksum(item_id.encode(), vector, payload)
-        for item_id, vector, payload in zip(ids, vectors, payloads, strict=True)
-    ]
 
 
 def codes_checksum(codes: bytes) -> int:

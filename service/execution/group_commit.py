@@ -25,7 +25,7 @@ Read: TypeAlias = Callable[[], ix.ItemBatch]
 class Prepare(Protocol):
     """Turns items into what is to be put."""
 
-    def __call__(self, items: ix.ItemBatch, encoded: ix.Encoded | None = None, /) -> ix.Put:
+    def __call__(self, items: ix.ItemBatch, encoded: ix.EncodedBatch | None = None, /) -> ix.Put:
         """Return it; the vectors may have been hashed already."""
 
 
@@ -149,9 +149,9 @@ def _written(collection: ix.Collection, waiting: Sequence[_Waiting]) -> list[_En
 
 def _encoded(
     collection: ix.Collection, found: Sequence[tuple[_Waiting, ix.ItemBatch]]
-) -> Sequence[ix.Encoded | None]:
+) -> Sequence[ix.EncodedBatch | None]:
     """Return the vectors of all hashed together; none where that is for each by itself."""
     if len(found) > 1:
         with suppress(Exception):  # each finds by itself what is wrong with it
-            return collection.encoded([items.vectors for _, items in found])
+            return collection.encoded([items for _, items in found])
     return [None] * len(found)

@@ -60,7 +60,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     def read() -> ix.ItemBatch:
         return requests.items(body.items, collection.space, service.limits)
 
-    def prepare(batch: ix.ItemBatch, encoded: ix.Encoded | None = None) -> ix.Put:
+    def prepare(batch: ix.ItemBatch, encoded: ix.EncodedBatch | None = None) -> ix.Put:
         try:
             return collection.prepared(batch, body.mode, encoded)
         except ix.InvalidVector as error:

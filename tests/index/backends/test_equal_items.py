@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gcws_search.index.collection import memory_collection
-from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.backend_parameters import GcwsParams
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from tests.support.index.items import put_rows
 
 
 @pytest.fixture
@@ -17,8 +17,7 @@ def equal() -> MemoryCollection:
     rows = np.ones((63, 3), np.float32)
     rows[[5, 30, 62], 2] = 2
     ids = [str((7 * place) % 63) for place in range(63)]
-    items = ItemBatch(ids=ids, vectors=made.space.from_dense(rows), payloads=[None] * 63)
-    made.put(ids, items.payloads, made.encode(items.vectors), keys=range(63))
+    put_rows(made, ids, made.space.from_dense(rows), keys=range(63))
     return made
 
 
