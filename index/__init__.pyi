@@ -29,9 +29,6 @@ from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
 )
 from .collection.items import (
-    EncodedBatch as EncodedBatch,
-)
-from .collection.items import (
     Hit as Hit,
 )
 from .collection.items import (

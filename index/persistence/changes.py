@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal, TypeAlias
@@ -65,12 +66,7 @@ class Put:
     places: Sequence[int]
     stored: RowBatch
     mode: Mode
-    updated: int = 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether the plan needs all earlier changes to be in memory already."""
-        return False
+    removed: int = 0
 
     @classmethod
     def of(
@@ -112,28 +108,26 @@ class Put:
         if gone and self.mode == "insert":
             at = next(i for i, key in enumerate(old) if key is not None)
             raise ItemExists(ids[at], self.places[at])
-        self.updated = len(gone)
+        self.removed = len(gone)
         self.items.keys = keys.put(ids)
         return Change(gone, self.stored)
 
     @property
     def result(self) -> WriteResult:
         """What to tell the caller."""
-        return WriteResult(self.rows - self.updated, self.updated)
+        return WriteResult(self.rows - self.removed, self.removed)
 
 
 @dataclass(slots=True)
 class Delete:
-    """Items to be removed, by distinct ids or by a filter."""
+    """Items to be removed, by distinct ids or by a filter.
+
+    A filter is evaluated when all earlier changes are in memory.
+    """
 
     ids: Sequence[str]
     where: Filter | None = None
-    deleted: int = 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether the plan needs all earlier changes to be in memory already."""
-        return self.where is not None
+    removed: int = 0
 
     @property
     def rows(self) -> int:
@@ -148,13 +142,30 @@ class Delete:
             mask, _ = collection.permitted(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
         gone = [key for key in keys.of(self.ids) if key is not None]
-        self.deleted = len(gone)
+        self.removed = len(gone)
         keys.remove(self.ids)
         return Change(gone, _NO_ROWS)
 
 
 Write: TypeAlias = Put | Delete
 """A change that can be planned against what is known, and made in memory once stored."""
+
+
+def prepared_together(
+    parts: Sequence[tuple[ItemBatch, Mode]], collection: MemoryCollection
+) -> list[Put | Exception]:
+    """Return several puts, their vectors hashed in one call, or what `Put.of` raises of each."""
+    encoded: Sequence[EncodedBatch | None] = [None] * len(parts)
+    if len(parts) > 1:
+        with suppress(Exception):  # each finds by itself what is wrong with it
+            encoded = collection.encode([items for items, _ in parts])
+    puts: list[Put | Exception] = []
+    for (items, mode), each in zip(parts, encoded, strict=True):
+        try:
+            puts.append(Put.of(items, mode, collection, each))
+        except Exception as error:
+            puts.append(error)
+    return puts
 
 
 def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
@@ -179,7 +190,7 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
 
 def _apply_puts(puts: Sequence[Put], collection: MemoryCollection) -> None:
     replaced: list[int] = []
-    if any(put.updated for put in puts):
+    if any(put.removed for put in puts):
         replaced = collection.rows_of(chain.from_iterable(put.items.ids for put in puts))
     collection.put([put.items for put in puts], replaced)
 
