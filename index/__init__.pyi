@@ -29,9 +29,6 @@ from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
 )
 from .collection.items import (
-    Encoded as Encoded,
-)
-from .collection.items import (
     Hit as Hit,
 )
 from .collection.items import (
@@ -193,10 +190,10 @@ from .persistence.changes import (
 from .persistence.changes import (
     WriteResult as WriteResult,
 )
-from .persistence.pages import (
+from .persistence.item_reader import (
     Page as Page,
 )
-from .persistence.pages import (
+from .persistence.item_reader import (
     StoredItem as StoredItem,
 )
 from .persistence.reclaim import (

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 
 from gcws_search.index import Catalog
+from gcws_search.service.execution.awaited_puts import AwaitedPuts
 from gcws_search.service.execution.context import Service
-from gcws_search.service.execution.group_commit import GroupCommit
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
@@ -103,7 +103,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             Limits.of(settings),
             startup,
             workers,
-            GroupCommit(workers.writes),
+            AwaitedPuts(workers.writes),
             metrics,
             keys,
             admission,

@@ -1,7 +1,7 @@
-"""The rows put last, which no table or list has yet: scanned beside the index of the others.
+"""The delta: committed rows that the index does not hold yet, scanned exactly beside it.
 
-Taking a row into tables and lists alone costs many times what it costs among hundreds, so rows wait
-until there are some, and are taken in beside those that read and write.
+Inserting one row into tables and graph costs many times its share of a bulk insert. So new rows
+stay in the delta, and a background thread merges all of them at once.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from gcws_search.index.threads import Workers
 
 MAX_ROWS: Final = 1024
 _MAX_NUMBERS: Final = 1 << 17
-"""Rows that wait, at most, and the numbers that a scan of them reads: some 10 µs."""
+"""Rows of a delta at most, and the numbers that a scan of them reads: some 10 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The codes of the rows put last.
+    """The codes of the rows that follow those of the index.
 
     Attributes
     ----------
     last : (n, bands) uint64 or None
-        Of the rows that came last; None when there are none.
+        Codes of the rows that were added last; None for an empty delta.
     count : int
-        Rows in all.
+        Number of rows.
     before : Delta or None
-        Those that came earlier: a row more copies nothing of them.
+        The earlier rows: adding to a delta copies none of them.
     """
 
     last: UInt64s | None = None
@@ -44,18 +44,14 @@ class Delta:
     before: Delta | None = None
 
     def with_more(self, codes: UInt64s) -> Delta:
-        """Return these rows and further ones."""
+        """Return the delta with further rows."""
         count = len(codes)
         return Delta(codes, self.count + count, self) if count else self
 
-    def may_wait(self, rows: VectorBatch) -> bool:
-        """Return whether scanning them costs little; they are the last of ``rows``."""
-        return self.has_room(rows, 0, 0)
+    def has_room(self, rows: VectorBatch, count: int = 0, numbers: int = 0) -> bool:
+        """Return whether a scan stays cheap with ``count`` further rows of ``numbers`` numbers.
 
-    def has_room(self, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether ``count`` further rows, of so many numbers, may wait with these.
-
-        These are the last of ``rows``.
+        The rows of the delta are the last of ``rows``.
         """
         if self.count + count > MAX_ROWS:
             return False
@@ -69,20 +65,20 @@ class Delta:
     def codes(self) -> UInt64s:
         """The (count, bands) codes; there is at least one row."""
         parts: list[UInt64s] = []
-        newest: Delta | None = self
-        while newest is not None and newest.last is not None:
-            parts.append(newest.last)
-            newest = newest.before
+        delta: Delta | None = self
+        while delta is not None and delta.last is not None:
+            parts.append(delta.last)
+            delta = delta.before
         return parts[0] if len(parts) == 1 else np.concatenate(parts[::-1])
 
     def after(self, count: int) -> Delta:
-        """Return those after the first ``count``."""
+        """Return the rows after the first ``count``."""
         if count == self.count:
             return NONE
         return Delta(self.codes[count:], self.count - count) if count else self
 
     def some(self, kept: Int64s) -> Delta:
-        """Return those with some numbers, (m,) and rising, counted from the first that waits."""
+        """Return some of the rows: (m,) int64, rising, counted from the first of the delta."""
         return Delta(self.codes[kept], len(kept)) if len(kept) else NONE
 
 
@@ -102,14 +98,14 @@ def with_delta(
     *,
     workers: Workers,
 ) -> BatchHits:
-    """Return the hits that ``search`` finds among all rows but the last, and those among the last.
+    """Return the hits that ``search`` finds in the index, merged with those of the delta.
 
     Parameters
     ----------
     search : callable
     view : RowView
     count : int
-        How many rows are scanned.
+        Number of rows of the delta, the last of the view.
     queries : VectorBatch
     params : SearchParams
     skip : (m,) int64

@@ -89,7 +89,7 @@ class GcwsBackend:
         """Return the index with the last len(codes) of ``rows`` added."""
         newest = state.newest.with_more(codes)
         extended = GcwsState(state.tables, state.inverted, state.graph, newest, state.scanned)
-        if state.is_settled and extended.newest.may_wait(rows):
+        if state.is_settled and extended.newest.has_room(rows):
             return extended
         return self._complete(extended, rows, self._workers)
 

@@ -15,11 +15,10 @@ from gcws_search.index.contracts.errors import DamagedFile, InvalidInput, StoreE
 from gcws_search.index.contracts.saved_index import notes_of
 from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_to_blobs
-from gcws_search.index.persistence.config import config_of, params_of, up_to_date
-from gcws_search.index.storage.checksums import codes_checksum, content_checksum
+from gcws_search.index.persistence.recovery import config_of, params_of, up_to_date
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
-from gcws_search.index.storage.records import RowBatch
+from gcws_search.index.storage.records import RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import Store
@@ -313,13 +312,13 @@ class Examination:
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
     if rows:
         copy.write_at(
-            [row.key for row in rows],
             RowBatch(
                 [row.id.decode() for row in rows],
                 [row.vector for row in rows],
                 [row.codes for row in rows],
                 [row.payload for row in rows],
-            ),
+                [row.key for row in rows],
+            )
         )
 
 

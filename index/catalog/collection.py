@@ -20,7 +20,12 @@ from gcws_search.index.catalog.describe import (
     versions,
 )
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
-from gcws_search.index.collection.items import Encoded, Hit, ItemBatch, QueryResult, QueryResults
+from gcws_search.index.collection.items import (
+    Hit,
+    ItemBatch,
+    QueryResult,
+    QueryResults,
+)
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt16s
 from gcws_search.index.contracts.errors import (
@@ -37,14 +42,13 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
-from gcws_search.index.persistence.changes import Delete, Mode, Put, WriteResult, encoded_together
+from gcws_search.index.persistence.changes import Delete, Mode, Put, Write, WriteResult
 from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.persistence.item_reader import ItemReader
+from gcws_search.index.persistence.item_reader import ItemReader, JsonVector, Page, StoredItem
 from gcws_search.index.persistence.optimizer_thread import OptimizerThread
-from gcws_search.index.persistence.pages import JsonVector, Page, StoredItem
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
-from gcws_search.index.persistence.writer import Writer
+from gcws_search.index.persistence.writer import Ended, Run, Writer
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import RawBatch
 
@@ -73,7 +77,7 @@ class Collection:
         self.config = config
         self._store = store
         self._memory = MemoryCollection(config, threads=threads)
-        self._writer = Writer(store, self._memory)
+        self._writer = Writer(store, self._memory, self._changed)
         self._checkpoints = Checkpoints(store, self._memory, self._writer)
         self._attachments = AttachedBackends(store, self._memory, self._writer, threads)
         self._improver = OptimizerThread(self._memory, self._writer, self._improved)
@@ -129,22 +133,8 @@ class Collection:
         """
         return self.commit(self.prepared(items, mode))
 
-    def encoded(self, sent: Sequence[RawBatch]) -> list[Encoded]:
-        """Hash the vectors of several puts in one call, for `prepared`.
-
-        Raises
-        ------
-        InvalidVector
-            The transform leaves nothing of a vector of one of them.
-        """
-        return encoded_together(sent, self._memory)
-
-    def prepared(
-        self, items: ItemBatch, mode: Mode = "upsert", encoded: Encoded | None = None
-    ) -> Put:
-        """Hash items, unless they are ``encoded``, and turn them into bytes.
-
-        That is all of `put` that others need not wait for.
+    def prepared(self, items: ItemBatch, mode: Mode = "upsert") -> Put:
+        """Hash items, and turn them into bytes: all of `put` that others need not wait for.
 
         Raises
         ------
@@ -152,7 +142,7 @@ class Collection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        return Put.of(items, mode, self._memory, encoded)
+        return Put.of(items, mode, self._memory)
 
     def commit(self, write: Put) -> WriteResult:
         """Put prepared items; once, and as `put` does.
@@ -162,44 +152,34 @@ class Collection:
         ItemExists
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        [error] = self.commit_all([write])
-        if error is not None:
-            raise error
+        self._writer.make(write)
         return write.result
 
-    def commit_all(self, writes: Sequence[Put]) -> list[BaseException | None]:
-        """Put prepared items that have come together, in one commit where that can be.
+    def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
+        """Put items without a thread that waits for them; see `Writer.submit`."""
+        self._writer.submit(read, mode, ended, run)
 
-        Returns
-        -------
-        list
-            How each ended: None, and its ``result`` says what it did, or what `commit` would raise.
-        """
-        errors = self._writer.make_all(writes)
-        self._checkpoints.start_if_due()
+    def _changed(self, writes: Sequence[Write]) -> None:
+        """Begin what is due after a commit."""
+        if any(write.rows for write in writes):
+            self._checkpoints.start_if_due()
         self._improver.start_if_due()
-        if any(write.updated for write in writes):
+        if any(write.removed for write in writes):
             self._tidier.start()
-        return errors
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""
-        write = Delete(list(dict.fromkeys(ids)))
-        return self._deleted(write)
+        return self._deleted(Delete(list(dict.fromkeys(ids))))
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         view = self._memory.view
         where.mask(view.columns, len(view))  # builds the columns while others may still write
-        write = Delete((), where)
-        return self._deleted(write)
+        return self._deleted(Delete((), where))
 
     def _deleted(self, write: Delete) -> int:
         self._writer.make(write)
-        self._improver.start_if_due()
-        if write.deleted:
-            self._tidier.start()
-        return write.deleted
+        return write.removed
 
     def settle(self) -> None:
         """Do what is due to make searches quicker and files smaller; return when it is done."""

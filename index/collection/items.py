@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached, PreparedCodes
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
-from gcws_search.index.contracts.batches import joined
+from gcws_search.index.contracts.batches import concatenate, joined
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import (
     CANDIDATES,
@@ -62,6 +63,17 @@ class ItemBatch:
     def __len__(self) -> int:
         """Return the number of items."""
         return len(self.ids)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ItemBatch]) -> ItemBatch:
+        """Return the items of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            [*chain.from_iterable(part.ids for part in parts)],
+            concatenate([part.vectors for part in parts]),
+            [*chain.from_iterable(part.payloads for part in parts)],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +147,6 @@ class View:
             indices=(chosen.slots >> 1).astype(np.int32),
             values=chosen.values * signs,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Items as they are stored, with distinct ids and rising keys."""
-
-    ids: Sequence[str]
-    payloads: Sequence[bytes | None]
-    encoded: Encoded
-    keys: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,36 +310,60 @@ class QueryResults(Sequence[QueryResult]):
         return totals
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Vectors transformed, and what their index is made of; needs no lock to make.
+@dataclass(slots=True)
+class EncodedBatch:
+    """Items on their way into rows, with all that is computed of them before their turn.
 
     Attributes
     ----------
+    ids : sequence of str
+        Distinct.
+    payloads : sequence of bytes or None
     vectors : VectorBatch
     codes : (n, code_width) uint64
         What the backend's `encode` returned.
+    keys : sequence of int
+        Rising; empty until the store has numbered the items.
     seconds : float
-        How long that took.
+        How long encoding took.
     attached : mapping of str to PreparedCodes
         Codes for the comparison backends that there were.
     """
 
+    ids: Sequence[str]
+    payloads: Sequence[bytes | None]
     vectors: VectorBatch
     codes: UInt64s
+    keys: Sequence[int] = ()
     seconds: float = 0.0
     attached: Mapping[str, PreparedCodes] = field(default_factory=dict)
 
-    def chosen(self, places: slice | Int64s) -> Encoded:
-        """Return some of the vectors, and their share of the time."""
-        attached = {name: ahead.chosen(places) for name, ahead in self.attached.items()}
-        codes = self.codes[places]
-        seconds = self.seconds * len(codes) / len(self.codes)
-        return Encoded(self.vectors[places], codes, seconds, attached)
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.ids)
+
+    def chosen(self, places: Sequence[int]) -> EncodedBatch:
+        """Return some of the items, and their share of the time."""
+        if len(places) == len(self):
+            return self
+        if isinstance(places, range):
+            rows: slice | Int64s = slice(places.start, places.stop)
+        else:
+            rows = np.array(places, np.int64)
+        return EncodedBatch(
+            [self.ids[place] for place in places],
+            [self.payloads[place] for place in places],
+            self.vectors[rows],
+            self.codes[rows],
+            seconds=self.seconds * len(places) / len(self),
+            attached={name: ahead.chosen(rows) for name, ahead in self.attached.items()},
+        )
 
     @classmethod
-    def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Return the vectors of all parts, in order."""
+    def joined(cls, parts: Sequence[EncodedBatch]) -> EncodedBatch:
+        """Return the items of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
         attached = {
             name: PreparedCodes(
                 first.encoder,
@@ -349,8 +375,11 @@ class Encoded:
             and all(part.attached[name].encoder == first.encoder for part in parts)
         }
         return cls(
+            [*chain.from_iterable(part.ids for part in parts)],
+            [*chain.from_iterable(part.payloads for part in parts)],
             joined([part.vectors for part in parts]),
             np.concatenate([part.codes for part in parts]),
+            [*chain.from_iterable(part.keys for part in parts)],
             sum(part.seconds for part in parts),
             attached,
         )

@@ -1,9 +1,11 @@
 """Items in memory: ids, vectors, payloads and their index, seen through immutable views.
 
 One writer at a time changes a collection (the caller sees to it); readers take ``view`` once and
-use nothing else, so they never wait for the disk and never see half a change. A few new items wait
-until somebody takes a view, who takes them in together first. Rows are numbered in the order in
-which they were put, the order of the keys they come with; an update gives its item a new row.
+use nothing else, so they never wait for the disk and never see half a change. Rows are numbered in
+the order of their keys; an update gives its item a new row.
+
+New items that only extend the delta of the index (`index.backends.delta`) are appended by the next
+reader, who builds the view of all of them: an array written a row at a time costs 20 µs an insert.
 """
 
 from __future__ import annotations
@@ -12,33 +14,41 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.backend_index import BackendIndex
-from gcws_search.index.collection.items import Encoded, Loaded, QueryResults, View
-from gcws_search.index.collection.later import Later, NewItems
-from gcws_search.index.collection.parts import search_in_parts
+from gcws_search.index.collection.ids import RowsById
+from gcws_search.index.collection.items import (
+    EncodedBatch,
+    ItemBatch,
+    QueryResults,
+    View,
+    without_surplus,
+)
 from gcws_search.index.collection.row_store import RowStore
-from gcws_search.index.collection.rows_by_id import RowsById
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.errors import BackendNotFound
-from gcws_search.index.contracts.hits import LiveSample, Pairs, RowView
+from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
+from gcws_search.index.payload.encoding import compact
 from gcws_search.index.threads import searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
-from gcws_search.index.vectors.space import RawBatch, VectorBatch, VectorSpace
+from gcws_search.index.vectors.space import VectorBatch, VectorSpace
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
 
 COMPACTION_ROWS: Final = 4096
 """Dead rows are left alone up to this many, and while there are no more of them than live ones."""
-_MAX_LATER: Final = 32
-"""New items may wait up to so many: whoever reads next takes them in, in some 0.2 ms."""
+_MAX_TIES: Final = 1 << 25
+"""Queries times rows searched together: all rows may tie, where all items are equal."""
+_MAX_PENDING: Final = 32
+"""Items that the next reader appends, in some 0.2 ms."""
 
 
 class MemoryCollection:
@@ -55,8 +65,8 @@ class MemoryCollection:
         self.config = config
         self.space = VectorSpace.of(config)
         self.backend = make_backend(config, threads=threads)
-        # Held for the moment in which the ids and the view change, never for work.
-        self._names = threading.Lock()
+        # Held while ids and view change, and while pending items are appended.
+        self._lock = threading.Lock()
         self._row_of = RowsById()
         self._build_seconds = 0.0  # of the primary index
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
@@ -64,41 +74,50 @@ class MemoryCollection:
         rows = GrowingRows(config.form, config.dim)
         self._contents = RowStore(rows, [], [], np.empty(0, np.int64))
         self._shown = self._contents.view(self.backend.empty(), 0, 0)
-        self._later = Later()
-        self._taking = threading.Lock()  # held while items come to wait, or are taken in
+        # New items that no view shows yet. Their ids have rows already.
+        self._pending: list[EncodedBatch] = []
+        self._pending_count = self._pending_numbers = 0
 
     @property
     def view(self) -> View:
-        """A view of all items; those that wait are taken in before; any thread."""
-        if self._later:
-            self._take_in()
+        """A view of all items; any thread."""
+        if self._pending:
+            with self._lock:
+                self._append_pending()
         return self._shown
 
     @property
     def count(self) -> int:
         """How many items there are."""
-        with self._taking:
-            return self._shown.count + len(self._later)
+        with self._lock:
+            return self._shown.count + self._pending_count
 
-    def encode(self, vectors: RawBatch) -> Encoded:
-        """Transform and hash vectors; any thread.
+    def encode(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
+        """Transform and hash the vectors of several batches in one call; any thread.
 
         Raises
         ------
         InvalidVector
-            The transform leaves nothing of a vector.
+            The transform leaves nothing of a vector of one of them.
         """
-        prepared = self.space.prepare(vectors)
+        encoded = self._encoded(ItemBatch.joined(parts))
+        if len(parts) == 1:
+            return [encoded]
+        borders = accumulate(map(len, parts), initial=0)
+        return [encoded.chosen(range(*some)) for some in pairwise(borders)]
+
+    def _encoded(self, items: ItemBatch) -> EncodedBatch:
+        prepared = self.space.prepare(items.vectors)
         if not self._is_compiled:
             self._compile(prepared)
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        others = self._shown.attached
-        if not others:
-            return Encoded(prepared, codes, seconds)
-        attached = {name: each.ahead(prepared) for name, each in others.items()}
-        return Encoded(prepared, codes, seconds, attached)
+        attached = {name: each.ahead(prepared) for name, each in self._shown.attached.items()}
+        payloads = [*map(compact, items.payloads)]
+        return EncodedBatch(
+            items.ids, payloads, prepared, codes, seconds=seconds, attached=attached
+        )
 
     def _compile(self, vectors: VectorBatch) -> None:
         """Let the backend's kernels be compiled by one vector: no part of building."""
@@ -110,13 +129,13 @@ class MemoryCollection:
     # Writing: one thread at a time.
 
     def load(
-        self, pieces: Iterable[Loaded], count: int, saved: Callable[[Int64s], SavedIndex]
+        self, pieces: Iterable[EncodedBatch], count: int, saved: Callable[[Int64s], SavedIndex]
     ) -> None:
         """Take stored items into an empty collection; their index is made once, at the end.
 
         Parameters
         ----------
-        pieces : iterable of Loaded
+        pieces : iterable of EncodedBatch
         count : int
             How many items there are in all; memory is reserved for so many.
         saved : callable
@@ -126,10 +145,10 @@ class MemoryCollection:
         held.rows.reserve(count)
         codes = np.empty((count, self.backend.code_width), np.uint64)
         for piece in pieces:
-            before, n = len(held), len(held) + len(piece.ids)
+            before, n = len(held), len(held) + len(piece)
             codes = with_room(codes, before, n)
-            codes[before:n] = piece.encoded.codes
-            held.append(piece.ids, piece.payloads, piece.encoded.vectors, piece.keys)
+            codes[before:n] = piece.codes
+            held.append(piece)
         n = len(held)
         if not self._is_compiled:
             self._compile(held.rows.view())
@@ -137,105 +156,96 @@ class MemoryCollection:
         state = self.backend.restored(held.rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
         row_of = RowsById(held.ids)
-        with self._names:
+        with self._lock:
             self._row_of = row_of
             self._shown = held.view(state, n, self._shown.version + 1)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
-        if self._later:
-            self._take_in()
         return [row for row in map(self._row_of.get, ids) if row is not None]
 
     def keys_of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the key of each id, None where there is no such item."""
-        if self._later and not set(self._later.ids).isdisjoint(ids):
-            self._take_in()
         rows = [*map(self._row_of.get, ids)]
-        keys = self._shown.keys
+        if rows.count(None) == len(rows):  # most inserts
+            return [*rows]
+        keys = self.view.keys
         return [None if row is None else int(keys[row]) for row in rows]
 
-    def put(
-        self,
-        ids: Sequence[str],
-        payloads: Sequence[bytes | None],
-        encoded: Encoded,
-        *,
-        keys: range | Sequence[int],
-        replaced: Sequence[int] = (),
-    ) -> None:
+    def put(self, parts: Sequence[EncodedBatch], replaced: Sequence[int] = ()) -> None:
         """Add items.
 
         Parameters
         ----------
-        ids : sequence of str
-            Distinct; the items that have one of them are at the rows ``replaced``.
-        payloads : sequence of bytes or None
-        encoded : Encoded
-        keys : sequence of int
-            Rising, and above all before.
+        parts : sequence of EncodedBatch
+            Of distinct ids; their keys rise, and are above all before.
         replaced : sequence of int
+            Rows of the items that have one of the ids.
         """
-        new = NewItems(ids, payloads, encoded, keys)
-        if not replaced and self._let_wait(new):
+        if not replaced and self._append_with_the_next_view(parts):
             return
-        if self._later:
-            self._take_in()
-        self._add(new, replaced)
+        view = self.view
+        items = EncodedBatch.joined(parts)
+        if replaced:
+            self._contents.kill(replaced)
+        grown = self._extended(view, items, len(replaced))
+        with self._lock:
+            self._row_of.put(items.ids, len(view))
+            self._shown = grown
         self._compact_if_due()
 
-    def _let_wait(self, new: NewItems) -> bool:
-        """Return whether new items wait now: where whoever reads next is hardly held up."""
-        with self._taking:
-            shown, later = self._shown, self._later
-            count = len(later) + len(new.ids)
-            if shown.attached or count > _MAX_LATER:
+    def _append_with_the_next_view(self, parts: Sequence[EncodedBatch]) -> bool:
+        """Let the next reader append new items; return whether that takes a moment only."""
+        with self._lock:
+            shown = self._shown
+            count = self._pending_count + sum(map(len, parts))
+            numbers = self._pending_numbers + sum(part.vectors.numbers for part in parts)
+            if (
+                shown.attached
+                or count > _MAX_PENDING
+                or not self.backend.may_wait(shown.state, shown.vectors, count, numbers)
+            ):
                 return False
-            numbers = later.numbers + new.encoded.vectors.numbers
-            if not self.backend.may_wait(shown.state, shown.vectors, count, numbers):
-                return False
-            later.add(new)
+            first = len(shown) + self._pending_count
+            for part in parts:
+                self._row_of.put(part.ids, first)
+                first += len(part)
+            self._pending += parts
+            self._pending_count, self._pending_numbers = count, numbers
             return True
 
-    def _take_in(self) -> None:
-        """Take in the items that wait; any thread."""
-        with self._taking:
-            shown, later = self._shown, self._later
-            if not later:  # another thread did
-                return
-            try:
-                self._add(later.joined())
-            finally:
-                if self._shown is shown:  # after an error: the rows go, the items stay
-                    self._contents.cut(len(shown))
-                else:
-                    self._later = Later()
+    def _append_pending(self) -> None:
+        """Append what is pending; the lock is held."""
+        if not self._pending:  # another thread did
+            return
+        shown = self._shown
+        try:
+            self._shown = self._extended(shown, EncodedBatch.joined(self._pending))
+        except BaseException:
+            self._contents.cut(len(shown))  # the items stay pending
+            raise
+        self._pending, self._pending_count, self._pending_numbers = [], 0, 0
 
-    def _add(self, new: NewItems, replaced: Sequence[int] = ()) -> None:
-        held, old = self._contents, self._shown
-        if replaced:
-            held.kill(replaced)
-        encoded = new.encoded
-        held.append(new.ids, new.payloads, encoded.vectors, new.keys)
+    def _extended(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
+        """Return the view of further rows, so many of them in the place of others."""
+        held = self._contents
+        held.append(items)
         rows, start = held.rows.view(), time.perf_counter()
-        state = self.backend.extend(old.state, rows, encoded.codes)
-        self._build_seconds += encoded.seconds + time.perf_counter() - start
-        count = old.count + len(new.ids) - len(replaced)
-        attached = old.attached and {
-            name: indexed.extended(rows, encoded.vectors, encoded.attached.get(name))
-            for name, indexed in old.attached.items()
+        state = self.backend.extend(view.state, rows, items.codes)
+        self._build_seconds += items.seconds + time.perf_counter() - start
+        attached = view.attached and {
+            name: indexed.extended(rows, items.vectors, items.attached.get(name))
+            for name, indexed in view.attached.items()
         }
-        view = held.view(state, count, old.version + 1, attached, rows)
-        with self._names:
-            self._row_of.put(new.ids, len(view) - len(new.ids))
-            self._shown = view
+        count = view.count + len(items) - replaced
+        return held.view(state, count, view.version + 1, attached, rows)
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""
         held, old = self._contents, self.view
         held.kill(rows)
         view = held.view(old.state, old.count - len(rows), old.version + 1, old.attached)
-        with self._names:
+        with self._lock:
             for row in rows:
                 self._row_of.remove(held.ids[row])
             self._shown = view
@@ -261,7 +271,7 @@ class MemoryCollection:
         }
         view = held.view(state, len(kept), old.version + 1, attached)
         row_of = RowsById(held.ids)
-        with self._names:
+        with self._lock:
             self._row_of = row_of
             self._shown = view
 
@@ -325,9 +335,8 @@ class MemoryCollection:
 
     def locate(self, item_id: str) -> tuple[View, int | None]:
         """Return a view, and the row of an item in it."""
-        if self._later:
-            self._take_in()
-        with self._names:
+        with self._lock:
+            self._append_pending()
             return self._shown, self._row_of.get(item_id)
 
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
@@ -375,7 +384,7 @@ class MemoryCollection:
         indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        found = search_in_parts(indexed, view, row_view, queries, params, skip)
+        found = _search_in_parts(indexed, view, row_view, queries, params, skip)
         return QueryResults(view, found, params.limit)
 
     def pairs(
@@ -402,3 +411,42 @@ class MemoryCollection:
             + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )
+
+
+def _search_in_parts(
+    indexed: BackendIndex,
+    view: View,
+    rows: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s | None,
+) -> BatchHits:
+    """Return the hits of each query by one backend.
+
+    Parameters
+    ----------
+    indexed : BackendIndex
+    view : View
+    rows : RowView
+        The view's rows, and which of them are permitted.
+    queries : VectorBatch
+        m of them.
+    params : SearchParams
+    skip : (m,) int64 or None
+        A row each query must not return, or -1.
+    """
+    step = max(1, _MAX_TIES // max(1, len(view)))
+    if len(queries) <= step:
+        return indexed.backend.search(indexed.state, rows, queries, params, skip)
+    parts = []
+    for first in range(0, len(queries), step):
+        places = np.arange(first, min(first + step, len(queries)))
+        found = indexed.backend.search(
+            indexed.state,
+            rows,
+            queries[places[0] : places[-1] + 1],
+            params,
+            None if skip is None else skip[places],
+        )
+        parts.append((places, without_surplus(found, view.ids, params.limit)))
+    return BatchHits.merged(parts)

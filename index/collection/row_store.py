@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached
-from gcws_search.index.collection.items import View
+from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.payload.columns import Columns
@@ -62,35 +62,17 @@ class RowStore:
         """About how many bytes of memory they take, columns left out."""
         return self.rows.nbytes + self.alive.nbytes + self.keys.nbytes + self._text_bytes
 
-    def append(
-        self,
-        ids: Sequence[str],
-        payloads: Sequence[bytes | None],
-        vectors: VectorBatch,
-        keys: range | Sequence[int],
-    ) -> None:
-        """Add live rows at the end.
-
-        Parameters
-        ----------
-        ids, payloads, vectors
-            Of n new rows.
-        keys : range or sequence of int
-            n of them, rising and above all before.
-        """
-        before, n = len(self.rows), len(self.rows) + len(ids)
-        self.rows.append(vectors)
-        self.ids.extend(ids)
-        self.payloads.extend(payloads)
-        self._text_bytes += _text_bytes(ids, payloads)
+    def append(self, items: EncodedBatch) -> None:
+        """Add items as live rows at the end; their keys are above all before."""
+        before, n = len(self.rows), len(self.rows) + len(items)
+        self.rows.append(items.vectors)
+        self.ids.extend(items.ids)
+        self.payloads.extend(items.payloads)
+        self._text_bytes += _text_bytes(items.ids, items.payloads)
         self.keys = with_room(self.keys, before, n)
         self.alive = with_room(self.alive, before, n)
-        if n == before + 1:  # numpy takes many times as long for a slice
-            self.keys[before] = keys[0]
-            self.alive[before] = 1
-        else:
-            self.keys[before:n] = keys
-            self.alive[before:n] = 1
+        self.keys[before:n] = items.keys
+        self.alive[before:n] = 1
 
     def view(
         self,

@@ -37,7 +37,7 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import BackendParams, NystroemParams, backend_document
 from gcws_search.index.contracts.saved_index import notes_of, text_of
-from gcws_search.index.persistence.config import params_of
+from gcws_search.index.persistence.recovery import params_of
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.schema import BackendRecord

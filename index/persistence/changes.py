@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from gcws_search.index.collection.ids import check_ids
-from gcws_search.index.collection.items import Encoded, ItemBatch
+from gcws_search.index.collection.items import EncodedBatch, ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt64s
-from gcws_search.index.contracts.batches import RawBatch, concatenate
 from gcws_search.index.contracts.errors import ItemExists
-from gcws_search.index.payload.encoding import compact
 from gcws_search.index.payload.filters import Filter
 from gcws_search.index.storage.records import Change, RowBatch
 
@@ -47,11 +46,12 @@ class SequenceNumbers:
             keys = [self._planned.get(i, key) for i, key in zip(ids, keys, strict=True)]
         return keys
 
-    def put(self, ids: Sequence[str]) -> None:
-        """Take note that items are put."""
+    def put(self, ids: Sequence[str]) -> range:
+        """Return the keys of items that are put."""
         keys = range(self.next_key, self.next_key + len(ids))
         self._planned.update(zip(ids, keys, strict=True))
         self.next_key += len(ids)
+        return keys
 
     def remove(self, ids: Iterable[str]) -> None:
         """Take note that items are removed."""
@@ -62,18 +62,11 @@ class SequenceNumbers:
 class Put:
     """Items to be put, hashed and turned into bytes already."""
 
-    ids: list[str]
+    items: EncodedBatch
     places: Sequence[int]
-    payloads: list[bytes | None]
-    encoded: Encoded
     stored: RowBatch
     mode: Mode
-    updated: int = 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether the plan needs all earlier changes to be in memory already."""
-        return False
+    removed: int = 0
 
     @classmethod
     def of(
@@ -81,7 +74,7 @@ class Put:
         items: ItemBatch,
         mode: Mode,
         collection: MemoryCollection,
-        encoded: Encoded | None = None,
+        encoded: EncodedBatch | None = None,
     ) -> Put:
         """Prepare items, their vectors encoded already or not; any thread, no lock.
 
@@ -93,53 +86,48 @@ class Put:
         """
         check_ids(items.ids)
         if encoded is None:
-            encoded = collection.encode(items.vectors)
-        ids, payloads, vectors = items.ids, [*map(compact, items.payloads)], items.vectors
-        places: Sequence[int] = range(len(ids))
-        if len(ids) > 1 and len(set(ids)) < len(ids):
-            places = _last_places(ids, mode)
-            chosen = np.array(places, np.int64)
-            ids, payloads = [ids[i] for i in places], [payloads[i] for i in places]
-            vectors = vectors[chosen]
-            encoded = encoded.chosen(chosen)
-        blobs = collection.space.to_blobs(vectors)
-        stored = RowBatch(ids, blobs, codes_to_blobs(encoded.codes), payloads)
-        return cls(ids, places, payloads, encoded, stored, mode)
+            [encoded] = collection.encode([items])
+        places: Sequence[int] = range(len(items))
+        vectors = items.vectors
+        if len(items) > 1 and len(set(items.ids)) < len(items):
+            places = _last_places(items.ids, mode)
+            vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
+        blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
+        return cls(encoded, places, RowBatch(encoded.ids, blobs, codes, encoded.payloads), mode)
 
     @property
     def rows(self) -> int:
         """How many rows the change puts."""
-        return len(self.ids)
+        return len(self.items)
 
     def plan(self, keys: SequenceNumbers) -> Change:
         """Return what the file must do; ItemExists when the mode forbids it."""
-        old = keys.of(self.ids)
+        ids = self.items.ids
+        old = keys.of(ids)
         gone = [key for key in old if key is not None]
         if gone and self.mode == "insert":
             at = next(i for i, key in enumerate(old) if key is not None)
-            raise ItemExists(self.ids[at], self.places[at])
-        self.updated = len(gone)
-        keys.put(self.ids)
+            raise ItemExists(ids[at], self.places[at])
+        self.removed = len(gone)
+        self.items.keys = keys.put(ids)
         return Change(gone, self.stored)
 
     @property
     def result(self) -> WriteResult:
         """What to tell the caller."""
-        return WriteResult(len(self.ids) - self.updated, self.updated)
+        return WriteResult(self.rows - self.removed, self.removed)
 
 
 @dataclass(slots=True)
 class Delete:
-    """Items to be removed, by distinct ids or by a filter."""
+    """Items to be removed, by distinct ids or by a filter.
+
+    A filter is evaluated when all earlier changes are in memory.
+    """
 
     ids: Sequence[str]
     where: Filter | None = None
-    deleted: int = 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether the plan needs all earlier changes to be in memory already."""
-        return self.where is not None
+    removed: int = 0
 
     @property
     def rows(self) -> int:
@@ -154,95 +142,57 @@ class Delete:
             mask, _ = collection.permitted(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
         gone = [key for key in keys.of(self.ids) if key is not None]
-        self.deleted = len(gone)
+        self.removed = len(gone)
         keys.remove(self.ids)
         return Change(gone, _NO_ROWS)
-
-    def apply(self, collection: MemoryCollection) -> None:
-        """Make the change in memory."""
-        collection.remove(collection.rows_of(self.ids))
 
 
 Write: TypeAlias = Put | Delete
 """A change that can be planned against what is known, and made in memory once stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Items of neighbouring puts that share no id: memory takes them in together.
+def prepared_together(
+    parts: Sequence[tuple[ItemBatch, Mode]], collection: MemoryCollection
+) -> list[Put | Exception]:
+    """Return several puts, their vectors hashed in one call, or what `Put.of` raises of each."""
+    encoded: Sequence[EncodedBatch | None] = [None] * len(parts)
+    if len(parts) > 1:
+        with suppress(Exception):  # each finds by itself what is wrong with it
+            encoded = collection.encode([items for items, _ in parts])
+    puts: list[Put | Exception] = []
+    for (items, mode), each in zip(parts, encoded, strict=True):
+        try:
+            puts.append(Put.of(items, mode, collection, each))
+        except Exception as error:
+            puts.append(error)
+    return puts
 
-    Attributes
-    ----------
-    first_key : int
-        Key of the first item; the others follow one by one.
-    puts : list of Put
+
+def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
+    """Make planned changes in memory, one after the other.
+
+    Neighbouring puts that share no id are shown together.
     """
-
-    first_key: int
-    puts: list[Put]
-
-    @property
-    def rows(self) -> int:
-        """How many items there are."""
-        return sum(put.rows for put in self.puts)
-
-    def apply(self, collection: MemoryCollection) -> None:
-        """Make the changes in memory."""
-        puts = self.puts
-        ids, payloads, encoded = puts[0].ids, puts[0].payloads, puts[0].encoded
-        if len(puts) > 1:
-            ids = [*chain.from_iterable(put.ids for put in puts)]
-            payloads = [*chain.from_iterable(put.payloads for put in puts)]
-            encoded = Encoded.joined([put.encoded for put in puts])
-        keys = range(self.first_key, self.first_key + len(ids))
-        updated = puts[0].updated if len(puts) == 1 else any(put.updated for put in puts)
-        replaced = collection.rows_of(ids) if updated else ()
-        collection.put(ids, payloads, encoded, keys=keys, replaced=replaced)
-
-
-def steps(writes: Sequence[Write], first_key: int) -> list[Arrivals | Delete]:
-    """Return what is to be done in memory, one after the other, to make changes.
-
-    Parameters
-    ----------
-    writes : sequence of Write
-        Planned, one after the other.
-    first_key : int
-        Of the first item they put.
-    """
-    if len(writes) == 1:
-        [write] = writes
-        return [write if isinstance(write, Delete) else Arrivals(first_key, [write])]
-    found: list[Arrivals | Delete] = []
+    puts: list[Put] = []
     arriving: set[str] = set()
     for write in writes:
+        if puts and (isinstance(write, Delete) or not arriving.isdisjoint(write.items.ids)):
+            _apply_puts(puts, collection)
+            puts, arriving = [], set()
         if isinstance(write, Delete):
-            found.append(write)
-            continue
-        last = found[-1] if found else None
-        if isinstance(last, Arrivals) and arriving.isdisjoint(write.ids):
-            last.puts.append(write)
+            collection.remove(collection.rows_of(write.ids))
         else:
-            found.append(Arrivals(first_key, [write]))
-            arriving.clear()
-        arriving.update(write.ids)
-        first_key += write.rows
-    return found
+            puts.append(write)
+            arriving.update(write.items.ids)
+    if puts:
+        _apply_puts(puts, collection)
 
 
-def encoded_together(sent: Sequence[RawBatch], collection: MemoryCollection) -> list[Encoded]:
-    """Encode the vectors of several puts in one call.
-
-    Raises
-    ------
-    InvalidVector
-        The transform leaves nothing of a vector of one of them.
-    """
-    if len(sent) == 1:
-        return [collection.encode(sent[0])]
-    encoded = collection.encode(concatenate(sent))
-    ends = [*accumulate(map(len, sent), initial=0)]
-    return [encoded.chosen(slice(*some)) for some in pairwise(ends)]
+def _apply_puts(puts: Sequence[Put], collection: MemoryCollection) -> None:
+    replaced: list[int] = []
+    if any(put.removed for put in puts):
+        replaced = collection.rows_of(chain.from_iterable(put.items.ids for put in puts))
+    collection.put([put.items for put in puts], replaced)
 
 
 def codes_to_blobs(codes: UInt64s) -> list[bytes]:

@@ -3,15 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from gcws_search.index.collection.items import Hit
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
-from gcws_search.index.persistence.pages import JsonVector, Page, StoredItem, key_of
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
+
+JsonVector = list[float] | dict[str, list[Any]]
+"""A vector as the API shows it."""
+
+_MAX_KEY: Final = 2**63 - 1
+_MAX_DIGITS: Final = 20
+"""More than any key has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """An item as sent.
+
+    Attributes
+    ----------
+    id : str
+    vector : list or dict or None
+        As the API shows it; None where it was not asked for.
+    payload : bytes or None
+        JSON text.
+    """
+
+    id: str
+    vector: JsonVector | None
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some items in the order in which they were put, and where the next page starts.
+
+    Attributes
+    ----------
+    items : list of StoredItem
+    next_cursor : str or None
+        None on the last page.
+    """
+
+    items: list[StoredItem]
+    next_cursor: str | None
 
 
 class ItemReader:
@@ -106,3 +147,20 @@ class ItemReader:
     def _from_memory(self, hit: Hit) -> JsonVector | None:
         raw = hit.view.raw(self.space, np.array([hit.row]))
         return None if raw is None else self.space.to_json(raw, 0)
+
+
+def key_of(cursor: str | None) -> int:
+    """Return the key after which the page of a cursor starts.
+
+    Raises
+    ------
+    InvalidParameter
+        No such cursor was handed out.
+    """
+    if cursor is None:
+        return 0
+    if cursor.isascii() and cursor.isdecimal() and int(cursor[:_MAX_DIGITS]) <= _MAX_KEY:
+        return int(cursor[:_MAX_DIGITS])
+    raise InvalidParameter(
+        expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)
+    )

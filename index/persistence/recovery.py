@@ -1,20 +1,30 @@
-"""Rows of a file on their way into memory, encoded anew where their codes are of earlier hashes."""
+"""What a start reads from a file: its configuration, then its rows.
+
+Codes of an earlier hash are computed anew.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
+
+import orjson
 
 from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.collection.ids import check_ids
-from gcws_search.index.collection.items import Encoded, Loaded
-from gcws_search.index.contracts.errors import DamagedFile, InvalidInput
+from gcws_search.index.collection.items import EncodedBatch
+from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
+from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
+from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_from_blobs, codes_to_blobs
-from gcws_search.index.storage.records import Chunk, ReplaceCodes
+from gcws_search.index.storage.data_directory import check_name
+from gcws_search.index.storage.records import ReplaceCodes, RowBatch
+from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -26,7 +36,7 @@ def loaded(
     space: VectorSpace,
     backend: Backend[Any],
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Loaded]:
+) -> Iterator[EncodedBatch]:
     """Yield all rows of a file; nothing else may be written to it meanwhile.
 
     Codes of an earlier hash, which compare with none of the present one, are replaced in the file
@@ -53,7 +63,7 @@ def loaded(
                 raise DamagedFile(store.name, f"rows from {chunk.keys[0]}: {error}") from error
             if replace_codes is not None:
                 replace_codes(chunk.keys, codes_to_blobs(encoded.codes))
-            yield Loaded(chunk.ids, chunk.payloads, encoded, chunk.keys)
+            yield encoded
             if progress is not None:
                 progress(len(chunk.ids))
 
@@ -70,11 +80,59 @@ def _replacing_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
         yield replace_codes
 
 
-def _decoded(chunk: Chunk, space: VectorSpace, backend: Backend[Any], *, anew: bool) -> Encoded:
+def _decoded(
+    chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, anew: bool
+) -> EncodedBatch:
     check_ids(chunk.ids)
     if not all(payload is None or is_payload(payload) for payload in chunk.payloads):
         raise ValueError("a payload is no JSON object")
     vectors = space.from_file(chunk.vectors)
-    if anew:
-        return Encoded(vectors, backend.encode(vectors))
-    return Encoded(vectors, codes_from_blobs(chunk.codes, backend.code_width))
+    codes = backend.encode(vectors) if anew else codes_from_blobs(chunk.codes, backend.code_width)
+    return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, chunk.keys)
+
+
+def up_to_date(identity: Identity) -> Identity:
+    """Return what a file says that is written anew, with codes of the present hash."""
+    return replace(identity, algorithm_version=ALGORITHM_VERSION)
+
+
+def config_of(identity: Identity, name: str) -> CollectionConfig:
+    """Return the configuration of a collection of this name.
+
+    Raises
+    ------
+    IncompatibleFile
+        Its hashes are of a version that is not known.
+    DamagedFile
+    """
+    if not 1 <= identity.algorithm_version <= ALGORITHM_VERSION:
+        raise IncompatibleFile(
+            name,
+            f"hashes of version 1 to {ALGORITHM_VERSION}",
+            f"hashes of version {identity.algorithm_version}",
+        )
+    try:
+        return CollectionConfig.from_dict(identity.config)
+    except (KeyError, TypeError, AttributeError, ValueError, InvalidInput) as error:
+        raise DamagedFile(name, f"its configuration is unreadable ({error!r})") from error
+
+
+def params_of(record: BackendRecord, primary: str) -> BackendParams:
+    """Return the parameters of a comparison backend.
+
+    Parameters
+    ----------
+    record : BackendRecord
+        As a file tells it.
+    primary : str
+        Kind of the backend that it is compared with, whose name no other has.
+
+    Raises
+    ------
+    ValueError, InvalidInput
+        There can be no such backend.
+    """
+    check_name(record.name)
+    if record.name == primary:
+        raise ValueError("it has the name of the primary one")
+    return backend_params(record.kind, fields_of(orjson.loads(record.params)))

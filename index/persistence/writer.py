@@ -1,7 +1,11 @@
-"""Changes on their way in: each first to the file, then to memory, several to one commit.
+"""Group commit: changes go to the file, then to memory, several in one transaction.
 
-Waiting for the disk costs more than most changes, so those that come while it is waited for are
-committed together by whoever is next; each still succeeds or fails by itself, in order of arrival.
+Waiting for the disk costs more than most changes, so those that arrive while it is waited for are
+committed together by the next leader. Each succeeds or fails by itself, in order of arrival.
+
+A change waits in the queue with a thread of its own (`Writer.make`), or without one
+(`Writer.submit`), as the requests of an event loop do. The leader reads and hashes the latter, all
+vectors of a group in one call.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
+from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import (
     DamagedFile,
@@ -22,31 +28,85 @@ from gcws_search.index.contracts.errors import (
     OutOfDescriptors,
     StorageFailed,
 )
-from gcws_search.index.persistence.changes import Arrivals, Delete, SequenceNumbers, Write, steps
+from gcws_search.index.persistence.changes import (
+    Delete,
+    Mode,
+    Put,
+    SequenceNumbers,
+    Write,
+    WriteResult,
+    apply,
+    prepared_together,
+)
 from gcws_search.index.storage.records import Change
 from gcws_search.index.storage.store import Store
 
 T = TypeVar("T")
 
+Ended: TypeAlias = Callable[[WriteResult | BaseException], None]
+"""Is told how a submitted put ended; called by any thread."""
+Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
+"""Calls the first function in a thread; calls the second instead once it has no more threads."""
+
 GROUP_ROWS: Final = 4096
 """A commit takes in further changes until it has this many rows."""
+_MAX_GROUPS: Final = 64
+"""Commits after which a borrowed thread is given back."""
 
 
 class _Waiting:
-    __slots__ = ("done", "error", "turn", "write")
+    """A change in the queue, and the thread that waits for it."""
+
+    __slots__ = ("_turn", "done", "error", "write")
 
     def __init__(self, write: Write) -> None:
-        self.write = write
+        self.write: Write | None = write
         self.done = False
         self.error: BaseException | None = None
-        self.turn = threading.Lock()
-        self.turn.acquire()  # whoever waits for its turn waits
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def wait(self) -> None:
+        """Return when the change has been made, or is to be made by this thread."""
+        self._turn.acquire()
+
+    def lead(self) -> None:
+        """Let the thread that waits lead."""
+        self._turn.release()
 
     def end(self, error: BaseException | None = None) -> None:
         """Say how the change ended."""
         self.error = error
         self.done = True
-        self.turn.release()
+        self._turn.release()
+
+
+class _Submitted(_Waiting):
+    """A put that is read and hashed by the leader, and has no thread."""
+
+    __slots__ = ("_ended", "_lead", "mode", "read")
+
+    def __init__(
+        self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, lead: Callable[[], None]
+    ) -> None:
+        self.write: Put | None = None
+        self.done = False
+        self.read = read
+        self.mode: Mode = mode
+        self._ended = ended
+        self._lead = lead
+
+    def lead(self) -> None:
+        """Ask for a thread that leads."""
+        self._lead()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Say how the put ended."""
+        self.done = True
+        if error is None and self.write is not None:
+            self._ended(self.write.result)
+        elif error is not None:
+            self._ended(error)
 
 
 class Writer:
@@ -57,11 +117,19 @@ class Writer:
     store : Store
     collection : MemoryCollection
         Holds what the store holds.
+    changed : callable
+        Is told the changes of each group once they have ended.
     """
 
-    def __init__(self, store: Store, collection: MemoryCollection) -> None:
+    def __init__(
+        self,
+        store: Store,
+        collection: MemoryCollection,
+        changed: Callable[[Sequence[Write]], None] = lambda _: None,
+    ) -> None:
         self._store = store
         self._collection = collection
+        self._changed = changed
         self._lock = threading.Lock()  # held by whoever makes changes
         self._arriving = threading.Lock()
         self._queue: deque[_Waiting] = deque()
@@ -82,51 +150,81 @@ class Writer:
         CollectionNotFound, CollectionLoading
             The collection is closed, or replaced.
         """
-        [error] = self.make_all([write])
-        if error is not None:
-            raise error
+        waiting = _Waiting(write)
+        leads = self._enqueue(waiting)
+        try:
+            self._see_through(waiting, leads=leads)
+        except BaseException:
+            if not waiting.done:  # others wait for it: it is made without its caller
+                run = partial(self._see_through, waiting, leads=False)
+                threading.Thread(target=run, name="writer", daemon=True).start()
+            raise
+        if waiting.error is not None:
+            raise waiting.error
 
-    def make_all(self, writes: Sequence[Write]) -> list[BaseException | None]:
-        """Make changes that have come together; return how each ended: what `make` would raise.
+    def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
+        """Queue items to be put.
 
-        Each is made or not by itself, in their order.
+        Parameters
+        ----------
+        read : callable
+            Returns the items; called by the leader of the group.
+        mode : {"upsert", "insert"}
+        ended : callable
+            Is told the result, what ``read`` or `make` raise, what `Put.of` raises, or
+            CancelledError once ``run`` has no more threads.
+        run : callable
+            Lends a thread to lead by.
         """
-        arrived = [_Waiting(write) for write in writes]
+        lead = partial(run, partial(self._lead, _MAX_GROUPS), self._drop_submitted)
+        waiting = _Submitted(read, mode, ended, lead)
+        if self._enqueue(waiting):
+            waiting.lead()
+
+    def _enqueue(self, waiting: _Waiting) -> bool:
+        """Return whether nobody leads yet: the caller has to."""
         with self._arriving:
-            for waiting in arrived:
-                self._queue.append(waiting)
+            self._queue.append(waiting)
             leads = not self._led
             self._led = True
-        try:
-            for waiting in arrived:
-                self._see_through(waiting, leads=leads)
-                leads = False
-        except BaseException:
-            for waiting in arrived:
-                if not waiting.done:  # the others wait for it: it is made without its caller
-                    run = partial(self._see_through, waiting, leads=False)
-                    threading.Thread(target=run, name="writer", daemon=True).start()
-            raise
-        return [waiting.error for waiting in arrived]
+        return leads
 
     def _see_through(self, waiting: _Waiting, *, leads: bool) -> None:
         """Return when a change has been made, by this thread if its turn comes before that."""
         if not leads:
-            waiting.turn.acquire()
+            waiting.wait()
         if not waiting.done:
             self._lead()
 
-    def _lead(self) -> None:
-        """Make the change that has waited longest, others with it, and let the next one lead."""
+    def _lead(self, groups: int = 1) -> None:
+        """Make the changes that wait, up to so many groups, and let the next one lead."""
         try:
-            with self._lock:
-                self._make(self._group())
+            for _ in range(groups):
+                if not self._queue:
+                    break
+                with self._lock:
+                    group = self._group()
+                    self._make(group)
+                self._changed([each.write for each in group if each.write is not None])
         finally:
-            with self._arriving:
-                following = self._queue[0] if self._queue else None
-                self._led = following is not None
-            if following is not None:
-                following.turn.release()
+            self._let_the_next_lead()
+
+    def _let_the_next_lead(self) -> None:
+        with self._arriving:
+            following = self._queue[0] if self._queue else None
+            self._led = following is not None
+        if following is not None:
+            following.lead()
+
+    def _drop_submitted(self) -> None:
+        """End what was submitted, for there is no thread for it; let the next caller lead."""
+        with self._arriving:
+            dropped = [each for each in self._queue if isinstance(each, _Submitted)]
+            for waiting in dropped:
+                self._queue.remove(waiting)
+        for waiting in dropped:
+            waiting.end(CancelledError())
+        self._let_the_next_lead()
 
     def between(self, work: Callable[[], T]) -> T | None:
         """Return what some short work gives that is done while no change is being made.
@@ -175,9 +273,9 @@ class Writer:
         group = [self._queue.popleft()]
         if not self._queue:
             return group
-        rows = group[0].write.rows
-        while self._queue and not group[0].write.alone and not self._queue[0].write.alone:
-            rows += self._queue[0].write.rows
+        rows = _rows(group[0])
+        while self._queue and not _is_alone(group[0]) and not _is_alone(self._queue[0]):
+            rows += _rows(self._queue[0])
             if rows > GROUP_ROWS:
                 break
             group.append(self._queue.popleft())
@@ -196,54 +294,78 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
 
-    def _commit(self, group: list[_Waiting]) -> None:
+    def _commit(self, group: Sequence[_Waiting]) -> None:
         if self._refusal is not None:
             for waiting in group:
                 waiting.end(self._refusal())
             return
-        first_key = self._store.next_key
-        planned = self._planned(group, SequenceNumbers(self._collection, first_key))
-        made = [each for each in planned if each[1].gone or each[1].rows.ids]
+        planned = self._planned(group)
+        made = [each for each in planned if each[2].gone or each[2].rows.ids]
         if made:
-            todo = steps([waiting.write for waiting, _ in made], first_key)
             try:
-                self._store_and_show([change for _, change in made], todo)
+                self._store_and_show([each[1:] for each in made])
             except DiskFull as error:
-                self._without_space([waiting for waiting, _ in planned], error)
+                self._without_space([waiting for waiting, *_ in planned], error)
                 return
             except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
                 # Each has waited already: one by one they would do so again in turn.
-                for waiting, _ in planned:
+                for waiting, *_ in planned:
                     waiting.end(error)
                 return
-        for waiting, _ in planned:
+        for waiting, *_ in planned:
             waiting.end()
 
-    def _store_and_show(self, changes: Sequence[Change], todo: Sequence[Arrivals | Delete]) -> None:
-        """Make changes in the file, then in memory."""
-        start = time.perf_counter()
-        self._store.write(changes)
-        self.commits += 1
-        self.commit_seconds += time.perf_counter() - start
-        for each in todo:
-            each.apply(self._collection)
-
-    def _planned(
-        self, group: list[_Waiting], keys: SequenceNumbers
-    ) -> list[tuple[_Waiting, Change]]:
+    def _planned(self, group: Sequence[_Waiting]) -> list[tuple[_Waiting, Write, Change]]:
+        """Prepare and plan changes; those that cannot be made end, and the others go on."""
+        self._prepare([each for each in group if isinstance(each, _Submitted) and not each.write])
+        keys = SequenceNumbers(self._collection, self._store.next_key)
         planned = []
         for waiting in group:
+            if waiting.write is None:
+                continue
             try:
-                planned.append((waiting, waiting.write.plan(keys)))
+                planned.append((waiting, waiting.write, waiting.write.plan(keys)))
             except Exception as error:
-                # Nothing has been done yet: the others go on.
                 waiting.end(error)
         return planned
 
-    def _without_space(self, group: list[_Waiting], error: GcwsError) -> None:
+    def _prepare(self, submitted: Sequence[_Submitted]) -> None:
+        """Read and hash what was submitted."""
+        found = []
+        for waiting in submitted:
+            try:
+                found.append((waiting, waiting.read()))
+            except Exception as error:
+                waiting.end(error)
+        puts = prepared_together([(items, each.mode) for each, items in found], self._collection)
+        for (waiting, _), put in zip(found, puts, strict=True):
+            if isinstance(put, Put):
+                waiting.write = put
+            else:
+                waiting.end(put)
+
+    def _store_and_show(self, made: Sequence[tuple[Write, Change]]) -> None:
+        """Make changes in the file, then in memory."""
+        start = time.perf_counter()
+        self._store.write([change for _, change in made])
+        self.commits += 1
+        self.commit_seconds += time.perf_counter() - start
+        apply([write for write, _ in made], self._collection)
+
+    def _without_space(self, group: Sequence[_Waiting], error: GcwsError) -> None:
         """Try changes one by one that could not be stored together: a small one may fit."""
         if len(group) == 1:
             group[0].end(error)
             return
         for waiting in group:
             self._commit([waiting])
+
+
+def _rows(waiting: _Waiting) -> int:
+    """Return the number of rows a change puts; what was submitted counts for one."""
+    return 1 if waiting.write is None else waiting.write.rows
+
+
+def _is_alone(waiting: _Waiting) -> bool:
+    """Return whether the plan of a change needs all earlier ones to be in memory already."""
+    return isinstance(waiting.write, Delete) and waiting.write.where is not None

@@ -1,27 +1,37 @@
-"""Rows as a store takes and gives them: columns of bytes."""
+"""Rows as a store takes and gives them, columns of bytes, and the checksums of what a file holds.
+
+A CRC-32 beside each row shows damage that the file system does not report.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from gcws_search.index.storage.checksums import codes_checksum, content_checksums
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Columns of rows to be put, all of one length, and the checksums they are kept with."""
+    """Columns of rows as they are written and read, all of one length, and their checksums.
+
+    ``keys`` is empty where the store numbers the rows itself.
+    """
 
     ids: Sequence[str]
     vectors: Sequence[bytes]
     codes: Sequence[bytes]
     payloads: Sequence[bytes | None]
+    keys: Sequence[int] = ()
     checksums: Sequence[int] = field(init=False)
     codes_checksums: Sequence[int] = field(init=False)
 
     def __post_init__(self) -> None:
         """Compute the checksums, while no other write waits for it."""
-        checksums = content_checksums(self.ids, self.vectors, self.payloads)
+        columns = zip(self.ids, self.vectors, self.payloads, strict=True)
+        checksums = [
+            content_checksum(item_id.encode(), vector, payload)
+            for item_id, vector, payload in columns
+        ]
         object.__setattr__(self, "checksums", checksums)
         object.__setattr__(self, "codes_checksums", [*map(codes_checksum, self.codes)])
 
@@ -32,17 +42,6 @@ class Change:
 
     gone: Sequence[int]
     rows: RowBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Columns of consecutive rows as read, in order of their keys."""
-
-    keys: Sequence[int]
-    ids: Sequence[str]
-    vectors: Sequence[bytes]
-    codes: Sequence[bytes]
-    payloads: Sequence[bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +56,26 @@ class Record:
 
 ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
 """Takes keys of rows and the new codes of each."""
+
+
+def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
+    """Return the CRC-32 of an item as it is stored, its key and codes left out."""
+    size = -1 if payload is None else len(payload)
+    head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
+    found = zlib.crc32(vector, head)
+    return zlib.crc32(payload, found) if payload else found
+
+
+def codes_checksum(codes: bytes) -> int:
+    """Return the CRC-32 of an item's codes, which can be made anew from its vector."""
+    return zlib.crc32(codes)
+
+
+def backend_checksum(name: str, kind: str, params: str) -> int:
+    """Return the CRC-32 of a comparison backend, what is kept of its index left out."""
+    return text_checksum("\n".join(map(str, (name, kind, params))))
+
+
+def text_checksum(text: str) -> int:
+    """Return the CRC-32 of a text."""
+    return zlib.crc32(text.encode())

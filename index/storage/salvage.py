@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gcws_search.index.storage.checksums import backend_checksum
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
+from gcws_search.index.storage.records import backend_checksum
 from gcws_search.index.storage.schema import BackendRecord
 
 _ROWS: Final = 256

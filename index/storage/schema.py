@@ -25,7 +25,7 @@ from sqlite_utils import Database, Migrations
 
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile
 from gcws_search.index.contracts.saved_index import fields_of
-from gcws_search.index.storage.checksums import (
+from gcws_search.index.storage.records import (
     backend_checksum,
     codes_checksum,
     content_checksum,

@@ -26,7 +26,6 @@ from gcws_search.index.contracts.errors import (
     StoreError,
 )
 from gcws_search.index.storage import sql
-from gcws_search.index.storage.checksums import codes_checksum, content_checksum, content_checksums
 from gcws_search.index.storage.connection import (
     Durability,
     Transaction,
@@ -35,7 +34,14 @@ from gcws_search.index.storage.connection import (
     sql_errors,
 )
 from gcws_search.index.storage.data_directory import bytes_of, storage_errors
-from gcws_search.index.storage.records import Change, Chunk, Record, ReplaceCodes, RowBatch
+from gcws_search.index.storage.records import (
+    Change,
+    Record,
+    ReplaceCodes,
+    RowBatch,
+    codes_checksum,
+    content_checksum,
+)
 from gcws_search.index.storage.schema import (
     BackendRecord,
     Identity,
@@ -210,16 +216,16 @@ class Store:
             reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
 
-    def write_at(self, keys: Sequence[int], rows: RowBatch) -> None:
-        """Put rows of new ids at keys, rising, of which none has been used.
+    def write_at(self, rows: RowBatch) -> None:
+        """Put rows of new ids at their keys, rising, of which none has been used.
 
         Raises
         ------
         DiskFull, DamagedFile
         """
         with self._transaction():
-            self._insert(keys, rows)
-        self._next_key = keys[-1] + 1
+            self._insert(rows.keys, rows)
+        self._next_key = rows.keys[-1] + 1
 
     def _insert(self, keys: Sequence[int], rows: RowBatch) -> None:
         count = len(rows.ids)
@@ -259,7 +265,7 @@ class Store:
             self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[RowBatch]:
         """Yield all rows in order of their keys, about `CHUNK_BYTES` at a time.
 
         Nothing may be written meanwhile, but for codes of rows that have been read.
@@ -279,11 +285,9 @@ class Store:
                 rows = cursor.fetchmany(size)
             if not rows:
                 break
-            *columns, checksums, codes = zip(*rows, strict=True)
-            chunk = Chunk(*columns)
+            chunk = self._checked(rows)
             if chunk.keys[0] < 1:
                 raise DamagedFile(self.name, f"{chunk.keys[0]} is the key of a row")
-            self._check(chunk, checksums, codes)
             found += len(rows)
             named += sum(map(hash, zip(chunk.keys, chunk.ids, strict=True)))
             yield chunk
@@ -310,17 +314,17 @@ class Store:
         if named:
             raise DamagedFile(self.name, "its ids are not those of its rows")
 
-    def _check(self, chunk: Chunk, checksums: Sequence[int], codes: Sequence[int]) -> None:
-        """Raise DamagedFile unless all rows are what was written."""
+    def _checked(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
+        """Return the columns of rows; DamagedFile unless all are what was written."""
+        keys, ids, vectors, codes, payloads, *expected = zip(*read, strict=True)
         with self._types():
-            contents = content_checksums(chunk.ids, chunk.vectors, chunk.payloads)
-            hashes = [*map(codes_checksum, chunk.codes)]
-        for found, expected in ((contents, checksums), (hashes, codes)):
-            if found == [*expected]:
-                continue
-            pairs = zip(found, expected, strict=True)
-            at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
-            raise DamagedFile(self.name, f"row {chunk.keys[at]} is not what was written")
+            rows = RowBatch(ids, vectors, codes, payloads, keys)
+        for found, wanted in zip((rows.checksums, rows.codes_checksums), expected, strict=True):
+            if found != [*wanted]:
+                pairs = zip(found, wanted, strict=True)
+                at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
+                raise DamagedFile(self.name, f"row {keys[at]} is not what was written")
+        return rows
 
     @contextmanager
     def _types(self) -> Iterator[None]:

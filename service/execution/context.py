@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from gcws_search import index as ix
-from gcws_search.service.execution.group_commit import GroupCommit
+from gcws_search.service.execution.awaited_puts import AwaitedPuts
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
@@ -24,7 +24,7 @@ class Service:
     limits: Limits
     startup: Startup
     workers: Pools
-    together: GroupCommit
+    puts: AwaitedPuts
     metrics: Metrics
     keys: ApiKeys
     admission: Admission

@@ -60,19 +60,18 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     def read() -> ix.ItemBatch:
         return requests.items(body.items, collection.space, service.limits)
 
-    def prepare(batch: ix.ItemBatch, encoded: ix.Encoded | None = None) -> ix.Put:
-        try:
-            return collection.prepared(batch, body.mode, encoded)
-        except ix.InvalidVector as error:
-            raise requests.within(error, "items", "vector") from None
-
     if not body.items:
         return json_response({"inserted": 0, "updated": 0})
     service.room.require()
-    if len(body.items) <= _FEW:
-        result = await service.together.put(collection, read, prepare)
-    else:
-        result = await service.workers.writes.run(lambda: collection.commit(prepare(read())))
+    try:
+        if len(body.items) <= _FEW:
+            result = await service.puts.put(collection, read, body.mode)
+        else:
+            result = await service.workers.writes.run(lambda: collection.put(read(), body.mode))
+    except ix.InvalidVector as error:
+        if error.loc[:1] == ("items",):
+            raise
+        raise requests.within(error, "items", "vector") from None  # found by the transform
     return json_response({"inserted": result.inserted, "updated": result.updated})
 
 

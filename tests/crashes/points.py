@@ -17,9 +17,8 @@ from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.lsh import tables
-from gcws_search.index.persistence import reclaim, recovery
+from gcws_search.index.persistence import reclaim, recovery, writer
 from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage import data_directory
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshots
@@ -155,7 +154,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "in a transaction": _at_sql("INSERT INTO items", done=True, inside=True),
     "before commit": _at_sql("COMMIT", done=False),
     "after commit, before memory": _after(Store, "write"),
-    "after the write, before the answer": _after(Writer, "make"),
+    "after the write, before the answer": _after(writer, "apply"),
     "during a merge": _after(tables, "_merge"),
     "during a compaction": _after(GrowingRows, "take"),
     "before an improved index is adopted": _before(MemoryCollection, "adopt"),

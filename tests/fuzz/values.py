@@ -35,7 +35,7 @@ from gcws_search.index import (
 from gcws_search.index.contracts.saved_index import text_of
 from gcws_search.index.graph import lifecycle as growth_module
 from gcws_search.index.graph.search import GraphIndex
-from gcws_search.index.storage.checksums import (
+from gcws_search.index.storage.records import (
     backend_checksum,
     codes_checksum,
     content_checksum,

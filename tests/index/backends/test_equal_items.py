@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.collection import parts
-from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection import memory_collection
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.backend_parameters import GcwsParams
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from tests.support.index.items import put_rows
 
 
 @pytest.fixture
@@ -17,8 +17,7 @@ def equal() -> MemoryCollection:
     rows = np.ones((63, 3), np.float32)
     rows[[5, 30, 62], 2] = 2
     ids = [str((7 * place) % 63) for place in range(63)]
-    items = ItemBatch(ids=ids, vectors=made.space.from_dense(rows), payloads=[None] * 63)
-    made.put(ids, items.payloads, made.encode(items.vectors), keys=range(63))
+    put_rows(made, ids, made.space.from_dense(rows), keys=range(63))
     return made
 
 
@@ -31,7 +30,7 @@ def test_many_queries_answer_as_each_alone_where_all_items_tie(
     )
     params = SearchParams(limit=limit, recall=1.0)
     alone = [equal.search(equal.view, queries[i : i + 1], params)[0] for i in range(21)]
-    monkeypatch.setattr(parts, "_MAX_TIES", 4 * 63)
+    monkeypatch.setattr(memory_collection, "_MAX_TIES", 4 * 63)
     together = equal.search(equal.view, queries, params)
     assert [(one.ids, one.scores) for one in together] == [(one.ids, one.scores) for one in alone]
     kept = max((len(rows) for rows, _ in together.found.wider.values()), default=0)

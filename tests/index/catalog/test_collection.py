@@ -26,7 +26,7 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence.changes import WriteResult
-from gcws_search.index.persistence.pages import StoredItem
+from gcws_search.index.persistence.item_reader import StoredItem
 from gcws_search.index.vectors.space import SparseVector
 from tests.support.index.items import DIM, SQUARED, Make, batch, held, holding, ids_of, put, vector
 

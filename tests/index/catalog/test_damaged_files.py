@@ -25,7 +25,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.persistence.changes import codes_to_blobs
-from gcws_search.index.storage.checksums import codes_checksum
+from gcws_search.index.storage.records import codes_checksum
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import DIM, fill, held, holding, opened_catalog, put, vector

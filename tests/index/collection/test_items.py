@@ -9,6 +9,7 @@ from gcws_search.index.collection.items import QueryResult, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.payload.encoding import encode_payload
+from tests.support.index.items import put_rows
 
 DIM = 24
 ITEMS = 12_000
@@ -28,8 +29,8 @@ def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]
     rows[:40] = rows[0]
     ids = [str(i) for i in rng.permutation(ITEMS)]
     payloads = [encode_payload({"id": item_id}) for item_id in ids]
-    encoded = collection.encode(collection.space.from_dense(rows))
-    collection.put(ids, payloads, encoded, keys=range(1, ITEMS + 1))
+    raw = collection.space.from_dense(rows)
+    put_rows(collection, ids, raw, keys=range(1, ITEMS + 1), payloads=payloads)
     tied = rows[:1] + 100 * np.eye(DIM, dtype=np.float32)[3:5]
     sent = np.concatenate([rows[100:110], tied, np.eye(DIM, dtype=np.float32)[:5], rows[200:210]])
     queries = collection.space.prepare(collection.space.from_dense(sent))

@@ -18,6 +18,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.vectors.space import RawBatch, SparseVector
+from tests.support.index.items import put_rows
 
 EVERYTHING = SearchParams(limit=100, recall=1)
 
@@ -43,10 +44,9 @@ class Filler:
         raw = self.collection.space.from_items([vector(x) for x in values.values()])
         keys = range(self.next_key, self.next_key + len(ids))
         self.next_key += len(ids)
-        self.collection.put(
-            ids, [payload] * len(ids), self.collection.encode(raw), keys=keys,
-            replaced=self.collection.rows_of(ids),
-        )  # fmt: skip
+        replaced = self.collection.rows_of(ids)
+        payloads = [payload] * len(ids)
+        put_rows(self.collection, ids, raw, keys=keys, payloads=payloads, replaced=replaced)
 
     def remove(self, *ids: str) -> None:
         self.collection.remove(self.collection.rows_of(ids))
@@ -159,7 +159,7 @@ def test_pages_pass_over_dead_rows(filled: Filler) -> None:
 def test_dense_vectors_are_given_back_as_sent(rng: np.random.Generator) -> None:
     collection = made(5)
     raw = collection.space.from_dense(rng.standard_normal((9, 5)).astype(np.float32))
-    collection.put([str(i) for i in range(9)], [None] * 9, collection.encode(raw), keys=range(9))
+    put_rows(collection, [str(i) for i in range(9)], raw, keys=range(9))
     back = collection.view.raw(collection.space, np.array([8, 0, 3]))
     assert back is not None
     assert back.dense.tobytes() == raw.dense[[8, 0, 3]].tobytes()
@@ -169,7 +169,7 @@ def test_sparse_vectors_are_given_back_as_sent() -> None:
     collection = made(None)
     sent = [SparseVector([7, 0, 2**31 - 1], [1.5, -2.25, -1e-30]), SparseVector([3], [4.0])]
     raw = collection.space.from_items(sent)
-    collection.put(["a", "b"], [None] * 2, collection.encode(raw), keys=[1, 2])
+    put_rows(collection, ["a", "b"], raw, keys=[1, 2])
     back = collection.view.raw(collection.space, np.array([1, 0]))
     expected = raw[np.array([1, 0])]
     assert back is not None
@@ -205,7 +205,7 @@ def test_hash_tables_and_scan_agree_at_full_recall(rng: np.random.Generator) -> 
         collection = MemoryCollection(CollectionConfig(dim=8, backend=backend), threads=1)
         batch = collection.space.from_dense(raw)
         ids = [f"i{n}" for n in range(300)]
-        collection.put(ids, [None] * 300, collection.encode(batch), keys=range(300))
+        put_rows(collection, ids, batch, keys=range(300))
         collection.remove([0, 5, 299])
         queries = collection.space.prepare(batch[:20])
         found = collection.search(collection.view, queries, SearchParams(limit=7, recall=1))

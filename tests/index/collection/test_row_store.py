@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.row_store import RowStore
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import expanded_row, prepared, space_of
@@ -20,7 +21,8 @@ def add(held: RowStore, dim: int | None, numbers: list[int]) -> None:
     rows = [{n % 5: 1.0 + n, (n + 1) % 5: -2.0 - n} for n in numbers]
     ids = [f"item {n}" for n in numbers]
     payloads = [b'{"n": 1}' if n % 2 else None for n in numbers]
-    held.append(ids, payloads, prepared(space_of(dim), rows), keys=[10 * n for n in numbers])
+    vectors, codes = prepared(space_of(dim), rows), np.empty((len(ids), 0), np.uint64)
+    held.append(EncodedBatch(ids, payloads, vectors, codes, [10 * n for n in numbers]))
 
 
 def content(held: RowStore) -> list[object]:

@@ -20,6 +20,7 @@ from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import clustered
+from tests.support.index.items import put_rows
 
 MIN = 400
 DIM = 24
@@ -33,9 +34,8 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def put(collection: MemoryCollection, vectors: np.ndarray[Any, Any]) -> None:
     before = len(collection.view)
     ids = [str(before + i) for i in range(len(vectors))]
-    encoded = collection.encode(collection.space.from_dense(vectors))
     keys = range(before, before + len(ids))
-    collection.put(ids, [None] * len(ids), encoded, keys=keys)
+    put_rows(collection, ids, collection.space.from_dense(vectors), keys=keys)
 
 
 def linked_rows(collection: MemoryCollection) -> int:
@@ -94,8 +94,8 @@ def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
     assert improve(collection, meanwhile.publish, threading.Event())
     assert meanwhile.left == [0]
     assert linked_rows(collection) == len(collection.view)
-    queries = collection.encode(collection.space.from_dense(new))
-    found = collection.search(collection.view, queries.vectors, SearchParams(limit=1))
+    queries = collection.space.prepare(collection.space.from_dense(new))
+    found = collection.search(collection.view, queries, SearchParams(limit=1))
     assert np.mean([result.scores[0] > 1 - 1e-6 for result in found]) > 0.9
 
 

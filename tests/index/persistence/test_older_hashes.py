@@ -52,7 +52,7 @@ def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
 
 def right_codes(stored: Collection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
     raw = stored.space.from_items([vector(x) for x in values.values()])
-    blobs = codes_to_blobs(stored._memory.encode(raw).codes)
+    blobs = codes_to_blobs(stored._memory.backend.encode(stored.space.prepare(raw)))
     return {each: (blob, zlib.crc32(blob)) for each, blob in zip(values, blobs, strict=True)}
 
 

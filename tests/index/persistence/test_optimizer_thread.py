@@ -20,6 +20,7 @@ from gcws_search.index.graph.search import GraphIndex
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.generated import Floats, clustered
+from tests.support.index.items import put_rows
 from tests.support.index.small_index import all_scores
 from tests.support.reference import mathematics
 
@@ -228,8 +229,8 @@ def test_lists_that_a_compaction_overtook_are_made_again(
     rows, _ = clustered(rng, 2000, 0, dim=DIM)
     with opened(tmp_path) as stored:
         memory = stored._memory
-        encoded = memory.encode(stored.space.from_dense(rows))
-        memory.put([str(i) for i in range(2000)], [None] * 2000, encoded, keys=range(2000))
+        raw = stored.space.from_dense(rows)
+        put_rows(memory, [str(i) for i in range(2000)], raw, keys=range(2000))
 
         def after_compaction(adopt: Callable[[], bool]) -> bool | None:
             memory.remove([3, 5])

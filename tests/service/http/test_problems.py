@@ -129,7 +129,7 @@ def test_what_the_store_and_the_pools_say_reaches_the_client(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(ix.Collection, "commit_all", fail)
+    monkeypatch.setattr(ix.Put, "plan", fail)
     body = {"items": [{"id": "z", "vector": [1, 2, 3, 4]}]}
     response = client.put("/v1/collections/plants/items", json=body)
     assert_problem(response, status, code)

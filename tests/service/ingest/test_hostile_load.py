@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.persistence.changes import Put
 from gcws_search.service.translate import bodies, requests, results
 from tests.support.service.bodies import npy
 from tests.support.service.client import ITEMS, Json
@@ -68,7 +69,7 @@ KINDS = {
     "snapshots": Hostile(Collection, "copy_to", "POST", "/snapshots"),
     "backends": Hostile(Collection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
     "writes": Hostile(
-        Collection, "commit_all", "PUT", "/items",
+        Put, "plan", "PUT", "/items",
         b'{"items": [{"id": "hostile", "vector": [1, 2, 3, 4]}]}', writes=True,
     ),
     "deletes": Hostile(

@@ -64,7 +64,7 @@ def test_neither_log_nor_answer_holds_vectors_keys_or_tracebacks(
     fill(serve())
     client = serve(api_key=SECRET, access_log=True)
     headers = {"X-API-Key": SECRET.encode()}
-    monkeypatch.setattr(ix.Collection, "commit_all", broken)
+    monkeypatch.setattr(ix.Put, "plan", broken)
     texts = []
     for path, body in [
         ("items", {"items": [{"id": "z", "vector": NUMBERS}]}),

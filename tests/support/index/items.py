@@ -1,6 +1,6 @@
 """Items that are easily told apart, and what a collection that holds them shows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import numpy as np
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform
 from gcws_search.index.payload.encoding import encode_payload
 from gcws_search.index.persistence.changes import WriteResult
@@ -31,6 +33,21 @@ def batch(stored: Collection, ids: list[str], values: list[float]) -> ItemBatch:
 
 def put(stored: Collection, values: Mapping[str, float], mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
     return stored.put(batch(stored, list(values), list(values.values())), mode)
+
+
+def put_rows(
+    collection: MemoryCollection,
+    ids: list[str],
+    raw: RawBatch,
+    *,
+    keys: Sequence[int],
+    payloads: list[bytes | None] | None = None,
+    replaced: Sequence[int] = (),
+) -> None:
+    """Put items into memory alone."""
+    [encoded] = collection.encode([ItemBatch(ids, raw, payloads or [None] * len(ids))])
+    encoded.keys = keys
+    collection.put([encoded], replaced)
 
 
 def made(catalog: Catalog, name: str = "things", count: int = 20) -> Collection:

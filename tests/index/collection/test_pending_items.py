@@ -1,4 +1,4 @@
-"""New items that wait to be taken into memory: whoever reads next finds them."""
+"""New items that the next reader appends: every way to read finds them."""
 
 import threading
 from typing import Any
@@ -28,11 +28,11 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
 
 @pytest.fixture
 def waiting(settled: Collection) -> Collection:
-    """Return a collection of two items in memory and three that wait."""
+    """Return a collection of two items in a view and three pending ones."""
     stored = settled
     put(stored, {"c": 3, "d": 4})
     put(stored, {"e": 5})
-    assert len(stored._memory._later) == 3
+    assert stored._memory._pending_count == 3
     return stored
 
 
@@ -40,17 +40,17 @@ def found(stored: Collection, x: float) -> list[str]:
     return ids_of(stored.search(stored.space.from_items([vector(x)]), ALL)[0])
 
 
-def test_a_search_finds_items_that_waited(waiting: Collection) -> None:
+def test_a_search_finds_pending_items(waiting: Collection) -> None:
     assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
 
 
-def test_items_that_wait_are_counted_without_being_taken_in(waiting: Collection) -> None:
+def test_pending_items_are_counted_without_being_appended(waiting: Collection) -> None:
     assert waiting._memory.count == 5
-    assert len(waiting._memory._later) == 3
+    assert waiting._memory._pending_count == 3
     assert len(waiting) == 5
 
 
-def test_how_much_may_wait_is_judged_by_all_that_waits(
+def test_the_room_of_the_delta_is_judged_with_all_pending_items(
     settled: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = []
@@ -67,7 +67,7 @@ def test_how_much_may_wait_is_judged_by_all_that_waits(
     assert judged == [(1, each), (3, 3 * each)]
 
 
-def test_each_way_to_read_takes_items_in(waiting: Collection) -> None:
+def test_each_way_to_read_finds_pending_items(waiting: Collection) -> None:
     memory = waiting._memory
     assert memory.locate("e")[1] == 4
     put(waiting, {"f": 6})
@@ -79,7 +79,7 @@ def test_each_way_to_read_takes_items_in(waiting: Collection) -> None:
     assert held(waiting) == holding(dict(zip("abcdefgh", range(1, 9), strict=True)))
 
 
-def test_writes_know_of_items_that_wait(waiting: Collection) -> None:
+def test_writes_know_of_pending_items(waiting: Collection) -> None:
     with pytest.raises(ItemExists):
         put(waiting, {"d": 7}, "insert")
     put(waiting, {"f": 6})
@@ -89,18 +89,18 @@ def test_writes_know_of_items_that_wait(waiting: Collection) -> None:
     assert found(waiting, 8) == ["g", "f", "e", "d", "c", "b"]
 
 
-def test_only_few_items_wait_and_keys_stay_in_order(settled: Collection) -> None:
+def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: Collection) -> None:
     stored, most = settled, 0
     for n in range(100):
         put(stored, {f"i{n}": n + 1})
-        most = max(most, len(stored._memory._later))
+        most = max(most, stored._memory._pending_count)
     assert 1 < most <= 32
     keys = stored._memory.view.keys
     assert keys.tolist() == sorted(keys.tolist())
     assert held(stored) == holding({"a": 1, "b": 2} | {f"i{n}": n + 1 for n in range(100)})
 
 
-def test_who_fails_to_take_items_in_leaves_them_to_the_next(
+def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
     waiting: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -115,7 +115,7 @@ def test_who_fails_to_take_items_in_leaves_them_to_the_next(
     assert waiting.describe().rows == 5
 
 
-def test_readers_that_come_together_take_items_in_once(waiting: Collection) -> None:
+def test_concurrent_readers_append_items_once(waiting: Collection) -> None:
     memory: Any = waiting._memory
     version = memory._shown.version
     begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
@@ -145,7 +145,7 @@ def test_readers_that_come_together_take_items_in_once(waiting: Collection) -> N
     assert memory.view.version == version + 1
 
 
-def test_vectors_that_waited_are_scored_as_those_that_did_not(
+def test_vectors_that_were_pending_are_scored_as_others(
     settled: Collection, rng: np.random.Generator
 ) -> None:
     stored, values = settled, {"a": 1.0, "b": 2.0}

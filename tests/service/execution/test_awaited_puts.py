@@ -6,9 +6,11 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index import Collection
-from gcws_search.service.execution import group_commit
-from gcws_search.service.execution.group_commit import GroupCommit
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.persistence import writer
+from gcws_search.index.persistence.changes import Put
+from gcws_search.index.storage.store import Store
+from gcws_search.service.execution.awaited_puts import AwaitedPuts
 from gcws_search.service.execution.pools import Pool
 from gcws_search.service.http.errors import Stopping
 from tests.support.service.client import Client, Json, Serve, count, fill
@@ -28,15 +30,15 @@ class Gate:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.began, self.may_go_on = threading.Event(), threading.Event()
         self.sizes: list[int] = []
-        commit_all = Collection.commit_all
+        write = Store.write
 
-        def gated(collection: Collection, writes: Json) -> Json:
-            self.sizes.append(len(writes))
+        def gated(store: Store, changes: Json) -> None:
+            self.sizes.append(len(changes))
             self.began.set()
             assert self.may_go_on.wait(SECONDS)
-            return commit_all(collection, writes)
+            write(store, changes)
 
-        patch.setattr(Collection, "commit_all", gated)
+        patch.setattr(Store, "write", gated)
 
 
 def answers_during_a_commit(
@@ -98,19 +100,19 @@ def test_the_vectors_of_one_commit_are_hashed_in_one_call(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, hashed = Gate(monkeypatch), list[int]()
-    encoded = Collection.encoded
+    encode = MemoryCollection.encode
 
-    def counting(collection: Collection, sent: Json) -> Json:
-        hashed.append(len(sent))
-        return encoded(collection, sent)
+    def counting(collection: MemoryCollection, parts: Json) -> Json:
+        hashed.append(len(parts))
+        return encode(collection, parts)
 
-    monkeypatch.setattr(Collection, "encoded", counting)
+    monkeypatch.setattr(MemoryCollection, "encode", counting)
     vectors = [[-n, 0, n + 2, 1] for n in range(4)]
     bodies = [put(f"new-{n}", vector) for n, vector in enumerate(vectors)]
     bodies[1]["items"] += put("new-1b", [5, 6, -7, 8])["items"]
     answers = answers_during_a_commit(client, gate, bodies)
     assert [answer.json()["inserted"] for answer in answers] == [1, 2, 1, 1]
-    assert hashed == [4]
+    assert hashed == [1, 4]
     for item_id, vector in [*((f"new-{n}", v) for n, v in enumerate(vectors)),
                             ("new-1b", [5, 6, -7, 8])]:  # fmt: skip
         body = {"vector": vector, "limit": 1, "with_vector": True}
@@ -133,7 +135,7 @@ def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
 def test_those_who_wait_for_another_turn_are_told_that_the_pool_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "_MAX_TURNS", 1)
+    monkeypatch.setattr(writer, "_MAX_GROUPS", 1)
     client = serve()
     fill(client)
     gate, pool = Gate(monkeypatch), client.app.state.service.workers.writes
@@ -173,7 +175,7 @@ def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
 
     async def scenario() -> None:
         pool.submit(may_end.wait, lambda: None)
-        put = asyncio.create_task(GroupCommit(pool).put(collection, unused, unused))
+        put = asyncio.create_task(AwaitedPuts(pool).put(collection, unused, "upsert"))
         while not pool.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(pool.close))
@@ -192,7 +194,7 @@ def test_a_commit_that_fails_as_a_whole_is_told_to_each(
     def failing(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(Collection, "commit_all", failing)
+    monkeypatch.setattr(Put, "plan", failing)
     assert client.put(_ITEMS, json=put("a")).status_code == 500
     monkeypatch.undo()
     assert client.put(_ITEMS, json=put("a")).status_code == 200
