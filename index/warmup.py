@@ -28,7 +28,7 @@ from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
 from gcws_search.index.kernels import CACHE_FOLDER
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
-from gcws_search.index.kernels.graph.pair_walk import meet
+from gcws_search.index.kernels.graph.pair_walk import PairRows, meet
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.lsh.probe import TableSearch
 from gcws_search.index.similarities.public import gmm, gmm_matrix
@@ -168,7 +168,8 @@ class _Exercise:
         rows, found = self._rows.view(), np.empty((2, _ROWS), np.int32)
         if rows.form == "dense":  # done for collections that are too large to compare all rows
             alive, some, least = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
-            meet(rows.dense, rows.norms, alive, some, least, 0, _ROWS, found[0], found[1])
+            whole = PairRows(rows.dense, rows.indptr, rows.slots, rows.values, rows.norms, alive)
+            meet(whole, some, least, 0, _ROWS, found[0], found[1])
             return
         prefixes = PrefixJoin.of(
             self._view(), 0.99

@@ -123,7 +123,7 @@ def measure(folder: Path, items: int) -> Measured:
         found, took = _timed(partial(one.search, state, view, queries, params), _REPEATS)
         candidates = float(np.mean([found.explanation(i).candidates for i in range(QUERIES)]))
         asked.append(Asked(_recall(found, truth), took / QUERIES * 1e6, candidates))
-    links = state.graph.lists.links.nbytes
+    links = state.graph.links.array.nbytes
     return Measured(
         items, seconds, scan_seconds / QUERIES * 1e6, tuple(asked),
         (rows.nbytes, state.graph.neighbours.nbytes - links, links, state.tables.nbytes),

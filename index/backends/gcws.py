@@ -26,19 +26,19 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.graph import lifecycle
-from gcws_search.index.graph.search import GraphIndex, GraphSearch, pays
+from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
+from gcws_search.index.graph.search_plan import Outcome, Skipped
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.planner import PairJoin
-from gcws_search.index.kernels.graph.batch_search import ANSWERED
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.probe import TableSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.public import GmmKernel
 from gcws_search.index.threads import Workers
 
+GRAPH_POLICY: Final = GraphPolicy()
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
 
@@ -51,12 +51,20 @@ class GcwsBackend:
     config : CollectionConfig
     params : GcwsParams
     workers : Workers
+    policy : GraphPolicy or None
+        None takes `GRAPH_POLICY`.
     """
 
     kind = "gcws"
     kernel = GmmKernel()
 
-    def __init__(self, config: CollectionConfig, params: GcwsParams, workers: Workers) -> None:
+    def __init__(
+        self,
+        config: CollectionConfig,
+        params: GcwsParams,
+        workers: Workers,
+        policy: GraphPolicy | None = None,
+    ) -> None:
         self._form = config.form
         self._params = params
         self._workers = workers
@@ -65,6 +73,7 @@ class GcwsBackend:
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
         self._keying = BandKeys(self.plan, self.hash, workers)
+        self._graphs = GraphLifecycle(self._keying, workers, policy or GRAPH_POLICY)
         self._all_wanted = False  # once there was use for all tables
 
     @property
@@ -107,10 +116,7 @@ class GcwsBackend:
         inverted = self._covered(state.inverted, rows, workers)
         graph = state.graph
         if graph is not None:
-            keys_of = self._keying.keys
-            graph = lifecycle.extended(
-                graph, rows, codes, tables, inverted, keys_of, workers=workers
-            )
+            graph = self._graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, newest=NONE)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
@@ -123,7 +129,7 @@ class GcwsBackend:
         known = len(state.tables)
         newest = state.newest.some(np.flatnonzero(new_rows[known:] >= 0))
         left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
-        graph = None if state.graph is None else lifecycle.renumbered(state.graph, left, new_rows)
+        graph = None if state.graph is None else self._graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
         inverted = self._covered(InvertedIndex(), left, self._workers)
         scanned = min(state.scanned, len(rows))
@@ -136,7 +142,7 @@ class GcwsBackend:
         """Return whether rows wait, lists should be made, or made anew, or all tables."""
         return (
             bool(state.newest.count)
-            or self._lists_are_overdue(state, rows, live)
+            or self._graph_is_overdue(state, rows, live)
             or self._tables_are_wanted(state)
         )
 
@@ -144,12 +150,11 @@ class GcwsBackend:
         wanted = self._all_wanted and state.tables.bands < self.plan.bands
         return wanted and len(state.tables) > 0
 
-    def _lists_are_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        if not self.plan.prefix or (
-            state.graph is None and state.scanned * lifecycle.GROWTH >= rows
-        ):
+    def _graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
+        growth = self._graphs.policy.growth
+        if not self.plan.prefix or (state.graph is None and state.scanned * growth >= rows):
             return False
-        return lifecycle.is_overdue(state.graph, rows, live)
+        return self._graphs.is_overdue(state.graph, rows, live)
 
     def improved(
         self,
@@ -167,14 +172,14 @@ class GcwsBackend:
         del report  # lists are linked in one go
         live = int(np.count_nonzero(alive))
         wanted = self._tables_are_wanted(state)
-        if (state.newest.count or wanted) and not self._lists_are_overdue(state, len(rows), live):
+        if (state.newest.count or wanted) and not self._graph_is_overdue(state, len(rows), live):
             state = self._complete(state, rows, self._behind)
             if not wanted:
                 return state
             tables = self._keying.widened(state.tables, rows, self.plan.bands, self._behind)
             return replace(state, tables=tables)
         state = self._complete(replace(state, graph=None, scanned=0), rows, self._behind)
-        if lifecycle.scans_are_enough(rows, alive, state.inverted):
+        if self._graphs.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))
         return self.linked(state, rows, alive, stop)
 
@@ -186,10 +191,10 @@ class GcwsBackend:
         `improved` makes them where they are of use.
         """
         state = self._complete(replace(state, graph=None, scanned=0), rows, self._behind)
-        made = lifecycle.made(
-            rows, alive, state.tables, state.inverted, self._keying, workers=self._behind, stop=stop
+        built = self._graphs.build(
+            rows, alive, state.tables, state.inverted, workers=self._behind, stop=stop
         )
-        return None if made is None else replace(state, graph=made[0], tables=made[1])
+        return None if built is None else replace(state, graph=built[0], tables=built[1])
 
     def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
         """Return ``state`` with tables and lists that were made for the first of its rows.
@@ -209,9 +214,7 @@ class GcwsBackend:
             state = replace(state, graph=None, scanned=improved.scanned)
         elif state.graph is None or state.graph.neighbours is not made.neighbours:
             known = rows.first(len(state.tables))
-            graph = lifecycle.adopted(
-                made, known, state.tables, state.inverted, self._keying.keys, workers=self._workers
-            )
+            graph = self._graphs.catch_up(made, known, state.tables, state.inverted)
             if graph is None:
                 return None
             state = replace(state, graph=graph, scanned=0)
@@ -224,14 +227,14 @@ class GcwsBackend:
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
         """Return the neighbour lists; all else is made from the codes."""
-        return None if state.graph is None else lifecycle.saved(state.graph)
+        return None if state.graph is None else self._graphs.save(state.graph)
 
     def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows."""
         state = self.extend(self.empty(), rows, codes)
         if not self.plan.prefix:
             return state
-        restored = lifecycle.restored(rows, state.tables, saved, self._keying, self._workers)
+        restored = self._graphs.restore(rows, state.tables, saved)
         return state if restored is None else replace(state, graph=restored[0], tables=restored[1])
 
     def search(
@@ -289,34 +292,18 @@ class GcwsBackend:
         params: SearchParams,
         skip: Int64s,
     ) -> BatchHits:
-        """Return the hits among rows that are all in tables and lists, or of an exact scan."""
-        if state.graph is not None and pays(view, params):
-            found = self._walked(state, state.graph, view, queries, params, skip)
-            if found is not None:
-                return found
-        return self._probed(state, view, queries, params, skip)
-
-    def _walked(
-        self,
-        state: GcwsState,
-        graph: GraphIndex,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s,
-    ) -> BatchHits | None:
-        """Return the hits found by walks, None where another way is foreseen to be quicker."""
-        walks = GraphSearch(
-            graph.neighbours, graph.lists, state.tables, self._keying.keys, self._workers
-        )
-        walk = graph.walk(walks, view, params, len(queries))
-        if walk is None:
-            return None
-        walked = walks.search(view, queries, params, skip, walk)
-        hits, outcomes = walked.hits, walked.outcomes
+        """Return the hits among rows that are all in the index, or of an exact scan."""
+        graph = state.graph
+        if graph is None:
+            return self._probed(state, view, queries, params, skip)
+        plan = graph.plan(state.tables, view, params, len(queries))
+        if isinstance(plan, Skipped):
+            return self._probed(state, view, queries, params, skip)
+        found = graph.search(plan, state.tables, view, queries, params, skip)
+        hits, outcomes = found.hits, found.outcomes
         if not np.count_nonzero(outcomes):
             return hits
-        done, left = np.flatnonzero(outcomes == ANSWERED), np.flatnonzero(outcomes)
+        done, left = np.flatnonzero(outcomes == Outcome.ANSWERED), np.flatnonzero(outcomes)
         rest = self._probed(state, view, queries[left], params, skip[left])
         return BatchHits.merged([(done, hits.some(done)), (left, rest)])
 
@@ -355,7 +342,7 @@ class GcwsBackend:
             return self._keying.widened(state.tables, view.vectors, bands, self._workers)
 
         sink = PairSink(view, min_score, limit, stop)
-        links = None if state.graph is None else state.graph.lists.links
+        links = None if state.graph is None else state.graph.links.array
         join = PairJoin(
             view, state.tables, self.plan, widened, links, state.inverted, self._workers
         )
@@ -384,8 +371,8 @@ class GcwsBackend:
 
     def nbytes(self, state: GcwsState) -> int:
         """Bytes of memory the index holds, parameter table included."""
-        lists = 0 if state.graph is None else state.graph.neighbours.nbytes
-        return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes + lists
+        graph = 0 if state.graph is None else state.graph.neighbours.nbytes
+        return state.tables.nbytes + state.inverted.nbytes + self.hash.nbytes + graph
 
     def stats(self, state: GcwsState) -> dict[str, Any]:
         """Return table statistics."""

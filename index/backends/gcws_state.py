@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gcws_search.index.backends.delta import NONE, Delta
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.graph.search import GraphIndex
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
 
 
@@ -20,7 +20,7 @@ class GcwsState:
         As many as have been needed: the first, and those that lists or proofs want beside.
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
-    graph : GraphIndex or None
+    graph : GraphSearch or None
         Neighbour lists of the same rows, once they have been made.
     newest : Delta
         Later rows, which are in none of these; none where lists have yet to be judged or made.
@@ -30,7 +30,7 @@ class GcwsState:
 
     tables: Tables
     inverted: InvertedIndex
-    graph: GraphIndex | None = None
+    graph: GraphSearch | None = None
     newest: Delta = NONE
     scanned: int = 0
 

@@ -1,8 +1,8 @@
-"""Whether rows put since the calibration are found as well as it says, by samples of them."""
+"""Whether rows put since calibration are found as well as it says, judged by a sample of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,22 +13,44 @@ from gcws_search.index.contracts.saved_index import list_of, number_of
 
 LIMIT: Final = 10
 RECALL: Final = 0.9
-"""What checks ask for."""
-_INTERVAL: Final = 32
-_DEAR_INTERVAL: Final = 128
-_ROWS_A_STEP: Final = 1000
-_CHEAP_ENTRIES: Final = 2_000_000
-"""One new row in 32 is checked while a scan reads few numbers and takes some 0.2 ms; else one in
-128, or more where there are so many rows: a single insert in a hundred may take longer, not more.
-"""
-_WINDOW: Final = 32
-_MIN: Final = 16
-_FAR_BELOW: Final = 0.15
-"""Of the last checks, so many at least, the mean recall is this far below what was expected: that
-is 4 standard errors of rows like those measured, of which one varies by 0.15."""
-_FEW: Final = 8
-_CLEARLY_BELOW: Final = 0.4
-"""So few are enough where it is so far below."""
+"""Limit and recall by which drift is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftPolicy:
+    """How many new rows are measured, and how low their recall may be.
+
+    Attributes
+    ----------
+    interval, long_interval : int
+        One new row in ``interval`` is measured while a scan reads at most ``cheap_entries``
+        numbers, which takes about 0.2 ms; else one in ``long_interval``, or more in large
+        collections: one single insert in a hundred may take longer.
+    rows_a_step : int
+        The interval of a large collection is its rows divided by this.
+    cheap_entries : int
+    window : int
+        Rows measured last that are judged by.
+    min_count, shortfall : int, float
+        Rows have drifted if the mean recall of at least ``min_count`` is lower by ``shortfall``
+        than expected: 4 standard errors, as the recall of one row varies by 0.15.
+    few, large_shortfall : int, float
+        The same for fewer rows and a larger shortfall.
+    """
+
+    interval: int = 32
+    long_interval: int = 128
+    rows_a_step: int = 1000
+    cheap_entries: int = 2_000_000
+    window: int = 32
+    min_count: int = 16
+    shortfall: float = 0.15
+    few: int = 8
+    large_shortfall: float = 0.4
+
+
+DRIFT_POLICY: Final = DriftPolicy()
+
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(40)
 _PLACES: Final = 1 << 24
@@ -38,38 +60,43 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class DriftMonitor:
-    """What rows put since the calibration found.
+    """What rows put since calibration found.
 
     Attributes
     ----------
     shortfalls : tuple of float
-        Of each of the last rows checked: the recall that was expected, less its own.
+        Of each of the rows measured last: the recall expected, less its own.
+    policy : DriftPolicy
     """
 
     shortfalls: tuple[float, ...] = ()
+    policy: DriftPolicy = DRIFT_POLICY
 
     @property
-    def fail(self) -> bool:
+    def has_drifted(self) -> bool:
         """Whether the calibration does not hold for the rows put since."""
-        count = len(self.shortfalls)
-        if count < _FEW:
+        count, policy = len(self.shortfalls), self.policy
+        if count < policy.few:
             return False
         below = sum(self.shortfalls) / count  # each search asks, and numpy takes 10 µs for this
-        return below > (_FAR_BELOW if count >= _MIN else _CLEARLY_BELOW)
+        return below > (policy.shortfall if count >= policy.min_count else policy.large_shortfall)
 
     @classmethod
-    def from_list(cls, shortfalls: object) -> DriftMonitor:
-        """Return checks of shortfalls as JSON holds them; ValueError when they are none."""
-        values = list_of(shortfalls, most=_WINDOW)
-        return cls(tuple(number_of(each, -1.0, 1.0) for each in values))
+    def from_list(cls, shortfalls: object, policy: DriftPolicy = DRIFT_POLICY) -> DriftMonitor:
+        """Return a monitor of shortfalls as JSON holds them; ValueError when they are none."""
+        values = list_of(shortfalls, most=policy.window)
+        return cls(tuple(number_of(each, -1.0, 1.0) for each in values), policy)
 
     def with_more(self, shares: Float64s, expected: float) -> DriftMonitor:
-        """Return the checks with some more, of which each found a share of its true hits."""
-        return DriftMonitor((*self.shortfalls, *(expected - shares).tolist())[-_WINDOW:])
+        """Return the monitor after some more rows, each of which found a share of its true hits."""
+        shortfalls = (*self.shortfalls, *(expected - shares).tolist())
+        return replace(self, shortfalls=shortfalls[-self.policy.window :])
 
 
-def to_check(first: int, rows: int, entries: int) -> Int64s:
-    """Return which of the rows from ``first`` on are checked: some of every part, at no even steps.
+def rows_to_measure(
+    first: int, rows: int, entries: int, policy: DriftPolicy = DRIFT_POLICY
+) -> Int64s:
+    """Return which of the rows from ``first`` on are measured: some of every part, unevenly spaced.
 
     Parameters
     ----------
@@ -77,14 +104,16 @@ def to_check(first: int, rows: int, entries: int) -> Int64s:
         Of ``rows`` rows the ones from ``first`` on are new.
     entries : int
         Numbers that a scan reads.
+    policy : DriftPolicy
     """
-    cheap = entries <= _CHEAP_ENTRIES
-    interval = _INTERVAL if cheap else max(_DEAR_INTERVAL, rows // _ROWS_A_STEP)
+    interval = policy.interval
+    if entries > policy.cheap_entries:
+        interval = max(policy.long_interval, rows // policy.rows_a_step)
     new = np.arange(first, rows)
     places = (new.astype(np.uint64) * _GOLDEN >> _SHIFT).astype(np.int64)
     chosen = np.flatnonzero(places < _PLACES // interval)
-    if len(chosen) > _WINDOW:
-        chosen = np.sort(chosen[np.argsort(places[chosen])[:_WINDOW]])
+    if len(chosen) > policy.window:
+        chosen = np.sort(chosen[np.argsort(places[chosen])[: policy.window]])
     return new[chosen]
 
 

@@ -1,19 +1,16 @@
-"""When neighbour lists are made, kept up, made anew and kept in a file."""
+"""When the neighbour graph is built, extended, rebuilt, and saved in a file."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from math import inf
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BatchHits, RowView
+from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
 from gcws_search.index.cost_model import (
@@ -22,382 +19,461 @@ from gcws_search.index.cost_model import (
     scan_nanoseconds,
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.exact.scan import scan, scan_work
-from gcws_search.index.graph.beginning import empty_graph
-from gcws_search.index.graph.calibrate import QUERIES, calibrate
-from gcws_search.index.graph.drift import LIMIT, RECALL, DriftMonitor, shares_found, to_check
+from gcws_search.index.graph import drift
+from gcws_search.index.graph.calibrate import (
+    CalibrationPolicy,
+    CalibrationStoppedError,
+    HeldOut,
+    calibrate,
+)
+from gcws_search.index.graph.drift import DriftMonitor, DriftPolicy, rows_to_measure, shares_found
 from gcws_search.index.graph.neighbour_graph import (
-    MIN_ROWS,
     WIDTH,
+    LinkPolicy,
     NeighbourGraph,
-    NeighbourLists,
+    NeighbourLinks,
     keys_by_row,
 )
-from gcws_search.index.graph.recall_curve import BeamSetting, Calibration
-from gcws_search.index.graph.search import GraphIndex, GraphSearch, min_search_nanoseconds
-from gcws_search.index.graph.sweeps import swept
+from gcws_search.index.graph.recall_curve import NOT_CALIBRATED, BeamSetting, Calibration
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search_plan import SearchPolicy
+from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.kernels.graph.beam_search import NONE
+from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.quantization import Quantizer
-
-GROWTH: Final = 1.5
-"""Lists are made anew when the collection has grown by this factor since."""
-_MIN_LIVE: Final = 0.75
-"""They are made anew, too, when fewer of the rows linked than this are still alive."""
-_MIN_NEW: Final = 1 / 64
-"""And when the calibration does not hold for the rows put since, and they are this share."""
-_MAX_ADDED: Final = 1.0
-"""Lists are given up when more rows than this share of those linked are put at once."""
-
-_WIDE: Final = 128
-"""Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
-_PIECES: Final = 4
-"""Walks take unlike time: those measured are cut into so many parts for each thread."""
-_COSTED: Final = 64
-"""Queries by which the cost of a scan is judged."""
-_WORTH: Final = 2.0
-"""Lists are worth their making where scans take more than so many times what a walk does."""
-_MAX_HELD_OUT: Final = 32
-"""At most one row in so many is held out of the lists at first, to measure them."""
+from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, dimension
 
 _NOTES_VERSION: Final = 8
-"""Of what is kept: lists and notes of another version are made anew."""
-
+"""Of what is saved: a graph with notes of another version is rebuilt."""
 _MAX_BUILT: Final = 1 << 40
-"""Lists of more rows than that are none."""
-
-KeysOf = Callable[[VectorBatch, int], UInt64s]
+"""No graph has more rows."""
 
 
-def is_overdue(graph: GraphIndex | None, rows: int, live: int) -> bool:
-    """Return whether lists should be made, or made anew."""
-    if live < MIN_ROWS:
-        return False
-    if graph is None or rows > GROWTH * graph.built:
-        return True
-    if graph.neighbours.checks.fail and rows - graph.built > _MIN_NEW * rows:
-        return True
-    # Rows that were dead when the lists were made are in none: they do not count.
-    linked = graph.calibration.rows + max(0, rows - graph.built)
-    return live < _MIN_LIVE * linked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPolicy:
+    """When a graph is built, and how.
 
-
-def scans_are_enough(rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) -> bool:
-    """Return whether scans of sparse rows are about as quick as any walk could be.
-
-    Judged by the counted work of scans for some of the rows, so equal rows give equal answers.
-
-    Parameters
+    Attributes
     ----------
-    rows : VectorBatch
-    alive : (n,) uint8
-    inverted : InvertedIndex
-        Of all rows, but for a few.
+    min_rows : int
+        Smaller collections have no graph: scanning them is as fast.
+    growth : float
+        The graph is rebuilt when the collection has grown by this factor since.
+    min_live : float
+        And when fewer of the rows linked than this share are still alive.
+    min_new : float
+        And when its recall has drifted, and this share of the rows is newer than it.
+    max_added : float
+        The graph is dropped when more rows than this share of those linked are put at once.
+    rows_of_tables, rows_to_double : int
+        Searches enter through the first tables (`banding.FIRST_TABLES`) up to so many rows, and
+        through twice as many for ``rows_to_double`` times the rows. The more rows there are, the
+        fewer of a key's neighbours are near rows: of 1,000,000 in 10,000 clusters no beam brought
+        recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
+    few_dimensions : float
+        Rows that lie along fewer dimensions are linked with a narrow beam.
+    sampled, near : int
+        Quantizers and dimensions are judged by so many rows, and by so many rows near to each.
+    wide : int
+        Rows of more floats are measured by half as many queries, for the exact scan takes longer.
+    pieces : int
+        Parts of the measured searches for each thread: searches take unlike time.
+    costed : int
+        Queries by which the cost of a scan is judged.
+    scan_factor : float
+        A graph of sparse rows is built where scans take more than so many times what a search does.
+    max_held_out : int
+        At most one row in so many is held out of the graph at first, to calibrate it.
+    search, link, calibration, drift : SearchPolicy, LinkPolicy, CalibrationPolicy, DriftPolicy
     """
-    if rows.form == "dense":
-        return False
-    live = np.flatnonzero(alive)
-    chosen = live[:: max(1, len(live) // _COSTED)][:_COSTED]
-    view = RowView(rows, alive, len(live))
-    work = scan_work(view, rows[chosen], LIMIT, skip=chosen, inverted=inverted)
-    entries = float(rows.indptr[-1]) / max(1, len(rows))
-    return counted_scan_nanoseconds(work) <= _WORTH * min_search_nanoseconds(entries)
+
+    min_rows: int = 2048
+    growth: float = 1.5
+    min_live: float = 0.75
+    min_new: float = 1 / 64
+    max_added: float = 1.0
+    rows_of_tables: int = 150_000
+    rows_to_double: int = 8
+    few_dimensions: float = 10.0
+    sampled: int = 64
+    near: int = 64
+    wide: int = 128
+    pieces: int = 4
+    costed: int = 64
+    scan_factor: float = 2.0
+    max_held_out: int = 32
+    search: SearchPolicy = field(default_factory=SearchPolicy)
+    link: LinkPolicy = field(default_factory=LinkPolicy)
+    calibration: CalibrationPolicy = field(default_factory=CalibrationPolicy)
+    drift: DriftPolicy = field(default_factory=DriftPolicy)
+
+    def entry_tables(self, rows: int, bands: int) -> int:
+        """Return through how many of ``bands`` tables searches of so many rows enter."""
+        tables = FIRST_TABLES
+        while rows > self.rows_of_tables and tables < bands:
+            rows //= self.rows_to_double
+            tables *= 2
+        return min(tables, bands)
 
 
-def made(
-    rows: VectorBatch,
-    alive: UInt8s,
-    tables: Tables,
-    inverted: InvertedIndex,
-    keying: BandKeys,
-    *,
-    workers: Workers,
-    stop: threading.Event,
-) -> tuple[GraphIndex, Tables] | None:
-    """Return lists of all rows, linked in random order, and calibrated; None when stopped.
+class GraphLifecycle:
+    """Builds, extends and saves the neighbour graphs of one index.
 
     Parameters
     ----------
-    rows : VectorBatch
-    alive : (n,) uint8
-    tables : Tables
-    inverted : InvertedIndex
     keying : BandKeys
     workers : Workers
-    stop : threading.Event
-
-    Returns
-    -------
-    tuple of Hop and Tables, or None
-        The lists, and tables enough for them.
+        Threads of searches, and of what readers wait for.
+    policy : GraphPolicy
     """
-    order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
-    wide = rows.dense.shape[1] > _WIDE
-    held_out = order[: min(QUERIES // 2 if wide else QUERIES, len(order) // _MAX_HELD_OUT)]
-    neighbours = empty_graph(rows, alive, keying.plan.bands, workers)
-    tables = keying.widened(tables, rows, neighbours.tables, workers)
-    lists = neighbours.cover(rows)
-    keys = keys_by_row(tables, neighbours.linked_through(tables))
-    linked = order[len(held_out) :]
-    shown = alive.copy()
-    shown[held_out] = 0
-    neighbours.link(
-        linked, keys[linked], tables, lists, shown, linked=0, workers=workers, stop=stop
-    )
-    if stop.is_set():
-        return None
-    view = RowView(rows, alive, len(order))
-    walks = GraphSearch(neighbours, lists, tables, keying.keys, workers)
-    try:
-        calibration = _calibrated(walks, view, held_out, keys[held_out], inverted, stop)
-    except _Stopped:
-        return None
-    neighbours.link(
-        held_out,
-        keys[held_out],
-        tables,
-        lists,
-        alive,
-        linked=len(linked),
-        workers=workers,
-        stop=stop,
-    )
-    if stop.is_set():  # some rows may have been left out
-        return None
-    neighbours.all_linked()
-    return GraphIndex(neighbours, lists, calibration, len(rows)), tables
 
+    def __init__(self, keying: BandKeys, workers: Workers, policy: GraphPolicy) -> None:
+        self._keying = keying
+        self._workers = workers
+        self.policy = policy
 
-class _Stopped(Exception):
-    """The way out of a calibration that is no longer wanted."""
+    def is_overdue(self, graph: GraphSearch | None, rows: int, live: int) -> bool:
+        """Return whether a graph should be built, or rebuilt."""
+        policy = self.policy
+        if live < policy.min_rows:
+            return False
+        if graph is None or rows > policy.growth * graph.built:
+            return True
+        if graph.neighbours.drift.has_drifted and rows - graph.built > policy.min_new * rows:
+            return True
+        # Rows that were dead when the graph was built are not in it: they do not count.
+        linked = graph.calibration.rows + max(0, rows - graph.built)
+        return live < policy.min_live * linked
 
+    def scans_are_enough(self, rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) -> bool:
+        """Return whether scans of sparse rows are about as quick as any search of a graph.
 
-def _calibrated(
-    walks: GraphSearch,
-    view: RowView,
-    held_out: Int64s,
-    keys: UInt64s,
-    inverted: InvertedIndex,
-    stop: threading.Event,
-) -> Calibration:
-    """Measure walks by rows that are not linked yet, of which the keys are known."""
-    others = view.permitted.copy()
-    others[held_out] = 0
-    hidden = np.zeros(len(view.vectors), np.uint8)
-    hidden[held_out] = 1
-    linked = RowView(view.vectors, others, view.permitted_count - len(held_out))
-    rounded = BoundedRows.of(walks.lists.coarse, walks.workers)
-    none = np.full(len(held_out), -1, np.int64)
+        Judged by the counted work of scans for some of the rows, so equal rows give equal answers.
 
-    def searching(chosen: Int64s) -> tuple[GraphSearch, VectorBatch]:
-        """Return what searches for some of the rows, and these as queries."""
-        if stop.is_set():
-            raise _Stopped
+        Parameters
+        ----------
+        rows : VectorBatch
+        alive : (n,) uint8
+        inverted : InvertedIndex
+            Of all rows, but for a few.
+        """
+        if rows.form == "dense":
+            return False
+        live = np.flatnonzero(alive)
+        costed = self.policy.costed
+        chosen = live[:: max(1, len(live) // costed)][:costed]
+        view = RowView(rows, alive, len(live))
+        work = scan_work(view, rows[chosen], drift.LIMIT, skip=chosen, inverted=inverted)
+        entries = float(rows.indptr[-1]) / max(1, len(rows))
+        quickest = self.policy.search.min_search_nanoseconds(entries)
+        return counted_scan_nanoseconds(work) <= self.policy.scan_factor * quickest
 
-        def keys_of(_: VectorBatch, tables: int) -> UInt64s:
-            return keys[chosen, :tables]
+    def empty(self, rows: VectorBatch, alive: UInt8s, workers: Workers) -> NeighbourGraph:
+        """Return a graph of all rows without links: quantized, with its entry tables chosen.
 
-        return replace(walks, keys_of=keys_of), view.vectors[held_out[chosen]]
-
-    def sweep(
-        chosen: Int64s, limit: int, efforts: Sequence[BeamSetting], flat: float
-    ) -> list[BatchHits]:
-        own, queries = searching(chosen)
-        return swept(own, view, queries, limit, efforts, flat=flat, hidden=hidden, pieces=_PIECES)
-
-    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
-        own, queries = searching(chosen)
-        params = SearchParams(limit=limit)
-        walk = replace(own.walk(view, limit, effort), rare=inf, flat=flat)
-        return own.search(
-            view, queries, params, none[chosen], walk, hidden=hidden, pieces=_PIECES
-        ).hits
-
-    def true(chosen: Int64s, limit: int) -> BatchHits:
-        params = SearchParams(limit=limit, recall=1.0)
-        return scan(
-            linked,
-            view.vectors[held_out[chosen]],
-            params,
-            skip=none[chosen],
-            inverted=inverted,
-            workers=walks.workers,
-            with_ties=False,
-            rounded=rounded,
+        Parameters
+        ----------
+        rows : VectorBatch
+        alive : (n,) uint8
+        workers : Workers
+        """
+        policy = self.policy
+        tables = policy.entry_tables(len(rows), self._keying.plan.bands)
+        monitor = DriftMonitor(policy=policy.drift)
+        if rows.form == "sparse":
+            quantizer = Quantizer(SPARSE)
+            return NeighbourGraph(quantizer, rows, tables, drift=monitor, policy=policy.link)
+        groups, centres = self._near_groups(rows, alive, workers)
+        narrow = dimension(groups, centres) < policy.few_dimensions
+        quantizer = choose_quantizer(groups, centres, rows.dense)
+        return NeighbourGraph(
+            quantizer, rows, tables, narrow=narrow, drift=monitor, policy=policy.link
         )
 
-    queries, rows = view.vectors[held_out[:_COSTED]], linked.permitted_count
-    if queries.form == "dense":
-        cost = float(scan_nanoseconds(linked, queries).mean())
-        alone = dense_scan_nanoseconds(linked, 1)
-    else:
-        work = scan_work(linked, queries, LIMIT, skip=none[:_COSTED], inverted=inverted)
-        cost = alone = counted_scan_nanoseconds(work)
-    return calibrate(
-        len(held_out),
-        rows,
-        sweep,
-        search,
-        true,
-        scan_nanoseconds=cost / rows,
-        most_candidates=walks.candidates_within(view, GROWTH * alone),
-    )
+    def _near_groups(
+        self, rows: VectorBatch, alive: UInt8s, workers: Workers
+    ) -> tuple[Float32s, Float32s]:
+        """Return the rows nearest to some rows, to judge quantizers by.
 
+        Returns
+        -------
+        groups : (g, near, width) float32
+        centres : (g, width) float32
+        """
+        live, sampled = np.flatnonzero(alive), self.policy.sampled
+        centres = live[:: max(1, len(live) // sampled)][:sampled]
+        near = min(self.policy.near, len(live) - 1)
+        found = scan(
+            RowView(rows, alive, len(live)),
+            rows[centres],
+            SearchParams(limit=near, recall=1.0),
+            skip=centres,
+            inverted=InvertedIndex(),
+            workers=workers,
+        )
+        return rows.dense[found.rows[:, :near]], rows.dense[centres]
 
-def extended(
-    graph: GraphIndex,
-    rows: VectorBatch,
-    keys: UInt64s,
-    tables: Tables,
-    inverted: InvertedIndex,
-    keys_of: KeysOf,
-    *,
-    workers: Workers,
-) -> GraphIndex | None:
-    """Return the lists with the last len(keys) of ``rows`` linked; None gives the lists up.
+    def build(
+        self,
+        rows: VectorBatch,
+        alive: UInt8s,
+        tables: Tables,
+        inverted: InvertedIndex,
+        *,
+        workers: Workers,
+        stop: threading.Event,
+    ) -> tuple[GraphSearch, Tables] | None:
+        """Return a graph of all rows, linked in random order, and calibrated; None when stopped.
 
-    Parameters
-    ----------
-    graph : GraphIndex
-    rows : VectorBatch
-        All rows.
-    keys : (n, bands) uint64
-        Of the new rows.
-    tables, inverted : Tables, InvertedIndex
-        The new rows included.
-    keys_of : callable
-        See `GraphSearch`.
-    workers : Workers
-    """
-    first = len(rows) - len(keys)
-    if len(keys) > _MAX_ADDED * first:
-        return None
-    walks = GraphSearch(graph.neighbours, graph.lists, tables, keys_of, workers)
-    effort = graph.calibration.effort(LIMIT, RECALL)
-    if effort is None:
-        return replace(graph, lists=graph.neighbours.extend(rows, keys, tables, workers))
-    chosen = to_check(first, len(rows), rows.numbers)
-    check = partial(_checked, graph, walks, rows, effort=effort, inverted=inverted)
-    lists = graph.neighbours.extend(rows, keys, tables, workers, checked=chosen, check=check)
-    return replace(graph, lists=lists)
+        Parameters
+        ----------
+        rows : VectorBatch
+        alive : (n,) uint8
+        tables : Tables
+        inverted : InvertedIndex
+        workers : Workers
+        stop : threading.Event
 
+        Returns
+        -------
+        tuple of GraphSearch and Tables, or None
+            The graph, and tables enough for it.
+        """
+        policy = self.policy
+        order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
+        queries = policy.calibration.queries
+        if rows.dense.shape[1] > policy.wide:
+            queries //= 2
+        held_out = order[: min(queries, len(order) // policy.max_held_out)]
+        neighbours = self.empty(rows, alive, workers)
+        tables = self._keying.widened(tables, rows, neighbours.tables, workers)
+        links = neighbours.cover(rows)
+        keys = keys_by_row(tables, neighbours.linked_through(tables))
+        linked = order[len(held_out) :]
+        shown = alive.copy()
+        shown[held_out] = 0
+        neighbours.link(
+            linked, keys[linked], tables, links, shown, linked=0, workers=workers, stop=stop
+        )
+        if stop.is_set():
+            return None
+        graph = GraphSearch(
+            neighbours, links, NOT_CALIBRATED, len(rows), self._keying, workers, policy.search
+        )
+        sample = HeldOut.of(
+            graph,
+            tables,
+            RowView(rows, alive, len(order)),
+            held_out,
+            keys[held_out],
+            inverted,
+            pieces=policy.pieces,
+            stop=stop,
+        )
+        try:
+            calibration = self._calibrated(sample)
+        except CalibrationStoppedError:
+            return None
+        neighbours.link(
+            held_out,
+            keys[held_out],
+            tables,
+            links,
+            alive,
+            linked=len(linked),
+            workers=workers,
+            stop=stop,
+        )
+        if stop.is_set():  # some rows may have been left out
+            return None
+        neighbours.mark_all_linked()
+        return replace(graph, calibration=calibration, workers=self._workers), tables
 
-def _checked(
-    graph: GraphIndex,
-    walks: GraphSearch,
-    rows: VectorBatch,
-    lists: NeighbourLists,
-    new: Int64s,
-    *,
-    effort: BeamSetting,
-    inverted: InvertedIndex,
-) -> DriftMonitor:
-    """Return the checks with those of some new rows, while no list names them.
+    def _calibrated(self, sample: HeldOut) -> Calibration:
+        """Return what rows held out measure."""
+        policy, linked = self.policy, sample.linked
+        queries = sample.view.vectors[sample.chosen[: policy.costed]]
+        if queries.form == "dense":
+            cost = float(scan_nanoseconds(linked, queries).mean())
+            alone = dense_scan_nanoseconds(linked, 1)
+        else:
+            none = np.full(len(queries), -1, np.int64)
+            work = scan_work(linked, queries, drift.LIMIT, skip=none, inverted=sample.inverted)
+            cost = alone = counted_scan_nanoseconds(work)
+        return calibrate(
+            sample,
+            scan_nanoseconds=cost / sample.rows,
+            max_candidates=sample.graph.candidates_within(sample.view, policy.growth * alone),
+            policy=policy.calibration,
+        )
 
-    Nor are rows looked for that were dead when the lists were made: no list names them either.
-    """
-    walks = replace(walks, lists=lists)
-    hidden = (lists.links[: len(rows), 0] == NONE).astype(np.uint8)
-    queries, params = rows[new], SearchParams(limit=LIMIT)
-    none = np.full(len(new), -1, np.int64)
-    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    walk = replace(walks.walk(view, LIMIT, effort), rare=effort.rare, flat=graph.calibration.flat)
-    found = walks.search(view, queries, params, none, walk, hidden=hidden).hits
-    others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
-    true = scan(
-        others,
-        queries,
-        replace(params, recall=1.0),
-        skip=none,
-        inverted=inverted,
-        workers=walks.workers,
-    )
-    return graph.neighbours.checks.with_more(shares_found(found, true), effort.recall)
+    def extend(
+        self,
+        graph: GraphSearch,
+        rows: VectorBatch,
+        keys: UInt64s,
+        tables: Tables,
+        inverted: InvertedIndex,
+        *,
+        workers: Workers,
+    ) -> GraphSearch | None:
+        """Return the graph with the last len(keys) of ``rows`` linked; None drops the graph.
 
+        Parameters
+        ----------
+        graph : GraphSearch
+        rows : VectorBatch
+            All rows.
+        keys : (n, bands) uint64
+            Of the new rows.
+        tables, inverted : Tables, InvertedIndex
+            The new rows included.
+        workers : Workers
+        """
+        first = len(rows) - len(keys)
+        if len(keys) > self.policy.max_added * first:
+            return None
+        setting = graph.calibration.setting(drift.LIMIT, drift.RECALL)
+        if setting is None:
+            links = graph.neighbours.extend(rows, keys, tables, workers)
+            return replace(graph, links=links)
+        known = setting
 
-def adopted(
-    graph: GraphIndex,
-    rows: VectorBatch,
-    tables: Tables,
-    inverted: InvertedIndex,
-    keys_of: KeysOf,
-    *,
-    workers: Workers,
-) -> GraphIndex | None:
-    """Return lists that were made for the first of ``rows``, with the later ones linked.
+        def measure(links: NeighbourLinks, new: Int64s) -> DriftMonitor:
+            searched = replace(graph, links=links, workers=workers)
+            return self._measured_drift(searched, rows, new, tables, known, inverted)
 
-    None when they are too many.
-    """
-    known = len(graph.lists)
-    if len(rows) == known:
-        return graph
-    if len(rows) > GROWTH * known:
-        return None
-    keys = keys_by_row(tables, graph.neighbours.linked_through(tables), known)
-    return extended(graph, rows, keys, tables, inverted, keys_of, workers=workers)
+        chosen = rows_to_measure(first, len(rows), rows.numbers, self.policy.drift)
+        links = graph.neighbours.extend(
+            rows, keys, tables, workers, measured=chosen, measure=measure
+        )
+        return replace(graph, links=links)
 
+    def _measured_drift(
+        self,
+        graph: GraphSearch,
+        rows: VectorBatch,
+        new: Int64s,
+        tables: Tables,
+        setting: BeamSetting,
+        inverted: InvertedIndex,
+    ) -> DriftMonitor:
+        """Return the drift after some new rows, which no link names yet.
 
-def renumbered(graph: GraphIndex, rows: VectorBatch, new_rows: Int64s) -> GraphIndex | None:
-    """Return the lists after a compaction; None where too little of them is left."""
-    if len(rows) < MIN_ROWS:
-        return None
-    if is_overdue(graph, len(new_rows), len(rows)):  # what is left would not keep its promises
-        return None
-    neighbours = graph.neighbours.renumber(new_rows, rows)
-    built = min(graph.built, len(rows))
-    return GraphIndex(neighbours, neighbours.cover(rows), graph.calibration, built)
+        Rows that were dead when the graph was built are not searched for: no link names them.
+        """
+        hidden = (graph.links.array[: len(rows), 0] == NONE).astype(np.uint8)
+        queries, params = rows[new], SearchParams(limit=drift.LIMIT)
+        none = np.full(len(new), -1, np.int64)
+        view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+        plan = graph.plan_for(
+            tables,
+            view,
+            drift.LIMIT,
+            setting,
+            low_contrast=graph.calibration.low_contrast,
+            low_score=setting.low_score,
+        )
+        found = graph.search(plan, tables, view, queries, params, none, hidden=hidden).hits
+        others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
+        true = scan(
+            others,
+            queries,
+            replace(params, recall=1.0),
+            skip=none,
+            inverted=inverted,
+            workers=graph.workers,
+        )
+        return graph.neighbours.drift.with_more(shares_found(found, true), setting.recall)
 
+    def catch_up(
+        self, graph: GraphSearch, rows: VectorBatch, tables: Tables, inverted: InvertedIndex
+    ) -> GraphSearch | None:
+        """Return a graph that was built for the first of ``rows``, with the others linked.
 
-def saved(graph: GraphIndex) -> SavedIndex:
-    """Return what to keep of lists."""
-    rounding = graph.neighbours.rounding
-    notes: dict[str, Any] = {
-        "version": _NOTES_VERSION,
-        "rounding": [rounding.kind, rounding.step, rounding.origin],
-        "tables": graph.lists.tables,
-        "narrow": graph.neighbours.narrow,
-        "built": graph.built,
-        "calibration": graph.calibration.to_dict(),
-        "shortfalls": list(graph.neighbours.checks.shortfalls),
-    }
-    return SavedIndex(graph.lists.links, notes)
+        None when they are too many.
+        """
+        known = len(graph.links)
+        if len(rows) == known:
+            return graph
+        if len(rows) > self.policy.growth * known:
+            return None
+        keys = keys_by_row(tables, graph.neighbours.linked_through(tables), known)
+        return self.extend(graph, rows, keys, tables, inverted, workers=self._workers)
 
+    def renumber(
+        self, graph: GraphSearch, rows: VectorBatch, new_rows: Int64s
+    ) -> GraphSearch | None:
+        """Return the graph after a compaction; None where too little of it is left."""
+        if len(rows) < self.policy.min_rows:
+            return None
+        if self.is_overdue(graph, len(new_rows), len(rows)):  # recall would be too low
+            return None
+        neighbours = graph.neighbours.renumber(new_rows, rows)
+        built = min(graph.built, len(rows))
+        return replace(graph, neighbours=neighbours, links=neighbours.cover(rows), built=built)
 
-def restored(
-    rows: VectorBatch, tables: Tables, kept: SavedIndex, keying: BandKeys, workers: Workers
-) -> tuple[GraphIndex, Tables] | None:
-    """Return lists as they were kept, and tables enough for them; None where none were.
+    def save(self, graph: GraphSearch) -> SavedIndex:
+        """Return what a file holds of a graph."""
+        quantizer = graph.neighbours.rounding
+        notes: dict[str, Any] = {
+            "version": _NOTES_VERSION,
+            "rounding": [quantizer.kind, quantizer.step, quantizer.origin],
+            "tables": graph.links.entry_tables,
+            "narrow": graph.neighbours.narrow,
+            "built": graph.built,
+            "calibration": graph.calibration.to_dict(),
+            "shortfalls": list(graph.neighbours.drift.shortfalls),
+        }
+        return SavedIndex(graph.links.array, notes)
 
-    Rows without a list are linked anew.
-    """
-    unknown = np.flatnonzero(kept.links[:, 0] == UNKNOWN)
-    if len(rows) < MIN_ROWS or len(unknown) > len(rows) / 2:
-        return None
-    notes = kept.notes
-    if notes.get("version") != _NOTES_VERSION:
-        return None
-    try:
-        rounding = Quantizer.from_list(notes["rounding"], rows.form)
-        used = count_of(notes["tables"], 1, keying.plan.bands)
-        calibration = Calibration.from_dict(notes["calibration"])
-        built = count_of(notes["built"], 1, _MAX_BUILT)
-        narrow = notes["narrow"] is True and rows.form == "dense"
-        checks = DriftMonitor.from_list(notes.get("shortfalls", []))
-    except (KeyError, ValueError):  # `Checkpoints` tells of it
-        return None
-    neighbours = NeighbourGraph(rounding, rows, used, narrow=narrow, checks=checks)
-    tables = keying.widened(tables, rows, neighbours.tables, workers)
-    lists = neighbours.cover(rows)
-    width = min(WIDTH, kept.links.shape[1])
-    lists.links[:, :width] = np.maximum(kept.links[:, :width], NONE)
-    alive = np.ones(len(rows), np.uint8)
-    if len(unknown):
-        known = len(rows) - len(unknown)
-        keys = keys_by_row(tables, neighbours.linked_through(tables))[unknown]
-        neighbours.link(unknown, keys, tables, lists, alive, linked=known, workers=workers)
-    neighbours.all_linked()
-    # Rows that were dead when the lists were made, or died since, are not there any more.
-    return GraphIndex(neighbours, lists, calibration, min(built, len(rows))), tables
+    def restore(
+        self, rows: VectorBatch, tables: Tables, saved: SavedIndex
+    ) -> tuple[GraphSearch, Tables] | None:
+        """Return a graph as it was saved, and tables enough for it; None where there was none.
+
+        Rows whose links are unknown are linked anew.
+        """
+        policy, workers = self.policy, self._workers
+        unknown = np.flatnonzero(saved.links[:, 0] == UNKNOWN)
+        if len(rows) < policy.min_rows or len(unknown) > len(rows) / 2:
+            return None
+        notes = saved.notes
+        if notes.get("version") != _NOTES_VERSION:
+            return None
+        try:
+            quantizer = Quantizer.from_list(notes["rounding"], rows.form)
+            used = count_of(notes["tables"], 1, self._keying.plan.bands)
+            calibration = Calibration.from_dict(notes["calibration"])
+            built = count_of(notes["built"], 1, _MAX_BUILT)
+            narrow = notes["narrow"] is True and rows.form == "dense"
+            drift = DriftMonitor.from_list(notes.get("shortfalls", []), policy.drift)
+        except (KeyError, ValueError):  # `Checkpoints` tells of it
+            return None
+        neighbours = NeighbourGraph(
+            quantizer,
+            rows,
+            used,
+            narrow=narrow,
+            drift=drift,
+            policy=policy.link,
+        )
+        tables = self._keying.widened(tables, rows, neighbours.tables, workers)
+        links = neighbours.cover(rows)
+        width = min(WIDTH, saved.links.shape[1])
+        links.array[:, :width] = np.maximum(saved.links[:, :width], NONE)
+        if len(unknown):
+            alive = np.ones(len(rows), np.uint8)
+            known = len(rows) - len(unknown)
+            keys = keys_by_row(tables, neighbours.linked_through(tables))[unknown]
+            neighbours.link(unknown, keys, tables, links, alive, linked=known, workers=workers)
+        neighbours.mark_all_linked()
+        # Rows that were dead when the graph was built, or died since, are gone.
+        built = min(built, len(rows))
+        graph = GraphSearch(
+            neighbours, links, calibration, built, self._keying, workers, policy.search
+        )
+        return graph, tables

@@ -1,12 +1,13 @@
-"""Neighbour lists: for each row the rows nearest to it in several directions.
+"""The neighbour graph: each row is linked to rows near to it in several directions.
 
-A row finds its list by searching with the lists of the rows linked before it, entered through the
-hash tables, and joins the lists of those it found. Rows linked in random order give good lists;
-rows linked as they come, less so when they come in clusters. So lists are made anew, in random
-order, when the collection has grown by half, and rows are linked as they come in between.
+A row finds its neighbours by a search of the graph of the rows linked before it, entered through
+the hash tables. Links run both ways: a row joins the neighbours of those it chose. Rows linked in
+random order give a good graph; rows linked as they come give a worse one when they come in
+clusters. So the graph is built anew, in random order, when the collection has grown by half. In
+between, rows are linked as they come.
 
-Lists change in place while others read them: a reader may see part of an old list and part of a
-new one, which costs nothing but a step of its walk. Entries for rows that a reader does not know
+Links change in place while others read them. A reader may see part of an old row of links and part
+of a new one, which costs at most a step of its search. Links to rows that a reader does not know
 yet are passed over.
 """
 
@@ -23,8 +24,14 @@ from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s, 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.drift import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
-from gcws_search.index.kernels.graph.beam_search import NONE
-from gcws_search.index.kernels.graph.build import choose_neighbours, join_lists, list_joins
+from gcws_search.index.kernels.graph.beam_search import BESIDE, NONE, Graph
+from gcws_search.index.kernels.graph.build import (
+    Joins,
+    LinkRule,
+    choose_neighbours,
+    join_links,
+    list_joins,
+)
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.tables import Tables
@@ -32,76 +39,93 @@ from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import QuantizedRows, QuantizedView, Quantizer
 
 WIDTH: Final = 32
-"""R: entries of a list."""
-BESIDE: Final = 2
-"""Rows looked at on each side of a key's place."""
+"""R: places for the neighbours of one row."""
 SEEN_A_PLACE: Final = 64
-"""Rows that a walk has room to see, for each place of its beam."""
-MIN_ROWS: Final = 2048
-"""Smaller collections have no lists: scanning them is as fast."""
-
-_OWN: Final = 24
-"""Neighbours that a row chooses; the rest of its list is for those that choose it."""
-_AFTER_OVERFLOW: Final = 22
-"""Neighbours left when a list overflows, chosen by the row or not: pruning is dear, and shall not
-follow each that joins. With 26, building 100,000 clustered rows took 6 % more processor time, and
-searches scored as many rows."""
-_BEAM: Final = 48
-_SPARSE_BEAM: Final = 56
-_NARROW_BEAM: Final = 24
-"""Width of the beam of a row's search for its own list: that of dense rows, of sparse ones, and of
-dense ones that lie along few dimensions."""
-_EARLY: Final = 0.25
-_WIDER: Final = 2
-"""Of the last kind this share, the first ones, is linked by a beam so many times as wide: they lead
-from cluster to cluster. Without, queries for 100 hits scored up to 14 % more rows."""
-_MORE_TABLES: Final = 2
-"""And they are linked through so many times the tables of a walk, if there are, which finds more
-near rows than the wider beam does: with that, linking took 1.2 to 1.4 times as long, and queries
-for 10 hits scored 5 to 13 % more rows at recall 0.95. Rows of more dimensions are nearest to few of
-those in their buckets: with the narrow beam queries scored up to 14 % more. Sparse rows are linked
-through as many, for each row that a walk scores is dear: hashing and linking 30,000 fingerprints
-took 6.3 s, and 8.0 s by a beam of 64 through half of the tables, which had queries score more."""
-_DIVERSITY: Final = np.float32(1.2)
-"""See `kernels.linking.prune`."""
-_ROUND_SHARE: Final = 10
-"""A round links at most 1/_ROUND_SHARE of the rows linked before it. With 25, building took up to
-8 % more processor time, and searches scored as many rows."""
-_MIN_ROUND: Final = 64
-_MAX_ROUND: Final = 8192
-"""Rows of a round at least and at most, whatever the share."""
-_PIECES: Final = 4
-"""A round is cut into so many parts for each thread."""
-_NOBODY: Final = np.empty(0, np.int64)
-_NO_CHECKS: Final = DriftMonitor()
+"""Rows that a search has room to see, for each place of its beam."""
 
 
-@dataclass(frozen=True, slots=True)
-class NeighbourLists:
-    """The lists of rows 0 … n-1, as one reader sees them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPolicy:
+    """How rows are linked.
 
     Attributes
     ----------
-    links : (n, WIDTH) int32
-        Neighbours of each row, `NONE` after the last.
-    coarse : QuantizedView
-    tables : int
-        Through how many tables walks enter.
+    chosen : int
+        Neighbours that a row chooses; the other places are for rows that choose it.
+    after_overflow : int
+        Neighbours left when a row has too many, chosen by it or not. With 26, building 100,000
+        clustered rows took 6 % more processor time, and searches scored as many rows.
+    beam, sparse_beam, narrow_beam : int
+        Width of the beam of a row's search for its neighbours: that of dense rows, of sparse ones,
+        and of dense ones that lie along few dimensions.
+    early, early_factor : float, int
+        Of the last kind this share, the first ones, is linked with a beam so many times as wide:
+        they lead from cluster to cluster. Without, queries for 100 hits scored up to 14 % more.
+    table_factor : int
+        These and sparse rows are linked through so many times the entry tables of a search. With a
+        wider beam instead, linking took 1.2 to 1.4 times as long. Rows of more dimensions are near
+        to few of those in their buckets: with the narrow beam queries scored up to 14 % more rows.
+    diversity : float
+        See `kernels.graph.build.prune`.
+    round_share : int
+        A round links at most 1/round_share of the rows linked before it. With 25, building took up
+        to 8 % more processor time, and searches scored as many rows.
+    min_round, max_round : int
+        Rows of a round at least and at most, whatever the share.
+    pieces : int
+        Parts of a round for each thread.
     """
 
-    links: Int32s
-    coarse: QuantizedView
-    tables: int
+    chosen: int = 24
+    after_overflow: int = 22
+    beam: int = 48
+    sparse_beam: int = 56
+    narrow_beam: int = 24
+    early: float = 0.25
+    early_factor: int = 2
+    table_factor: int = 2
+    diversity: float = 1.2
+    round_share: int = 10
+    min_round: int = 64
+    max_round: int = 8192
+    pieces: int = 4
+
+
+LINK_POLICY: Final = LinkPolicy()
+_NO_ROWS: Final = np.empty(0, np.int64)
+_NO_DRIFT: Final = DriftMonitor()
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLinks:
+    """The links of rows 0 … n-1, as one reader sees them.
+
+    Attributes
+    ----------
+    array : (n, WIDTH) int32
+        Neighbours of each row, `NONE` behind the last.
+    quantized : QuantizedView
+    entry_tables : int
+        Tables through which searches enter.
+    """
+
+    array: Int32s
+    quantized: QuantizedView
+    entry_tables: int
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self.links)
+        return len(self.array)
+
+    def graph(self, tables: Tables, rows: VectorBatch) -> Graph:
+        """Return the graph as kernels take it; this object and ``tables`` must outlive it."""
+        return Graph(self.quantized.addresses, tables.addresses, self.array, rows.dense)
 
 
 class NeighbourGraph:
-    """The lists of one collection; any number of readers of what `cover` and `extend` returned.
+    """The graph of one collection; any number of threads read what `cover` and `extend` returned.
 
-    One thread at a time changes them: `extend` sees to it, of all else its caller does.
+    One thread at a time changes it: `extend` sees to that, in all else its caller does.
 
     Parameters
     ----------
@@ -109,11 +133,12 @@ class NeighbourGraph:
     rows : VectorBatch
         All rows; none of them is linked yet.
     tables : int
-        Tables through which walks enter.
+        Tables through which searches enter.
     narrow : bool
         Whether dense rows lie along few dimensions, so that a narrow beam is enough to link them.
-    checks : DriftMonitor
+    drift : DriftMonitor
         Of rows that are linked already.
+    policy : LinkPolicy
     """
 
     def __init__(
@@ -123,32 +148,34 @@ class NeighbourGraph:
         tables: int,
         *,
         narrow: bool = False,
-        checks: DriftMonitor = _NO_CHECKS,
+        drift: DriftMonitor = _NO_DRIFT,
+        policy: LinkPolicy = LINK_POLICY,
     ) -> None:
-        self._spaces = ScratchPool()
-        self._coarse = QuantizedRows(rounding, rows.dense.shape[1])
+        self._policy = policy
+        self._scratch = ScratchPool()
+        self._quantized = QuantizedRows(rounding, rows.dense.shape[1])
         self._tables = tables
         self._narrow = narrow
-        self._beam = _SPARSE_BEAM if rounding.kind == SPARSE else _BEAM
+        self._beam = policy.sparse_beam if rounding.kind == SPARSE else policy.beam
         if narrow:
-            self._beam = _NARROW_BEAM
+            self._beam = policy.narrow_beam
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
         self._count = 0
         self._longest = 0
         self._extending = threading.Lock()
         self._in_turn = 0  # rows before this one were linked, or had no need to be
-        self._checks = checks
+        self._drift = drift
         self.cover(rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return self._links.nbytes + self._coarse.nbytes
+        return self._links.nbytes + self._quantized.nbytes
 
     @property
-    def checks(self) -> DriftMonitor:
-        """Of rows linked since the lists were made, by whatever state."""
-        return self._checks
+    def drift(self) -> DriftMonitor:
+        """Of rows linked since the graph was built, by whatever state."""
+        return self._drift
 
     @property
     def narrow(self) -> bool:
@@ -157,11 +184,11 @@ class NeighbourGraph:
 
     @property
     def rounding(self) -> Quantizer:
-        """How rows are rounded."""
-        return self._coarse.rounding
+        """How rows are quantized."""
+        return self._quantized.rounding
 
-    def cover(self, rows: VectorBatch) -> NeighbourLists:
-        """Take in new rows, with empty lists; return the lists of all of ``rows``."""
+    def cover(self, rows: VectorBatch) -> NeighbourLinks:
+        """Take in new rows without links; return the links of all of ``rows``."""
         n = len(rows)
         if n > self._count:
             self._links = with_room(self._links, self._count, n)
@@ -170,39 +197,39 @@ class NeighbourGraph:
                 new = np.diff(rows.indptr[self._count : n + 1])
                 self._longest = max(self._longest, int(new.max(initial=0)))
             self._count = n
-        return NeighbourLists(self._links[:n], self._coarse.cover(rows), self._tables)
+        return NeighbourLinks(self._links[:n], self._quantized.cover(rows), self._tables)
 
     @property
     def tables(self) -> int:
-        """Through how many tables rows are linked, if there are so many."""
+        """Tables through which rows are linked, if there are so many."""
         more = self._narrow or self.rounding.kind == SPARSE
-        return self._tables * (_MORE_TABLES if more else 1)
+        return self._tables * (self._policy.table_factor if more else 1)
 
     def linked_through(self, tables: Tables) -> int:
-        """Return in how many of the tables the keys of rows must be known to link them."""
+        """Return the number of tables in which the keys of rows must be known to link them."""
         return min(self.tables, tables.bands)
 
     def sizes(self, tables: Tables, beam: int, room: int) -> ScratchSizes:
-        """Return what walks over these lists need, and rows to be linked.
+        """Return the scratch memory that searches need, and rows to be linked.
 
         Parameters
         ----------
         tables : Tables
         beam : int
         room : int
-            Rows that a walk may see once it has entered.
+            Rows that a search may see once it has entered.
         """
         keys = self.linked_through(tables) * len(tables.segments)
         entered = keys * 2 * BESIDE
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
     @property
-    def spaces(self) -> ScratchPool:
-        """Memory for walks."""
-        return self._spaces
+    def scratch(self) -> ScratchPool:
+        """Memory that searches write on."""
+        return self._scratch
 
-    def all_linked(self) -> None:
-        """Take note that all rows there are have their lists."""
+    def mark_all_linked(self) -> None:
+        """Take note that all rows there are have been linked."""
         self._in_turn = self._count
 
     def extend(
@@ -212,9 +239,9 @@ class NeighbourGraph:
         tables: Tables,
         workers: Workers,
         *,
-        checked: Int64s = _NOBODY,
-        check: Callable[[NeighbourLists, Int64s], DriftMonitor] | None = None,
-    ) -> NeighbourLists:
+        measured: Int64s = _NO_ROWS,
+        measure: Callable[[NeighbourLinks, Int64s], DriftMonitor] | None = None,
+    ) -> NeighbourLinks:
         """Link the last len(keys) of ``rows`` in order, but for those that are linked already.
 
         Any thread: one waits for the other.
@@ -226,52 +253,65 @@ class NeighbourGraph:
         tables : Tables
             Of all rows.
         workers : Workers
-        checked : (c,) int64
-            Of these rows, those that come last.
-        check : callable
-            Returns the checks with those of some of these rows, given all lists, before they are
-            linked.
+        measured : (c,) int64
+            Of these rows, those that are linked last.
+        measure : callable
+            Returns the drift after some of these rows, given all links. It is called before they
+            are linked.
 
         Returns
         -------
-        Lists
+        NeighbourLinks
             Of all ``rows``.
         """
         with self._extending:
-            lists = self.cover(rows)
+            links = self.cover(rows)
             begins = len(rows) - len(keys)
             first = max(self._in_turn, begins)
-            late = checked[checked >= first]
+            last_ones = measured[measured >= first]
             alive = np.ones(len(rows), np.uint8)
-            alive[late] = 0
-            early = np.flatnonzero(alive[first:]) + first
+            alive[last_ones] = 0
+            others = np.flatnonzero(alive[first:]) + first
             used = keys[:, : self.linked_through(tables)]
-            for new in (early, late):
-                if not len(new):
-                    continue
-                if new is late and check is not None:
-                    self._checks = check(lists, late)
-                alive[new] = 1
-                linked = first if new is early else len(rows) - len(late)
+            if len(others):
                 self.link(
-                    new, used[new - begins], tables, lists, alive, linked=linked, workers=workers
+                    others,
+                    used[others - begins],
+                    tables,
+                    links,
+                    alive,
+                    linked=first,
+                    workers=workers,
+                )
+            if len(last_ones):
+                if measure is not None:
+                    self._drift = measure(links, last_ones)
+                alive[last_ones] = 1
+                self.link(
+                    last_ones,
+                    used[last_ones - begins],
+                    tables,
+                    links,
+                    alive,
+                    linked=len(rows) - len(last_ones),
+                    workers=workers,
                 )
             self._in_turn = max(self._in_turn, len(rows))
-        return lists
+        return links
 
     def link(  # noqa: PLR0913 (what it reads, what it changes, and how)
         self,
         chosen: Int64s,
         keys: UInt64s,
         tables: Tables,
-        lists: NeighbourLists,
+        links: NeighbourLinks,
         alive: UInt8s,
         *,
         linked: int,
         workers: Workers,
         stop: threading.Event | None = None,
     ) -> None:
-        """Give rows their lists, round by round, and let them join those of others.
+        """Link rows, round by round.
 
         Parameters
         ----------
@@ -280,24 +320,25 @@ class NeighbourGraph:
         keys : (c, t) uint64
             Their keys in the first tables, as many as `linked_through` says.
         tables : Tables
-        lists : NeighbourLists
+        links : NeighbourLinks
             Of all rows.
         alive : (n,) uint8
             Rows that may be chosen as neighbours.
         linked : int
-            How many rows have lists already.
+            How many rows are linked already.
         workers : Workers
         stop : threading.Event or None
             Once set, the rest is left.
         """
-        done = 0
+        done, policy = 0, self._policy
         while done < len(chosen) and not (stop is not None and stop.is_set()):
-            size = max(_MIN_ROUND, min(_MAX_ROUND, (linked + done) // _ROUND_SHARE))
+            share = (linked + done) // policy.round_share
+            size = max(policy.min_round, min(policy.max_round, share))
             part = slice(done, done + size)
-            early = self._narrow and linked + done < _EARLY * self._count
-            beam = self._beam * (_WIDER if early else 1)
+            early = self._narrow and linked + done < policy.early * self._count
+            beam = self._beam * (policy.early_factor if early else 1)
             self._link_round(
-                chosen[part], keys[part], tables, lists, alive, beam=beam, workers=workers
+                chosen[part], keys[part], tables, links, alive, beam=beam, workers=workers
             )
             done += size
 
@@ -306,79 +347,70 @@ class NeighbourGraph:
         chosen: Int64s,
         keys: UInt64s,
         tables: Tables,
-        lists: NeighbourLists,
+        links: NeighbourLinks,
         alive: UInt8s,
         *,
         beam: int,
         workers: Workers,
     ) -> None:
-        """Let rows find their lists in those there are, then join the lists of those they chose.
+        """Let rows find their neighbours, then link these back.
 
         Rows take their turns in the order of the first table: those beside each other there see
-        much the same rows, which the processor's cache then holds. All see the lists as they were
+        much the same rows, which the processor's cache then holds. All see the graph as it was
         before the round.
         """
+        policy, rows = self._policy, links.quantized.rows
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(tables, beam, SEEN_A_PLACE * beam)
+        graph = links.graph(tables, rows)
         if len(chosen) > 1:
             order = np.argsort(keys[:, 0], kind="stable")
             chosen, keys = chosen[order], keys[order]
         keys = np.ascontiguousarray(keys)
+        rule = LinkRule(beam, policy.chosen, np.float32(policy.diversity))
 
         def choose(first: int, last: int) -> None:
-            with self._spaces.taken(sizes) as space:
+            part = slice(first, last)
+            with self._scratch.lend(sizes) as scratch:
+                addresses = scratch.addresses
                 choose_neighbours(
-                    lists.coarse.addresses,
-                    space,
-                    chosen[first:last],
-                    keys[first:last],
-                    tables.addresses,
-                    BESIDE,
-                    lists.links,
-                    alive,
-                    beam,
-                    _OWN,
-                    _DIVERSITY,
-                    own[first:last],
+                    graph, addresses, chosen[part], keys[part], alive, rule, own[part]
                 )
 
-        workers.split(len(chosen), choose, least=4, pieces=_PIECES)
-        lists.links[chosen] = own
+        workers.split(len(chosen), choose, least=4, pieces=policy.pieces)
+        links.array[chosen] = own
         targets = np.empty(own.size, np.uint64)
         sources = np.empty(own.size, np.int32)
         count = list_joins(chosen, own, targets, sources)
         targets, sources = targets[:count], sources[:count]
         sort_keys(targets, sources, np.empty_like(targets), np.empty_like(sources))
+        joins = Joins(targets, sources)
+        pruning = LinkRule(beam, policy.after_overflow, np.float32(policy.diversity))
 
         def join(first: int, last: int) -> None:
-            with self._spaces.taken(sizes) as space:
-                join_lists(
-                    lists.coarse.addresses,
-                    space,
-                    targets,
-                    sources,
-                    first,
-                    last,
-                    _AFTER_OVERFLOW,
-                    _DIVERSITY,
-                    lists.links,
-                )
+            with self._scratch.lend(sizes) as scratch:
+                join_links(graph.rows, scratch.addresses, joins, first, last, pruning, links.array)
 
-        workers.split(count, join, least=64, pieces=_PIECES)
+        workers.split(count, join, least=64, pieces=policy.pieces)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
-        """Return the lists after a compaction; entries for rows that are gone are left out.
+        """Return the graph after a compaction; links to rows that are gone are left out.
 
-        So are those for rows beyond: who works behind has linked them, but they wait still.
+        So are links to rows beyond: a background thread has linked them, but they wait still.
         """
         kept = np.flatnonzero(new_rows >= 0)
         names = np.append(new_rows, NONE)  # the last one is that of NONE, too
         renamed = names[np.minimum(self._links[kept], len(new_rows))]
         order = np.argsort(renamed < 0, axis=1, kind="stable")
         taken = NeighbourGraph(
-            self.rounding, rows[:0], self._tables, narrow=self._narrow, checks=self._checks
+            self.rounding,
+            rows[:0],
+            self._tables,
+            narrow=self._narrow,
+            drift=self._drift,
+            policy=self._policy,
         )
-        taken._coarse = self._coarse.take(kept)
+        taken._quantized = self._quantized.take(kept)
         taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
         taken._count = taken._in_turn = len(kept)
         taken._longest = self._longest

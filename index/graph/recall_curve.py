@@ -1,8 +1,8 @@
-"""What effort a walk needs for the recall asked for, as measured on the collection's own items.
+"""Which beam setting a search needs for a recall, as measured on the collection's own items.
 
-An effort is one number whatever the limit is. Below 1 it is of how many of the best rows the lists
-are read, as a share of the limit (of `MIN_BEAM` at least); from 1 on it is how far a walk
-reaches: it goes on with rows up to so many times as far away as the last hit wanted.
+One number names a beam setting, whatever the limit is. Below 1 it is how many of the best rows are
+expanded, as a share of the limit (of `MIN_BEAM` at least). From 1 on it is the slack: a row is
+expanded if it is at most so many times as far away as the last hit wanted.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ import numpy as np
 from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
 
 MIN_BEAM: Final = 10
-_PLACES: Final = 32
-"""A walk that is ended by its reach keeps at most so many rows for each hit wanted."""
-_FEW_PLACES: Final = 2
-"""A walk that is ended by a number of lists keeps so many: more are scored exactly in the end."""
-_ONWARD_REACH: Final = 1.02
-"""A walk of few lists reaches so far, once it goes on."""
-_RARE_REACH: Final = 1.15
-_FARTHER: Final = 1.15
-"""A walk for a rare query reaches so far at least, and so much farther than the one before."""
-_FEW_TABLES: Final = 4
-FAR: Final = 1.04
-"""Walks that reach less far enter through half of the tables, `_FEW_TABLES` at least."""
-_LISTS_A_PLACE: Final = 4
-_MORE_LISTS: Final = 64
-"""No walk reads more lists than so many for each place of its beam, and so many more."""
-_MAX_BEYOND: Final = 10
-"""Limits up to this many times the greatest one measured take its effort."""
-_CAUTION: Final = 5
-"""The effort aimed at leaves a miss smaller by 1/_CAUTION of what is allowed: measured figures
-vary."""
+_SLACK_PLACES: Final = 32
+"""Rows that the beam holds for each hit wanted, where a slack ends the search."""
+_EXPANDED_PLACES: Final = 2
+"""Rows that the beam holds for each hit wanted, where a number of expansions ends the search."""
+_EXTENSION_SLACK: Final = 1.02
+"""Slack of an extended search."""
+_SECOND_SLACK: Final = 1.15
+_SECOND_FACTOR: Final = 1.15
+"""Slack of a second search: the first of these at least, and the second times that of the first
+search."""
+_MIN_TABLES: Final = 4
+WIDE_SLACK: Final = 1.04
+"""Searches of less slack enter through half of the tables, `_MIN_TABLES` at least."""
+_EXPANDED_A_PLACE: Final = 4
+_MORE_EXPANDED: Final = 64
+"""No search expands more rows than the first of these for each place of its beam, and the second.
+"""
+_MAX_EXTRAPOLATED: Final = 10
+"""Limits up to this many times the greatest one measured take its setting."""
+_SAFETY: Final = 5
+"""The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
 
 _MAX_CURVES: Final = 16
 _MAX_POINTS: Final = 64
 _MAX_LIMIT: Final = 1000
-_MIN_EFFORT: Final = 1e-3
-_MAX_EFFORT: Final = 16.0
+_MIN_SETTING: Final = 1e-3
+_MAX_SETTING: Final = 16.0
 _MAX_ROWS: Final = 1 << 40
 _MAX_NUMBER: Final = 1e18
 _ROUNDING: Final = 1e-6
@@ -53,129 +54,131 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Recall by effort, for one limit.
+    """Recall by beam setting, for one limit.
 
     Attributes
     ----------
     limit : int
-    efforts : tuple of float
+    settings : tuple of float
         Rising.
     recalls : tuple of float
         Never falling; half a standard error less than what was measured.
     candidates : tuple of float
         Rows scored quickly, on average.
-    rare : tuple of float
-        Queries whose last hit scores below, or that have too few, were walked for again.
-    strange : tuple of float
-        Scores of the last hit that no query was anywhere near. See `Calibration.strange`.
+    low_scores : tuple of float
+        Queries whose last hit scores less, or that have too few, were searched for again.
+    out_of_range : tuple of float
+        Scores of the last hit that no query came near. See `Calibration.out_of_range`.
     """
 
     limit: int
-    efforts: tuple[float, ...]
+    settings: tuple[float, ...]
     recalls: tuple[float, ...]
     candidates: tuple[float, ...]
-    rare: tuple[float, ...]
-    strange: tuple[float, ...]
+    low_scores: tuple[float, ...]
+    out_of_range: tuple[float, ...]
 
-    def effort(self, recall: float) -> float | None:
-        """Return the cheapest effort that gives a recall, None when none that was measured does.
+    def setting(self, recall: float) -> float | None:
+        """Return the cheapest setting that gives a recall, None when none that was measured does.
 
-        The least may not be it: what finds little is walked for again.
+        The lowest may not be the cheapest: more of its queries are searched for again.
         """
         place = bisect_left(self.recalls, recall)
         if place == len(self.recalls):
             return None
-        least = float(self.efforts[0])
+        least = float(self.settings[0])
         if place > 0:
             low, high = self.recalls[place - 1], self.recalls[place]
-            nearer, farther = self.efforts[place - 1], self.efforts[place]
+            nearer, farther = self.settings[place - 1], self.settings[place]
             least = nearer + (recall - low) / (high - low) * (farther - nearer)
-            if nearer < FAR <= farther:
-                least = farther  # what lies between enters through as few tables as the nearer one
+            if nearer < WIDE_SLACK <= farther:
+                least = farther  # those between enter through half of the tables
         costs = self.candidates[place:]
         cheapest = costs.index(min(costs))
         cheaper = costs[cheapest] < self.at(least)[1]
-        return float(self.efforts[place + cheapest]) if cheaper else least
+        return float(self.settings[place + cheapest]) if cheaper else least
 
-    def at(self, effort: float) -> tuple[float, float, float]:
-        """Return recall, candidates, and the score of rare queries at an effort."""
-        columns = self.recalls, self.candidates, self.rare
-        recall, candidates, rare = (np.interp(effort, self.efforts, each) for each in columns)
-        return float(recall), float(candidates), float(rare)
+    def at(self, setting: float) -> tuple[float, float, float]:
+        """Return recall, candidates, and the low score at a setting."""
+        columns = self.recalls, self.candidates, self.low_scores
+        recall, candidates, low = (np.interp(setting, self.settings, each) for each in columns)
+        return float(recall), float(candidates), float(low)
 
 
-def most_lists(beam: int) -> int:
-    """Return how many lists a walk may read that ends by itself."""
-    return _LISTS_A_PLACE * beam + _MORE_LISTS
+def max_expanded(beam: int) -> int:
+    """Return how many rows a search may expand that a slack ends."""
+    return _EXPANDED_A_PLACE * beam + _MORE_EXPANDED
 
 
 @dataclass(frozen=True, slots=True)
 class BeamSetting:
-    """What a walk shall do.
+    """How wide a search is, and what to expect of it.
 
     Attributes
     ----------
     beam : int
-        The best rows that are kept, at most.
-    lists : float
-        Lists read at most, or of how many of the best rows they are; see `kernels.walk.step`. A
-        fraction is the share of the queries that read one more.
+        Rows that the beam holds at most.
+    max_expanded : float
+        Rows expanded at most, or how many of the best rows are; see `beam_search.Beam`. A fraction
+        is the share of the queries that expand one more.
     recall : float
         Expected.
     candidates : float
         Expected number of rows scored quickly.
-    rare : float
-        Below this score of the last hit a query found less than nearly all others.
-    reach : float
-        How many times as far away as the last hit wanted a row may be; see `kernels.walk`.
+    low_score : float
+        Queries whose last hit scores less are searched for again.
+    slack : float
+        How many times as far away as the last hit wanted a row may be that is expanded.
     """
 
     beam: int
-    lists: float
+    max_expanded: float
     recall: float
     candidates: float
-    rare: float = 0.0
-    reach: float = inf
+    low_score: float = 0.0
+    slack: float = inf
 
     def tables(self, most: int) -> int:
-        """Return through how many tables the walk enters: half of ``most`` when it is short."""
-        short = self.lists < self.beam or self.reach < FAR
-        return min(most, max(_FEW_TABLES, most // 2)) if short else most
+        """Return the number of entry tables: half of ``most`` for a short search."""
+        short = self.max_expanded < self.beam or self.slack < WIDE_SLACK
+        return min(most, max(_MIN_TABLES, most // 2)) if short else most
 
-    def wider(self) -> BeamSetting:
-        """Return the effort of the second walk, for a query that is unlike most."""
-        reach = max(_RARE_REACH, _FARTHER * self.number)
-        return BeamSetting.of(reach, self.places, self.recall, _PLACES * self.candidates)
+    def second(self) -> BeamSetting:
+        """Return the setting of the second search."""
+        slack = max(_SECOND_SLACK, _SECOND_FACTOR * self.number)
+        return BeamSetting.of(slack, self.places, self.recall, _SLACK_PLACES * self.candidates)
 
-    def onward(self) -> BeamSetting:
-        """Return the effort with which a walk of few lists goes on."""
-        return BeamSetting.of(_ONWARD_REACH, self.places, self.recall, _PLACES * self.candidates)
+    def extension(self) -> BeamSetting:
+        """Return the setting with which a search without a slack is extended."""
+        candidates = _SLACK_PLACES * self.candidates
+        return BeamSetting.of(_EXTENSION_SLACK, self.places, self.recall, candidates)
 
     @property
     def number(self) -> float:
-        """The effort as one number; see the module."""
-        return self.reach if self.reach < inf else self.lists / self.places
+        """The setting as one number; see the module."""
+        return self.slack if self.slack < inf else self.max_expanded / self.places
 
     @property
     def places(self) -> int:
         """The limit it is for, `MIN_BEAM` at least."""
-        return max(1, self.beam // (_PLACES if self.reach < inf else _FEW_PLACES))
+        return max(1, self.beam // (_SLACK_PLACES if self.slack < inf else _EXPANDED_PLACES))
 
     @classmethod
     def of(
         cls,
-        effort: float,
+        number: float,
         limit: int,
         recall: float = 0.0,
         candidates: float = 0.0,
-        rare: float = 0.0,
+        low_score: float = 0.0,
     ) -> BeamSetting:
-        """Return the effort of a number; see the module."""
+        """Return the setting of a number; see the module."""
         places = max(limit, MIN_BEAM)
-        if effort < 1:
-            return cls(_FEW_PLACES * places, effort * places, recall, candidates, rare)
-        beam = _PLACES * places
-        return cls(beam, most_lists(beam), recall, candidates, rare, effort)
+        if number < 1:
+            beam = _EXPANDED_PLACES * places
+            return cls(beam, number * places, recall, candidates, low_score)
+        beam = _SLACK_PLACES * places
+        return cls(beam, max_expanded(beam), recall, candidates, low_score, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,24 +193,24 @@ class Calibration:
         By rising limit.
     scan_nanoseconds : float
         What scanning one row takes for the queries measured, on average.
-    flat : float
-        Nearly all of these queries are nearer to the nearest row than to the tenth, times this
-        factor; 1 where that is not known.
+    low_contrast : float
+        The first hit of nearly all queries measured is nearer than the tenth, times this factor; 1
+        where that is not known.
     """
 
     rows: int
     curves: tuple[RecallCurve, ...]
     scan_nanoseconds: float
-    flat: float = 1.0
+    low_contrast: float = 1.0
 
-    def effort(self, limit: int, recall: float) -> BeamSetting | None:
-        """Return the effort for a recall in the mean over queries like the items.
+    def setting(self, limit: int, recall: float) -> BeamSetting | None:
+        """Return the setting for a recall in the mean over queries like the items.
 
-        None where no effort measured reaches it.
+        None where no setting measured reaches it.
         """
-        aim = recall + (1.0 - recall) / _CAUTION
-        known = [(curve, curve.effort(aim)) for curve in self.curves]
-        if not known or limit > _MAX_BEYOND * self.curves[-1].limit:
+        aim = recall + (1.0 - recall) / _SAFETY
+        known = [(curve, curve.setting(aim)) for curve in self.curves]
+        if not known or limit > _MAX_EXTRAPOLATED * self.curves[-1].limit:
             return None
         after = next((i for i, (curve, _) in enumerate(known) if curve.limit >= limit), len(known))
         above, most = known[min(after, len(known) - 1)]
@@ -216,35 +219,37 @@ class Calibration:
             return _by_another_limit(known, below, above, limit, aim)
         if below is above:
             return _scaled(above, most, limit)
-        expected, candidates, rare = above.at(most)
+        expected, candidates, low_score = above.at(most)
         share = log(limit / below.limit) / log(above.limit / below.limit)
         # Where the hits of one limit lie in a cluster and those of the other beyond it, either
         # may be harder to find.
-        rare = (1 - share) * below.at(least)[2] + share * rare
-        return BeamSetting.of(max(least, most), limit, expected, candidates, rare)
+        low_score = (1 - share) * below.at(least)[2] + share * low_score
+        return BeamSetting.of(max(least, most), limit, expected, candidates, low_score)
 
-    def strange(self, limit: int, effort: float) -> float:
-        """Return below which score of the last hit a query is unlike the items, in the end.
+    def out_of_range(self, limit: int, setting: float) -> float:
+        """Return the score of the last hit below which a query is unlike the items.
 
-        Figures measured by items say nothing of queries unlike them.
+        What was measured with items says nothing of such queries.
         """
         curve = next((curve for curve in self.curves if curve.limit >= limit), None)
-        return 0.0 if curve is None else float(np.interp(effort, curve.efforts, curve.strange))
+        if curve is None:
+            return 0.0
+        return float(np.interp(setting, curve.settings, curve.out_of_range))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form."""
         return {
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
-            "flat": self.flat,
+            "flat": self.low_contrast,
             "curves": [
                 {
                     "limit": curve.limit,
-                    "efforts": list(curve.efforts),
+                    "efforts": list(curve.settings),
                     "recalls": list(curve.recalls),
                     "candidates": list(curve.candidates),
-                    "rare": list(curve.rare),
-                    "strange": list(curve.strange),
+                    "rare": list(curve.low_scores),
+                    "strange": list(curve.out_of_range),
                 }
                 for curve in self.curves
             ],
@@ -281,17 +286,17 @@ def _curve_of(document: object) -> RecallCurve:
 
     curve = RecallCurve(
         count_of(fields["limit"], 1, _MAX_LIMIT),
-        column("efforts", _MIN_EFFORT, _MAX_EFFORT),
+        column("efforts", _MIN_SETTING, _MAX_SETTING),
         column("recalls", 0, 1),
         column("candidates", 0, _MAX_NUMBER),
         column("rare", -_MAX_NUMBER, _MAX_NUMBER),
         column("strange", -_MAX_NUMBER, _MAX_NUMBER),
     )
-    columns = (curve.recalls, curve.candidates, curve.rare, curve.strange)
-    if not curve.efforts or any(len(each) != len(curve.efforts) for each in columns):
+    columns = (curve.recalls, curve.candidates, curve.low_scores, curve.out_of_range)
+    if not curve.settings or any(len(each) != len(curve.settings) for each in columns):
         raise ValueError("a curve of columns of unlike length, or of none")
-    if not _rise(curve.efforts):
-        raise ValueError("efforts do not rise")
+    if not _rise(curve.settings):
+        raise ValueError("settings do not rise")
     if list(curve.recalls) != sorted(curve.recalls):
         raise ValueError("recalls fall")
     return curve
@@ -302,11 +307,11 @@ def _rise(values: Sequence[float]) -> bool:
 
 
 def _scaled(curve: RecallCurve, number: float, limit: int) -> BeamSetting:
-    """Return the effort of one curve for another limit than its own, or for that."""
-    expected, candidates, rare = curve.at(number)
+    """Return the setting of one curve for another limit than its own, or for that."""
+    expected, candidates, low_score = curve.at(number)
     if limit <= curve.limit:
-        return BeamSetting.of(number, limit, expected, candidates, rare)
-    # Hits that far down score less than any measured: no query is rare.
+        return BeamSetting.of(number, limit, expected, candidates, low_score)
+    # Hits beyond the limits measured score less than any measured: no score is low.
     return BeamSetting.of(number, limit, expected, candidates * limit / curve.limit)
 
 
@@ -317,20 +322,20 @@ def _by_another_limit(
     limit: int,
     aim: float,
 ) -> BeamSetting | None:
-    """Return an effort where one of the curves beside a limit does not reach the recall.
+    """Return a setting where one of the curves beside a limit does not reach the recall.
 
-    Where the lesser one does, limits near to it may, too. A greater limit is walked for as if so
-    many hits were wanted: such walks keep more rows.
+    Where the lesser one does, limits near to it may, too. Otherwise the search is that for a
+    greater limit, whose beam holds more rows.
     """
-    if below.limit < limit < above.limit and below.effort(aim) is not None:
+    if below.limit < limit < above.limit and below.setting(aim) is not None:
         between = _between(below, above, limit)
-        number = between.effort(aim)
+        number = between.setting(aim)
         if number is not None:
             return _scaled(between, number, limit)
     for curve, number in known:
         if number is not None and curve.limit > max(limit, MIN_BEAM):
-            expected, candidates, rare = curve.at(number)
-            return BeamSetting.of(number, curve.limit, expected, candidates, rare)
+            expected, candidates, low_score = curve.at(number)
+            return BeamSetting.of(number, curve.limit, expected, candidates, low_score)
     return None
 
 
@@ -340,18 +345,22 @@ def _between(below: RecallCurve, above: RecallCurve, limit: int) -> RecallCurve:
     The farther a hit is down, the less the lesser one says of it.
     """
     share = log(limit / below.limit) / log(above.limit / below.limit)
-    efforts = sorted({*below.efforts, *above.efforts})
+    settings = sorted({*below.settings, *above.settings})
 
     def mixed(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[float, ...]:
-        lesser = np.interp(efforts, below.efforts, low)
-        greater = np.interp(efforts, above.efforts, high)
+        lesser = np.interp(settings, below.settings, low)
+        greater = np.interp(settings, above.settings, high)
         return tuple(((1 - share) * lesser + share * greater).tolist())
 
     return RecallCurve(
         limit,
-        tuple(efforts),
+        tuple(settings),
         mixed(below.recalls, above.recalls),
         mixed(below.candidates, above.candidates),
-        mixed(below.rare, above.rare),
-        mixed(below.strange, above.strange),
+        mixed(below.low_scores, above.low_scores),
+        mixed(below.out_of_range, above.out_of_range),
     )
+
+
+NOT_CALIBRATED: Final = Calibration(0, (), 0.0)
+"""Of a graph that is being built."""

@@ -1,4 +1,4 @@
-"""Memory that walks write on, taken and given back, so that a search allocates nothing."""
+"""Memory that searches write on, taken and given back, so that a search allocates little."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from gcws_search.index.kernels.graph.beam_search import STATES
 from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
 from gcws_search.index.kernels.quantized.rows import places
 
-WALKS: Final = 6
-"""Walks over dense rows that take their steps in turn."""
-SPARSE_WALKS: Final = 2
-"""Walks over sparse rows: each has a table of its query, which should stay in cache."""
+SLOTS: Final = 6
+"""Searches over dense rows that take their steps in turn."""
+SPARSE_SLOTS: Final = 2
+"""The same over sparse rows: each has a table of its query, which should stay in cache."""
 _ROWS_TO_GROW: Final = 4096
 _SHARE_TO_GROW: Final = 8
-"""Spaces are made for so many rows more, and this part of them, lest each insert makes new ones."""
+"""Scratch memory has room for so many rows more, and this part of them: inserts then fit."""
 
 _ENTRY_BYTES: Final = 8
 _MAX_FREE: Final = 16
-"""Spaces that are kept for later; more are only taken at once by more threads than that."""
+"""Scratch memory that is held for reuse; only more threads than that take more at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchSizes:
-    """What the walks of one search need.
+    """What the searches of one call need.
 
     Attributes
     ----------
     rows : int
         Of the collection.
     room : int
-        Rows that one walk can see.
+        Rows that one search can see.
     beam : int
         Places for the best of them.
     longest : int
-        Slots of the longest sparse vector, 0 for dense ones.
+        Non-zeros of the longest sparse vector, 0 for dense ones.
     keys : int
         Places in tables.
     """
@@ -53,7 +53,7 @@ class ScratchSizes:
     keys: int
 
     def covers(self, other: ScratchSizes) -> bool:
-        """Return whether what is made for this is large enough for ``other``."""
+        """Return whether memory of this size is large enough for ``other``."""
         return (
             self.rows >= other.rows
             and self.room >= other.room
@@ -67,21 +67,23 @@ class ScratchSizes:
         return self if longest <= self.longest else replace(self, longest=longest)
 
     def with_room(self) -> ScratchSizes:
-        """Return what is still large enough once some rows and segments have been added."""
+        """Return a size that stays large enough while some rows and segments are added."""
         rows = self.rows + self.rows // _SHARE_TO_GROW + _ROWS_TO_GROW
         return replace(self, rows=rows, keys=2 * self.keys)
 
 
 class Scratch:
-    """Arrays of a few walks that take their steps in turn.
+    """Arrays of a few searches that take their steps in turn.
+
+    The addresses are valid for as long as this object lives.
 
     Attributes
     ----------
     sizes : ScratchSizes
-    addresses : (walks, 11) int64
-        Of each walk's arrays, as `kernels.walk.space_at` takes them.
+    addresses : (slots, 11) int64
+        Of each slot's arrays, as `beam_search.scratch_at` takes them.
     first : (1, 11) int64
-        Those of one walk, for a query that comes alone.
+        Those of one slot, for a query that comes alone.
     """
 
     def __init__(self, sizes: ScratchSizes) -> None:
@@ -89,8 +91,8 @@ class Scratch:
         table = places(sizes.longest) if sizes.longest else 1
         other = np.zeros(table, np.float32)
         self._arrays: list[AnyArray] = [other]
-        self.addresses: Int64s = np.empty((SPARSE_WALKS if sizes.longest else WALKS, 11), np.int64)
-        for walk in self.addresses:
+        self.addresses: Int64s = np.empty((SPARSE_SLOTS if sizes.longest else SLOTS, 11), np.int64)
+        for slot in self.addresses:
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
@@ -107,7 +109,7 @@ class Scratch:
                 array.ctypes.data for array in arrays
             )
             pool, hits = (address + GUARD * _ENTRY_BYTES for address in (pool, hits))
-            walk[:] = (
+            slot[:] = (
                 words,
                 seen,
                 sizes.room,
@@ -124,26 +126,26 @@ class Scratch:
 
 
 class ScratchPool:
-    """Spaces that are not in use; any thread takes one and gives it back."""
+    """Scratch memory that is not in use; any thread takes some and gives it back."""
 
     def __init__(self) -> None:
         self._free: deque[Scratch] = deque(maxlen=_MAX_FREE)
 
     def take(self, sizes: ScratchSizes) -> Scratch:
-        """Return room for a few walks, for this thread alone until it gives it back."""
+        """Return memory for a few searches, for this thread alone until it gives it back."""
         try:
-            space = self._free.pop()
+            scratch = self._free.pop()
         except IndexError:
             return Scratch(sizes.with_room())
-        return space if space.sizes.covers(sizes) else Scratch(sizes.with_room())
+        return scratch if scratch.sizes.covers(sizes) else Scratch(sizes.with_room())
 
-    def give(self, space: Scratch) -> None:
-        """Take room back; not after an error, for its marks may still be set."""
-        self._free.append(space)
+    def give(self, scratch: Scratch) -> None:
+        """Take memory back; not after an error, for its marks may still be set."""
+        self._free.append(scratch)
 
     @contextmanager
-    def taken(self, sizes: ScratchSizes) -> Iterator[Int64s]:
-        """Lend room for a few walks: a line of addresses each, as `kernels.walk.space_at` takes."""
-        space = self.take(sizes)
-        yield space.addresses
-        self.give(space)
+    def lend(self, sizes: ScratchSizes) -> Iterator[Scratch]:
+        """Lend memory for a few searches."""
+        scratch = self.take(sizes)
+        yield scratch
+        self.give(scratch)

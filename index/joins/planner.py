@@ -28,13 +28,16 @@ from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabi
 from gcws_search.index.joins.all_pairs import ExactJoin
 from gcws_search.index.joins.pair_sink import CAPACITY, PairSink, joined_pairs
 from gcws_search.index.kernels.graph.pair_walk import (
-    READ,
+    EXPANDED,
     SCORED,
     WORK,
+    PairRows,
+    PairRule,
+    find_pairs,
     meet,
     shared_buckets,
-    walk_partners,
 )
+from gcws_search.index.kernels.graph.pair_walk import Pairs as PairArrays
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import exact_scores, tolerance
 from gcws_search.index.threads import Workers
@@ -60,7 +63,7 @@ class GraphJoin:
     Attributes
     ----------
     patience : int
-        See `kernels.graph.pair_walk.walk_partners`.
+        See `kernels.graph.pair_walk.PairRule`.
     recall : float
         Share of the pairs found, less one standard error.
     nanoseconds : float
@@ -228,6 +231,18 @@ class PairJoin:
 
         self.workers.split(len(chosen), walk)
 
+    def _rows(self) -> PairRows:
+        """Return the rows as kernels take them."""
+        vectors = self.view.vectors
+        return PairRows(
+            vectors.dense,
+            vectors.indptr,
+            vectors.slots,
+            vectors.values,
+            vectors.norms,
+            self.view.permitted,
+        )
+
     def _partners(
         self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Kept
     ) -> Int64s:
@@ -237,24 +252,10 @@ class PairJoin:
         a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
         work = np.zeros(WORK, np.int64)
         least = np.float32(sink.least - tolerance(vectors, vectors))
+        rows, rule, out = self._rows(), PairRule(least, patience), PairArrays(a, b, work)
         done = 0
         while done < len(chosen) and not sink.done:
-            count, done = walk_partners(
-                vectors.dense,
-                vectors.indptr,
-                vectors.slots,
-                vectors.values,
-                vectors.norms,
-                self.view.permitted,
-                links,
-                chosen,
-                done,
-                least,
-                patience,
-                a,
-                b,
-                work,
-            )
+            count, done = find_pairs(rows, links, chosen, done, rule, out)
             sink.add(a[:count].copy(), b[:count].copy())
         return work
 
@@ -281,7 +282,7 @@ class PairJoin:
             if expected >= recall:
                 work = self._partners(links, rows, patience, _Kept(least))
                 scale = self.view.permitted_count / len(rows)
-                cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[READ] * scale)
+                cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[EXPANDED] * scale)
                 return GraphJoin(patience, expected, cost)
         return None
 
@@ -297,15 +298,7 @@ class PairJoin:
             numbers = np.empty(_MAX_SAMPLE_PAIRS, np.int32)
             partners = np.empty(_MAX_SAMPLE_PAIRS, np.int32)
             count, last = meet(
-                vectors.dense,
-                vectors.norms,
-                view.permitted,
-                rows,
-                np.float32(bound),
-                0,
-                len(vectors),
-                numbers,
-                partners,
+                self._rows(), rows, np.float32(bound), 0, len(vectors), numbers, partners
             )
             if last < len(vectors):
                 return None

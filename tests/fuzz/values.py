@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -32,9 +32,9 @@ from gcws_search.index import (
     Transform,
     parse_filter,
 )
+from gcws_search.index.backends import gcws
 from gcws_search.index.contracts.saved_index import text_of
-from gcws_search.index.graph import lifecycle as growth_module
-from gcws_search.index.graph.search import GraphIndex
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.storage.records import (
     backend_checksum,
     codes_checksum,
@@ -63,11 +63,11 @@ _HEAD: Final = struct.Struct("<4s4I")
 
 @contextmanager
 def small_lists() -> Iterator[None]:
-    """Let collections of a few rows have lists, and be searched by them: files are small then."""
+    """Let collections of a few rows have graphs, and be searched by them: files are small then."""
+    policy = replace(gcws.GRAPH_POLICY, min_rows=MIN_LINKED, scan_factor=0.0)
     with (
-        mock.patch.object(growth_module, "MIN_ROWS", MIN_LINKED),
-        mock.patch.object(growth_module, "scans_are_enough", return_value=False),
-        mock.patch.object(GraphIndex, "scan_nanoseconds", return_value=np.inf),
+        mock.patch.object(gcws, "GRAPH_POLICY", policy),
+        mock.patch.object(GraphSearch, "scan_nanoseconds", return_value=np.inf),
     ):
         yield
 

@@ -1,9 +1,10 @@
-"""Walking neighbour lists: from a few entries to ever better rows, best first.
+"""Best-first beam search of a neighbour graph.
 
-A pool holds the best rows seen so far. The best row whose list has not been read is next; the walk
-ends when there is none left in the pool, or when that row is out of reach: farther away than the
-last hit wanted is by now, by a certain factor. Where only some rows are permitted, the others lead
-the way but take no hit's place: the hits are kept apart.
+A pool holds the best rows seen so far. Each step expands the best row of the pool that has not been
+expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
+expanded. It also ends when the next row is too far away: farther than the last hit wanted, by a
+factor called slack. Under a filter, rows that are not permitted are expanded but are no hits: the
+hits are held apart.
 
 Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
 "Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
@@ -23,7 +24,7 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     place_of,
     row_of,
     score_of,
-    set_read,
+    set_expanded,
 )
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
@@ -44,21 +45,98 @@ MIN_DISTANCE = np.float32(0.02)
 """Rounded rows tell smaller distances apart badly."""
 
 NONE = -1
-"""Marks the end of a list that is not full."""
+"""Fills the places behind a row's last neighbour."""
+BESIDE = 2
+"""Entry points on each side of a key's place in a sorted table."""
 
-SIZE, HERE, MARKED, RATED, READ, FOUND, DONE = range(7)
-"""State of a walk: entries of the pool, place of the best one whose list has not been read, rows
-marked, how many of them have scores, lists read, permitted rows found, whether it has ended."""
+SIZE, HERE, MARKED, RATED, EXPANSIONS, FOUND, DONE = range(7)
+"""State of a search: entries of the pool, place of the best one that is not expanded, rows marked,
+rows scored, rows expanded, permitted rows found, whether it has ended."""
 STATES = 7
 
 
+class Graph(NamedTuple):
+    """A neighbour graph with its rows and the tables through which it is entered.
+
+    Attributes
+    ----------
+    rows : (7,) int64
+        Addresses of the quantized rows; see `quantized.rows.rows_at`. `QuantizedView` owns them.
+    segments : (s, 3) int64
+        Addresses of the (L, count) keys and rows of each segment of the tables, and its count.
+        `Tables` owns them.
+    links : (n, width) int32
+        Neighbours of each row, best first; `NONE` behind the last.
+    vectors : (n, dim) float32
+        Dense rows, not quantized; (0, 0) when sparse.
+    """
+
+    rows: Any
+    segments: Any
+    links: Any
+    vectors: Any
+
+
+class Links(NamedTuple):
+    """The neighbours of all rows, by address.
+
+    Attributes
+    ----------
+    first : address of int32
+    width : int
+        Places for the neighbours of one row.
+    count : int
+        Neighbours from this row number on are passed over: they are newer than this search.
+    """
+
+    first: Any
+    width: Any
+    count: Any
+
+
+class Filter(NamedTuple):
+    """Which rows may be hits.
+
+    Attributes
+    ----------
+    mask : address of uint8
+    is_on : bool
+        Whether some rows are not permitted.
+    """
+
+    mask: Any
+    is_on: Any
+
+
+class Beam(NamedTuple):
+    """How wide a search is, and where it ends.
+
+    Attributes
+    ----------
+    capacity : int
+        Rows of the pool, or of the hits under a filter.
+    max_expanded : int
+        Rows expanded at most. Without a slack, the search ends once so many of the best rows are
+        expanded; expansions of rows that were overtaken do not count.
+    wanted : int
+        Hits, at most ``capacity``.
+    slack : float32
+        See `farthest_score`; infinite for none.
+    """
+
+    capacity: Any
+    max_expanded: Any
+    wanted: Any
+    slack: Any
+
+
 class Marks(NamedTuple):
-    """Which rows a walk has seen.
+    """Which rows a search has seen.
 
     Attributes
     ----------
     words : address of uint64
-        One bit a row; all 0 between walks.
+        One bit a row; all 0 between searches.
     seen : address of int32
         The rows whose bits are set.
     """
@@ -68,7 +146,7 @@ class Marks(NamedTuple):
 
 
 class BeamScratch(NamedTuple):
-    """What a walk writes on, allocated once for many walks.
+    """What a search writes on, allocated once for many searches.
 
     Attributes
     ----------
@@ -78,11 +156,11 @@ class BeamScratch(NamedTuple):
     pool, hits, fresh : addresses of uint64
     scores : address of float32
     table, other_table : addresses of float32
-        All 0 between uses; see `coarse.hold`.
+        All 0 between uses; see `quantized.rows.hold`.
     places : address of int64
         Of keys in tables.
     state : address of int64
-        Where the walk is; see `STATES`.
+        Where the search is; see `STATES`.
     """
 
     marks: Any
@@ -98,26 +176,23 @@ class BeamScratch(NamedTuple):
 
 
 class EntryTables(NamedTuple):
-    """The tables through which a walk enters.
+    """The tables through which a search enters.
 
     Attributes
     ----------
     segments : (s, 3) int64
-        Addresses of the (L, count) keys and rows of each segment, and its count.
+        See `Graph`.
     tables : int
         How many tables are used.
-    beside : int
-        Rows looked at on each side of a key's place.
     """
 
     segments: Any
     tables: Any
-    beside: Any
 
 
 @njit(cache=True, nogil=True)
 def scratch_at(addresses: Int64s) -> Any:
-    """Return a space by its parts, from the words of its marks on: see `BeamScratch`."""
+    """Return scratch memory by the addresses of its arrays, in the order of `BeamScratch`."""
     return BeamScratch(
         Marks(pointer_to_uint64(addresses[0]), pointer_to_int32(addresses[1])),
         addresses[2],
@@ -154,45 +229,47 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def enter(rows: Any, space: Any, places: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
-    """Mark the rows around a query's places, and ask for them.
+def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
+    """Mark the rows around a query's places in the tables, and prefetch them.
 
     Parameters
     ----------
-    rows : coarse.Rows
-    space : BeamScratch
+    rows : RowAddresses
+    scratch : BeamScratch
     places : address of int64
-        Those that `find_entry_points` wrote for the query.
+        What `find_entry_points` wrote for the query.
     entries : EntryTables
     count : int
         Rows from this number on are left out.
     hidden : (count,) or (0,) uint8
-        1 for rows that are passed over as if they were not in the tables, if there are any.
+        1 for rows that are treated as if no table held them.
     """
-    marked = before = at(space.state, MARKED)
+    marked = before = at(scratch.state, MARKED)
     segments = entries.segments
     for s in range(segments.shape[0]):
         length = segments[s, 2]
-        # Small segments hold little, and the lists lead to their rows too.
-        beside = entries.beside if 4 * length >= count else 1
+        # Small segments hold few rows, and links lead to them too.
+        beside = BESIDE if 4 * length >= count else 1
         for table in range(entries.tables):
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
             place = at(places, s * entries.tables + table)
             first, last = max(0, place - beside), min(length, place + beside)
             if hidden.shape[0] > 0:
-                first = _shown(table_rows, place - 1, -1, beside, length, hidden)
-                last = _shown(table_rows, place, 1, beside, length, hidden) + 1
+                first = _last_shown(table_rows, place - 1, -1, beside, length, hidden)
+                last = _last_shown(table_rows, place, 1, beside, length, hidden) + 1
             for i in range(first, last):
                 row = np.int64(at(table_rows, i))
                 if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
-                    marked = mark(space.marks, row, marked)
-    fetch_ahead(rows, space.marks.seen, before, marked)
-    put(space.state, MARKED, marked)
+                    marked = mark(scratch.marks, row, marked)
+    fetch_ahead(rows, scratch.marks.seen, before, marked)
+    put(scratch.state, MARKED, marked)
 
 
 @njit(cache=True, nogil=True)
-def _shown(table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s) -> Any:
-    """Return the place of the last one of so many rows that are not hidden, from a place on."""
+def _last_shown(
+    table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
+) -> Any:
+    """Return the place of the ``wanted``-th row that is not hidden, from a place on."""
     last = place - way
     while wanted > 0 and 0 <= place < length:
         if hidden[at(table_rows, place)] == 0:
@@ -203,195 +280,170 @@ def _shown(table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidd
 
 
 @njit(cache=True, nogil=True)
-def find_entry_points(entries: Any, keys: Any, spaces: Int64s, walks: int) -> None:
+def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -> None:
     """Write where the keys of some queries would be in the sorted tables of each segment.
 
-    All tables of a segment are searched in step for all queries, so that their cache misses
-    overlap; the rows beside the places are asked for.
+    One binary search runs in step for all queries and tables of a segment, so that cache misses
+    overlap. The rows beside the places are prefetched.
 
     Parameters
     ----------
     entries : EntryTables
-    keys : address of (walks, tables) uint64
-    spaces : (walks or more, 11) int64
-        See `scratch_at`: the places of each walk, (segments, tables), are written in place.
-    walks : int
+    keys : address of (searches, tables) uint64
+    scratch : (searches or more, 11) int64
+        See `scratch_at`: the places of each search, (segments, tables), are written in place.
+    searches : int
     """
     tables = entries.tables
     for s in range(entries.segments.shape[0]):
         held = pointer_to_uint64(entries.segments[s, 0])
         count = entries.segments[s, 2]
-        for walk in range(walks):
-            out = offset(scratch_at(spaces[walk]).places, s * tables)
+        for search in range(searches):
+            out = offset(scratch_at(scratch[search]).places, s * tables)
             for table in range(tables):
                 put(out, table, 0)
         length = count
         while length > 0:
             half = length // 2
-            for walk in range(walks):
-                out = offset(scratch_at(spaces[walk]).places, s * tables)
-                own = offset(keys, walk * tables)
+            for search in range(searches):
+                out = offset(scratch_at(scratch[search]).places, s * tables)
+                own = offset(keys, search * tables)
                 for table in range(tables):
                     below = at(held, table * count + at(out, table) + half) < at(own, table)
                     put(out, table, at(out, table) + ((length - half) if below else 0))
             length = half
         table_rows = pointer_to_int32(entries.segments[s, 1])
-        for walk in range(walks):
-            out = offset(scratch_at(spaces[walk]).places, s * tables)
+        for search in range(searches):
+            out = offset(scratch_at(scratch[search]).places, s * tables)
             for table in range(tables):
                 prefetch(offset(table_rows, table * count + at(out, table)))
 
 
 @njit(cache=True, nogil=True)
-def begin(space: Any) -> None:
-    """Make a space ready for a walk."""
+def begin(scratch: Any) -> None:
+    """Make scratch memory ready for a search."""
     for i in range(STATES):
-        put(space.state, i, 0)
+        put(scratch.state, i, 0)
 
 
 @njit(cache=True, nogil=True)
-def fetch_list(links: Any, row: Any, width: Any) -> None:
-    """Ask for a row's list."""
-    address = offset(links, row * width)
-    for line in range(0, width, NUMBERS_A_LINE):
+def fetch_links(links: Any, row: Any) -> None:
+    """Prefetch a row's neighbours."""
+    address = offset(links.first, row * links.width)
+    for line in range(0, links.width, NUMBERS_A_LINE):
         prefetch(offset(address, line))
 
 
 @njit(cache=True, nogil=True)
-def _mark_list(rows: Any, own: Any, width: Any, count: Any, marks: Any, marked: Any) -> Any:
-    """Mark the rows of a list, ask for those not seen before, and return how many are marked."""
+def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -> Any:
+    """Mark a row's neighbours, prefetch those not seen before, and return how many are marked."""
+    own = offset(links.first, row * links.width)
     before = marked
-    for j in range(width):
-        row = np.int64(at(own, j))
-        if row < 0:
+    for j in range(links.width):
+        neighbour = np.int64(at(own, j))
+        if neighbour < 0:
             break
-        if row < count:
-            marked = mark(marks, row, marked)
+        if neighbour < links.count:
+            marked = mark(marks, neighbour, marked)
     fetch_ahead(rows, marks.seen, before, marked)
     return marked
 
 
 @njit(cache=True, nogil=True)
-def within_reach(score: Any, reach: Any) -> Any:
-    """Return the least score that is within reach of the last hit's.
+def farthest_score(score: Any, slack: Any) -> Any:
+    """Return the least score of a row that is expanded, by the score of the last hit wanted.
 
-    That is, d ≤ d(last hit) + (reach − 1) · max(d(last hit), `MIN_DISTANCE`), d = 1 − score.
+    That is, d ≤ d(last hit) + (slack − 1) · max(d(last hit), `MIN_DISTANCE`), d = 1 − score.
     """
     distance = _ONE_FLOAT - score
-    return score - (reach - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
+    return score - (slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
 
 
 @njit(cache=True, nogil=True)
-def _bound(kept: Any, count: Any, beam: Any, wanted: Any, reach: Any) -> Any:
-    """Return an entry such that lesser ones are of no use any more."""
+def _bound(held: Any, count: Any, beam: Any) -> Any:
+    """Return an entry such that lesser ones are of no use."""
     bound = _NOTHING
-    if count >= wanted:
-        least = within_reach(score_of(at(kept, wanted - 1)), reach)
+    if count >= beam.wanted:
+        least = farthest_score(score_of(at(held, beam.wanted - 1)), beam.slack)
         bound = entry(max(least, _ZERO), 0)
-    if count == beam:
-        bound = max(bound, at(kept, beam - 1))
+    if count == beam.capacity:
+        bound = max(bound, at(held, beam.capacity - 1))
     return bound
 
 
 @njit(cache=True, nogil=True)
 def expand(
-    rows: Any,
-    query: Any,
-    links: Any,
-    width: Any,
-    count: Any,
-    space: Any,
-    beam: Any,
-    most: Any,
-    wanted: Any,
-    reach: Any,
-    permitted: Any,
-    filtered: Any,
-    salt: Any,
+    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, salt: Any
 ) -> Any:
-    """Score the rows asked for by the step before, then read the best list not read yet.
+    """Score the rows prefetched by the step before, then expand the best row not yet expanded.
 
-    Several walks take their steps in turn, so that memory has time to answer.
+    Several searches take their steps in turn, so that memory has time to answer.
 
     Parameters
     ----------
-    rows, query : coarse.Rows, coarse.Query
-    links, width : address of int32 and entries a list
-        Neighbours of each row, best first; `NONE` ends a list.
-    count : int
-        Rows from this number on are left out: they are newer than what this search sees.
-    space : BeamScratch
-    beam : int
-        Capacity of the pool, or of the hits when rows are filtered.
-    most : int
-        Lists read at most. Without a reach, those of so many of the best rows are read: lists read
-        on the way to these do not count.
-    wanted : int
-        Hits, at most ``beam``.
-    reach : float32
-        See `within_reach`.
-    permitted : address of uint8
-    filtered : bool
-        Whether only some rows are permitted.
+    rows, query : RowAddresses, QueryAddresses
+    links : Links
+    scratch : BeamScratch
+    beam : Beam
+    permitted : Filter
     salt : int
-        See `pool.salt_of`: what is kept are entries that are `salted`. 0 where rows that score the
-        same come by falling number.
+        See `candidate_pool.salt_of`: entries of the pool are `salted`. 0 where rows that tie come
+        by falling number.
 
     Returns
     -------
     bool
         Whether there is a further step to take.
     """
-    pool = space.pool
-    state = space.state
+    pool = scratch.pool
+    state = scratch.state
     size = at(state, SIZE)
     here = at(state, HERE)
     marked = at(state, MARKED)
     found = at(state, FOUND)
     ahead = at(pool, here) if here < size else _NOTHING
-    # First all scores, then the branches that nothing can foresee: a wrong guess of the processor
-    # then costs no score that was on its way.
-    kept = found if filtered else size
-    best_kept = space.hits if filtered else pool
-    bound = _bound(best_kept, kept, beam, wanted, reach)
+    # All scores come before the branches that no processor predicts: a wrong guess then costs no
+    # score that was on its way.
+    hits = scratch.hits if permitted.is_on else pool
+    bound = _bound(hits, found if permitted.is_on else size, beam)
     rated = at(state, RATED)
-    score_rows(rows, query, space.marks.seen, rated, marked, space.scores)
+    score_rows(rows, query, scratch.marks.seen, rated, marked, scratch.scores)
     fresh = 0
     for i in range(marked - rated):
-        new = entry(at(space.scores, i), np.int64(at(space.marks.seen, rated + i)) ^ salt)
-        put(space.fresh, fresh, new)
+        new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, rated + i)) ^ salt)
+        put(scratch.fresh, fresh, new)
         fresh += np.int64(new >= bound)
     best = _NOTHING
     for i in range(fresh):
-        new = at(space.fresh, i)
+        new = at(scratch.fresh, i)
         best = max(best, new)
-        if filtered:
-            size = insert(pool, size, space.room, new)
-            if at(permitted, row_of(new) ^ salt) != 0 and (
-                found < beam or new > at(space.hits, beam - 1)
+        if permitted.is_on:
+            size = insert(pool, size, scratch.room, new)
+            if at(permitted.mask, row_of(new) ^ salt) != 0 and (
+                found < beam.capacity or new > at(scratch.hits, beam.capacity - 1)
             ):
-                found = insert(space.hits, found, beam, new)
-        elif size < beam or new > at(pool, beam - 1):
-            size = insert(pool, size, beam, new)
+                found = insert(scratch.hits, found, beam.capacity, new)
+        elif size < beam.capacity or new > at(pool, beam.capacity - 1):
+            size = insert(pool, size, beam.capacity, new)
     put(state, RATED, marked)
-    surprising = best > ahead
-    here = place_of(pool, best) if surprising else first_unexpanded(pool, size, here)
-    bound = _bound(best_kept, found if filtered else size, beam, wanted, reach)
-    hopeful = here < size and at(pool, here) >= bound
-    read = here if reach == np.inf else at(state, READ)
-    if not hopeful or read >= most or marked + width > space.room:
-        hopeful = False
-    elif surprising:  # nothing has asked for its list yet
-        fetch_list(links, row_of(best) ^ salt, width)
+    overtakes = best > ahead
+    here = place_of(pool, best) if overtakes else first_unexpanded(pool, size, here)
+    bound = _bound(hits, found if permitted.is_on else size, beam)
+    going = here < size and at(pool, here) >= bound
+    expanded = here if beam.slack == np.inf else at(state, EXPANSIONS)
+    if not going or expanded >= beam.max_expanded or marked + links.width > scratch.room:
+        going = False
+    elif overtakes:  # nothing has prefetched its neighbours yet
+        fetch_links(links, row_of(best) ^ salt)
     else:
-        set_read(pool, here)
-        put(state, READ, at(state, READ) + 1)
-        own = offset(links, (row_of(at(pool, here)) ^ salt) * width)
-        put(state, MARKED, _mark_list(rows, own, width, count, space.marks, marked))
+        set_expanded(pool, here)
+        put(state, EXPANSIONS, at(state, EXPANSIONS) + 1)
+        row = row_of(at(pool, here)) ^ salt
+        put(state, MARKED, _mark_neighbours(rows, links, row, scratch.marks, marked))
         following = first_unexpanded(pool, size, here + 1)
         if following < size:
-            fetch_list(links, row_of(at(pool, following)) ^ salt, width)
+            fetch_links(links, row_of(at(pool, following)) ^ salt)
     put(state, SIZE, size)
     put(state, HERE, here)
     put(state, FOUND, found)
-    return hopeful
+    return going

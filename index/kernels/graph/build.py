@@ -1,13 +1,13 @@
-"""Making neighbour lists: each row looks for its own, and joins those of its neighbours.
+"""Building a neighbour graph: each row searches for its neighbours, and links run both ways.
 
-Rows are linked in rounds. The rows of a round all search the lists as they were before it, so any
-number of threads give the same lists; then those they chose take them in, target by target.
+Rows are linked in rounds. All rows of a round search the graph as it was before the round, so any
+number of threads build the same graph. Then each chosen row takes in the rows that chose it.
 
 Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning): a candidate is left out when it is
 much nearer to a neighbour already chosen than to the row itself.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -19,11 +19,14 @@ from gcws_search.index.kernels.graph.beam_search import (
     NONE,
     RATED,
     SIZE,
+    Beam,
     EntryTables,
+    Filter,
+    Links,
     begin,
     enter,
     expand,
-    fetch_list,
+    fetch_links,
     find_entry_points,
     mark,
     scratch_at,
@@ -50,27 +53,60 @@ from gcws_search.index.kernels.quantized.rows import (
 )
 
 _ONE = np.float32(1.0)
-_LISTS_A_PLACE = 2
-"""Lists read at most by a row that looks for its own, for each place of its beam."""
+_EXPANDED_A_PLACE = 2
+"""Rows expanded at most by the search for a row's neighbours, for each place of the beam."""
 _MAX_JOINING = 512
 """New neighbours that one row considers in one round at most, the first ones."""
 
 
+class LinkRule(NamedTuple):
+    """How neighbours are chosen.
+
+    Attributes
+    ----------
+    beam : int
+        Width of the beam of a row's search for its neighbours.
+    neighbours : int
+        Neighbours that a row chooses at most, or that a full row is pruned to.
+    diversity : float32
+        See `prune`.
+    """
+
+    beam: Any
+    neighbours: Any
+    diversity: Any
+
+
+class Joins(NamedTuple):
+    """Rows that have chosen others as neighbours.
+
+    Attributes
+    ----------
+    targets : (p,) uint64
+        The chosen rows, rising.
+    sources : (p,) int32
+        The rows that chose them.
+    """
+
+    targets: Any
+    sources: Any
+
+
 @njit(cache=True, nogil=True)
 def prune(
-    rows: Any, row: Any, space: Any, size: Any, most: Any, diversity: Any, out: Any, width: Any
+    rows: Any, row: Any, scratch: Any, size: Any, most: Any, diversity: Any, out: Any, width: Any
 ) -> Any:
-    """Choose a row's neighbours from a pool, best first, and write them as its list.
+    """Choose a row's neighbours from a pool, best first, and write them.
 
     A candidate stays when, for each neighbour chosen before, its distance 1 − GMM from that
     neighbour times ``diversity`` is at least its distance from the row.
 
     Parameters
     ----------
-    rows : coarse.Rows
+    rows : RowAddresses
     row : int
-    space : Space
-        With the candidates in its pool, not salted any more, by falling score; nothing is marked.
+    scratch : BeamScratch
+        With the candidates in its pool, not salted, by falling score; nothing is marked.
     size : int
         Entries of the pool.
     most : int
@@ -78,15 +114,15 @@ def prune(
     diversity : float32
         At least 1.
     out, width : address of int32, and its room
-        The list, written in place; `NONE` fills the rest.
+        The neighbours, written in place; `NONE` fills the rest.
 
     Returns
     -------
     int
         How many there are.
     """
-    pool = space.pool
-    candidates = space.marks.seen
+    pool = scratch.pool
+    candidates = scratch.marks.seen
     left = 0
     for i in range(size):
         candidate = row_of(at(pool, i))
@@ -106,32 +142,32 @@ def prune(
             last += 1
         following = min(following + some, left)
         for i in range(count):
-            last = _left_by(rows, np.int64(at(candidates, i)), space, count, last, diversity)
+            last = _left_by(rows, np.int64(at(candidates, i)), scratch, count, last, diversity)
         while count < last and count < most:
             chosen = np.int64(at(candidates, count))
             put(out, count, chosen)
             count += 1
             if count < most:
-                last = _left_by(rows, chosen, space, count, last, diversity)
+                last = _left_by(rows, chosen, scratch, count, last, diversity)
     for i in range(count, width):
         put(out, i, NONE)
     return count
 
 
 @njit(cache=True, nogil=True)
-def _left_by(rows: Any, chosen: Any, space: Any, first: Any, last: Any, diversity: Any) -> Any:
+def _left_by(rows: Any, chosen: Any, scratch: Any, first: Any, last: Any, diversity: Any) -> Any:
     """Keep the candidates first … last - 1 that a neighbour chosen leaves; return their end."""
-    pool = space.pool
-    candidates = space.marks.seen
+    pool = scratch.pool
+    candidates = scratch.marks.seen
     if first == last:
         return last
-    held = hold(rows, chosen, space.other_table)
-    score_rows(rows, held, candidates, first, last, space.scores)
+    held = hold(rows, chosen, scratch.other_table)
+    score_rows(rows, held, candidates, first, last, scratch.scores)
     release(rows, chosen, held)
     stay = first
     for i in range(first, last):
         candidate = at(pool, i)
-        apart = (_ONE - at(space.scores, i - first)) * diversity
+        apart = (_ONE - at(scratch.scores, i - first)) * diversity
         put(pool, stay, candidate)
         put(candidates, stay, row_of(candidate))
         stay += np.int64(apart >= _ONE - score_of(candidate))
@@ -139,106 +175,108 @@ def _left_by(rows: Any, chosen: Any, space: Any, first: Any, last: Any, diversit
 
 
 @njit(cache=True, nogil=True)
-def choose_neighbours(
-    row_addresses: Int64s,
-    spaces: Int64s,
-    chosen: Int64s,
-    keys: UInt64s,
-    segments: Int64s,
-    beside: int,
-    links: Int32s,
-    alive: UInt8s,
-    beam: int,
-    most: int,
-    diversity: np.float32,
-    out: Int32s,
+def _search_neighbours(
+    rows: Any, links: Any, entries: Any, scratch: Any, chosen: Any, keys: Any, beam: Any, alive: Any
 ) -> None:
-    """Search for some rows' neighbours, by the tables and the lists there are.
+    """Search for a few rows' neighbours, one a slot of scratch memory, all in turn.
 
     Parameters
     ----------
-    row_addresses, spaces : see `coarse.rows_at`, `walk.scratch_at`
+    rows, links, entries : RowAddresses, Links, EntryTables
+    scratch : (slots, 11) int64
+        The pools found are left in it, their entries salted.
+    chosen : (c,) int64
+        The rows, at most as many as slots.
+    keys : address of (c, t) uint64
+    beam : Beam
+    alive : Filter
+        Passed on; no row is filtered here.
+    """
+    count = chosen.shape[0]
+    nothing_hidden = np.empty(0, np.uint8)
+    for i in range(count):
+        own = scratch_at(scratch[i])
+        begin(own)
+        hold(rows, chosen[i], own.table)
+        put(own.state, MARKED, mark(own.marks, chosen[i], 0))
+        put(own.state, RATED, 1)
+    find_entry_points(entries, keys, scratch, count)
+    for i in range(count):
+        own = scratch_at(scratch[i])
+        enter(rows, own, own.places, entries, links.count, nothing_hidden)
+    active = count
+    while active > 0:
+        active = 0
+        for i in range(count):
+            own = scratch_at(scratch[i])
+            if at(own.state, DONE) != 0:
+                continue
+            query = held_before(rows, chosen[i], own.table)
+            if expand(rows, query, links, own, beam, alive, salt_of(chosen[i])):
+                active += 1
+            else:
+                put(own.state, DONE, 1)
+                unmark(own.marks, at(own.state, MARKED))
+                release(rows, chosen[i], query)
+
+
+@njit(cache=True, nogil=True)
+def choose_neighbours(
+    graph: Any,
+    scratch: Int64s,
+    chosen: Int64s,
+    keys: UInt64s,
+    alive: UInt8s,
+    rule: Any,
+    out: Int32s,
+) -> None:
+    """Search for some rows' neighbours, by the tables and the links there are.
+
+    Parameters
+    ----------
+    graph : beam_search.Graph
+        Rows that are not linked yet have no neighbours.
+    scratch : (slots, 11) int64
+        See `beam_search.scratch_at`.
     chosen : (c,) int64
         The rows.
     keys : (c, t) uint64
         Their keys in the first t tables.
-    segments, beside : see `walk.EntryTables`
-    links : (n, width) int32
-        All lists; those of unlinked rows are empty.
     alive : (n,) uint8
         Rows that may be chosen.
-    beam : int
-        Width of the beam of the search.
-    most : int
-        Neighbours a row chooses at most.
-    diversity : float32
-        See `prune`.
+    rule : LinkRule
     out : (c, width) int32, written in place
-        Their lists.
+        Their neighbours.
     """
-    rows = rows_at(row_addresses)
-    n, width = links.shape
-    entries = EntryTables(segments, keys.shape[1], beside)
-    nothing_hidden = np.empty(0, np.uint8)
-    walks = spaces.shape[0]
-    for start in range(0, chosen.shape[0], walks):
-        end = min(start + walks, chosen.shape[0])
+    rows = rows_at(graph.rows)
+    n, width = graph.links.shape
+    entries = EntryTables(graph.segments, keys.shape[1])
+    links = Links(pointer(graph.links), width, n)
+    beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
+    slots = scratch.shape[0]
+    for start in range(0, chosen.shape[0], slots):
+        end = min(start + slots, chosen.shape[0])
+        some = chosen[start:end]
+        own_keys = offset(pointer(keys), start * keys.shape[1])
+        permitted = Filter(pointer(alive), False)
+        _search_neighbours(rows, links, entries, scratch, some, own_keys, beam, permitted)
         for i in range(start, end):
-            space = scratch_at(spaces[i - start])
-            begin(space)
-            hold(rows, chosen[i], space.table)
-            put(space.state, MARKED, mark(space.marks, chosen[i], 0))
-            put(space.state, RATED, 1)
-        first_keys = offset(pointer(keys), start * keys.shape[1])
-        find_entry_points(entries, first_keys, spaces, end - start)
-        for i in range(start, end):
-            space = scratch_at(spaces[i - start])
-            enter(rows, space, space.places, entries, n, nothing_hidden)
-        active = end - start
-        while active > 0:
-            active = 0
-            for i in range(start, end):
-                space = scratch_at(spaces[i - start])
-                if at(space.state, DONE) != 0:
-                    continue
-                query = held_before(rows, chosen[i], space.table)
-                if expand(
-                    rows,
-                    query,
-                    pointer(links),
-                    width,
-                    n,
-                    space,
-                    beam,
-                    _LISTS_A_PLACE * beam,
-                    beam,
-                    _ONE,
-                    pointer(alive),
-                    False,
-                    salt_of(chosen[i]),
-                ):
-                    active += 1
-                else:
-                    put(space.state, DONE, 1)
-                    unmark(space.marks, at(space.state, MARKED))
-                    release(rows, chosen[i], query)
-        for i in range(start, end):
-            space = scratch_at(spaces[i - start])
+            own = scratch_at(scratch[i - start])
             salt = salt_of(chosen[i])
-            kept = 0
-            for j in range(at(space.state, SIZE)):
-                found = salted(at(space.pool, j), salt)
-                if at(pointer(alive), row_of(found)) != 0:
-                    put(space.pool, kept, found)
-                    kept += 1
-            own = offset(pointer(out), i * width)
-            prune(rows, chosen[i], space, kept, most, diversity, own, width)
-            _keep(offset(pointer(links), chosen[i] * width), offset(pointer(out), i * width), width)
+            size = 0
+            for j in range(at(own.state, SIZE)):
+                found = salted(at(own.pool, j), salt)
+                if alive[row_of(found)] != 0:
+                    put(own.pool, size, found)
+                    size += 1
+            found_links = offset(pointer(out), i * width)
+            prune(rows, chosen[i], own, size, rule.neighbours, rule.diversity, found_links, width)
+            _keep_joined(offset(links.first, chosen[i] * width), found_links, width)
 
 
 @njit(cache=True, nogil=True)
-def _keep(old: Any, new: Any, width: Any) -> None:
-    """Fill up a row's new list with those that joined its old one."""
+def _keep_joined(old: Any, new: Any, width: Any) -> None:
+    """Fill up a row's new neighbours with those that joined its old ones."""
     count = 0
     while count < width and at(new, count) >= 0:
         count += 1
@@ -277,40 +315,39 @@ def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources:
 
 
 @njit(cache=True, nogil=True)
-def join_lists(
+def join_links(
     row_addresses: Int64s,
-    spaces: Int64s,
-    targets: UInt64s,
-    sources: Int32s,
+    scratch: Int64s,
+    joins: Any,
     first: int,
     last: int,
-    most: int,
-    diversity: np.float32,
+    rule: Any,
     out: Int32s,
 ) -> None:
-    """Take rows into the lists of those they chose, pruning lists that overflow.
+    """Add rows to the neighbours of those they chose, pruning where there are too many.
 
     Parameters
     ----------
-    row_addresses, spaces : see `coarse.rows_at`, `walk.scratch_at`
-    targets : (p,) uint64
-        Rising.
-    sources : (p,) int32
+    row_addresses : (7,) int64
+        See `quantized.rows.rows_at`.
+    scratch : (slots, 11) int64
+        See `beam_search.scratch_at`.
+    joins : Joins
     first, last : int
         The targets whose first pair is in this range are dealt with here.
-    most : int
-        To how many neighbours a list that overflows is pruned; the room left is for those to come.
-    diversity : float32
-        See `prune`.
+    rule : LinkRule
+        A row with too many neighbours is pruned to ``neighbours``; the room left is for others.
     out : (n, width) int32, written in place
-        All lists.
+        The neighbours of all rows.
     """
     rows = rows_at(row_addresses)
-    space = scratch_at(spaces[0])
-    pool = space.pool
-    waiting = space.marks.seen
+    own_scratch = scratch_at(scratch[0])
+    pool = own_scratch.pool
+    waiting = own_scratch.marks.seen
+    links = Links(pointer(out), out.shape[1], out.shape[0])
+    targets, sources = joins.targets, joins.sources
     width = out.shape[1]
-    capacity = min(space.room, width + _MAX_JOINING)
+    capacity = min(own_scratch.room, width + _MAX_JOINING)
     place = first
     while 0 < place < last and targets[place] == targets[place - 1]:
         place += 1
@@ -320,8 +357,8 @@ def join_lists(
         while end < targets.shape[0] and np.int64(targets[end]) == target:
             end += 1
         if end < last:
-            fetch_list(pointer(out), np.int64(targets[end]), width)
-        own = offset(pointer(out), target * width)
+            fetch_links(links, np.int64(targets[end]))
+        own = offset(links.first, target * width)
         held = 0
         while held < width and at(own, held) >= 0:
             held += 1
@@ -345,15 +382,15 @@ def join_lists(
                 put(waiting, left_over + j, at(own, j))
             count += left_over
             fetch_ahead(rows, waiting, 0, count)
-            query = hold(rows, target, space.table)
-            score_rows(rows, query, waiting, 0, count, space.scores)
+            query = hold(rows, target, own_scratch.table)
+            score_rows(rows, query, waiting, 0, count, own_scratch.scores)
             release(rows, target, query)
             size = 0
             salt = salt_of(target)
             for j in range(count):
-                new = entry(at(space.scores, j), np.int64(at(waiting, j)) ^ salt)
+                new = entry(at(own_scratch.scores, j), np.int64(at(waiting, j)) ^ salt)
                 size = insert(pool, size, capacity, new)
             for j in range(size):
                 put(pool, j, salted(at(pool, j), salt))
-            prune(rows, target, space, size, most, diversity, own, width)
+            prune(rows, target, own_scratch, size, rule.neighbours, rule.diversity, own, width)
         place = end

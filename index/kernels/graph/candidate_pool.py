@@ -1,6 +1,6 @@
 """The best rows seen so far, best first, each as one number.
 
-An entry holds the bits of its score, its row, and whether its list has been read. As whole numbers
+An entry holds the bits of its score, its row, and whether it has been expanded. As whole numbers
 entries fall from place to place, and as float64s of the same bits they fall too, for which
 processors have minima and maxima of whole registers: an entry is put into its place without a
 branch that depends on where that is.
@@ -22,8 +22,8 @@ from gcws_search.index.kernels.lanes.pointers import (
 )
 from gcws_search.index.kernels.lanes.vector import after, at, less, load, select, splat, store
 
-READ = np.uint64(1)
-"""The bit of an entry whose list has been read."""
+EXPANDED = np.uint64(1)
+"""The bit of an entry that has been expanded."""
 GUARD: Final = 1
 """Places in front of a pool, which hold `ABOVE_ALL`."""
 ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
@@ -42,7 +42,7 @@ def places_for(capacity: int) -> int:
 
 @njit(cache=True, nogil=True)
 def entry(score: Any, row: Any) -> Any:
-    """Return a row as an entry of a pool; its list has not been read."""
+    """Return a row as an entry of a pool; not yet expanded."""
     return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ONE)
 
 
@@ -115,13 +115,13 @@ def place_of(pool: Any, value: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def first_unexpanded(pool: Any, size: Any, place: Any) -> Any:
-    """Return the first place from one on whose list has not been read, or the size."""
-    while place < size and at(pool, place) & READ != 0:
+    """Return the first place from one on that has not been expanded, or the size."""
+    while place < size and at(pool, place) & EXPANDED != 0:
         place += 1
     return place
 
 
 @njit(cache=True, nogil=True)
-def set_read(pool: Any, place: Any) -> None:
-    """Say that an entry's list has been read."""
-    put(pool, place, at(pool, place) | READ)
+def set_expanded(pool: Any, place: Any) -> None:
+    """Mark an entry as expanded."""
+    put(pool, place, at(pool, place) | EXPANDED)

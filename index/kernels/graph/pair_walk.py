@@ -1,201 +1,341 @@
-"""Partners of rows: all rows that score at least so high, found by walking neighbour lists.
+"""Partners of rows: all rows that score at least so high, found by following links.
 
-A walk starts from a row's own list and follows the lists of every partner it meets, so a cluster
-larger than a list is closed over; beside them it follows the lists of a few rows that score less,
-best first, which may lead to partners too.
+A search starts from a row's own neighbours and expands every partner it meets, so a cluster larger
+than a row's neighbours is covered. It also expands a few rows that score less, best first, which
+may lead to partners too.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 
 SCORED = 0
-READ = 1
-"""What walks have cost: rows scored, lists read."""
+EXPANDED = 1
+"""What searches have cost: rows scored, rows expanded."""
 WORK = 2
 
 _AHEAD = 128
-"""Floats of a row that are asked for ahead."""
+"""Floats of a row that are prefetched."""
 _NONE = np.float32(-1.0)
 
 
-@njit(cache=True, nogil=True)
-def walk_partners(
-    rows: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-    norms: Float32s,
-    permitted: UInt8s,
-    links: Int32s,
-    chosen: Int64s,
-    first: int,
-    least: np.float32,
-    patience: int,
-    out_a: Int32s,
-    out_b: Int32s,
-    out_work: Int64s,
-) -> tuple[int, int]:
-    """List the pairs of chosen rows with the partners their walks find.
+class PairRows(NamedTuple):
+    """The rows that are joined with each other.
 
-    The work can stop when the output is full and go on later from where it was.
+    Attributes
+    ----------
+    dense : (n, width) float32
+        (0, 0) when sparse.
+    indptr, slots, values : (n + 1,) int64, (nnz,) uint32 and (nnz,) float32
+        Sparse rows, compressed.
+    norms : (n,) float32
+    permitted : (n,) uint8
+    """
+
+    dense: Any
+    indptr: Any
+    slots: Any
+    values: Any
+    norms: Any
+    permitted: Any
+
+
+class PairRule(NamedTuple):
+    """Which pairs are wanted, and how long a row's partners are searched for.
+
+    Attributes
+    ----------
+    min_score : float32
+    patience : int
+        Rows below ``min_score`` that a search expands. With a negative number only the row itself
+        is expanded.
+    """
+
+    min_score: Any
+    patience: Any
+
+
+class Pairs(NamedTuple):
+    """Pairs found, written in place.
+
+    Attributes
+    ----------
+    a, b : (capacity,) int32
+        The lesser and the greater row of each pair; the capacity is at least n.
+    work : (WORK,) int64
+        Added to.
+    """
+
+    a: Any
+    b: Any
+    work: Any
+
+
+class _Seen(NamedTuple):
+    """Rows that one search has met.
+
+    Attributes
+    ----------
+    words : ((n + 63) // 64,) uint64
+        One bit a row.
+    rows : (n,) int32
+        The rows whose bits are set.
+    fresh : (width,) int64
+        Those that the last expansion added.
+    waiting : (n,) int32
+        Partners that are not expanded yet.
+    """
+
+    words: Any
+    rows: Any
+    fresh: Any
+    waiting: Any
+
+
+class _Query(NamedTuple):
+    """The row whose partners are searched for.
+
+    Attributes
+    ----------
+    row : int
+    table_slots, table_values : (size,) uint32 and float32
+        A sparse row, spread; see `gmm.sparse.spread`.
+    size : int
+        Places of the table that are used.
+    """
+
+    row: Any
+    table_slots: Any
+    table_values: Any
+    size: Any
+
+
+class _Others(NamedTuple):
+    """The best rows that are no partners, the best one last: (patience,) int32 and float32."""
+
+    rows: Any
+    scores: Any
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _fetch(rows: Any, row: Any) -> None:
+    """Prefetch a row."""
+    width = rows.dense.shape[1]
+    if width > 0:
+        address = offset(pointer(rows.dense), row * width)
+        for line in range(0, min(width, _AHEAD), NUMBERS_A_LINE):
+            prefetch(offset(address, line))
+    else:
+        for line in range(rows.indptr[row], rows.indptr[row + 1], NUMBERS_A_LINE):
+            prefetch(offset(pointer(rows.slots), line))
+            prefetch(offset(pointer(rows.values), line))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _expand(rows: Any, links: Int32s, here: Any, marked: Any, seen: Any) -> Any:
+    """List a row's neighbours that have not been seen, and prefetch them; return how many."""
+    count = 0
+    for j in range(links.shape[1]):
+        row = np.int64(links[here, j])
+        if row < 0:
+            break
+        if row >= rows.norms.shape[0]:
+            continue
+        bit = np.uint64(1) << np.uint64(row & 63)
+        if seen.words[row >> 6] & bit != 0:
+            continue
+        seen.words[row >> 6] |= bit
+        seen.rows[marked + count] = row
+        seen.fresh[count] = row
+        count += 1
+        _fetch(rows, row)
+    return count
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
+    """Return the score of two rows, or a lesser number where it is below a bound.
 
     Parameters
     ----------
-    rows : (n, width) float32, or (0, 0) when the rows are sparse
-    indptr, slots, values : sparse rows, compressed
-    norms : (n,) float32
-    permitted : (n,) uint8
+    rows, query : PairRows, _Query
+    row : int
+    bound : float32
+    farthest : float32
+        `reach` of the bound.
+    """
+    own, other = rows.norms[query.row], rows.norms[row]
+    # GMM is at most the lesser norm over the greater.
+    if min(own, other) < bound * max(own, other):
+        return _NONE
+    width = rows.dense.shape[1]
+    if width > 0:
+        data = pointer(rows.dense)
+        return dense_score_within(
+            offset(data, query.row * width), own, offset(data, row * width), other, width, farthest
+        )
+    shared = shared_mass(
+        pointer(query.table_slots),
+        pointer(query.table_values),
+        query.size,
+        pointer(rows.slots),
+        pointer(rows.values),
+        rows.indptr[row],
+        rows.indptr[row + 1],
+    )
+    return shared / (own + other - shared)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _insert(others: Any, count: Any, most: Any, row: Any, score: Any) -> Any:
+    """Insert a row among the best that are no partners; return how many these are."""
+    place = count
+    if count == most:  # the worst one makes room
+        place = 0
+        while place + 1 < count and others.scores[place + 1] < score:
+            others.scores[place] = others.scores[place + 1]
+            others.rows[place] = others.rows[place + 1]
+            place += 1
+    else:
+        while place > 0 and others.scores[place - 1] > score:
+            others.scores[place] = others.scores[place - 1]
+            others.rows[place] = others.rows[place - 1]
+            place -= 1
+        count += 1
+    others.scores[place] = score
+    others.rows[place] = row
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _find_partners(
+    rows: Any, links: Int32s, query: Any, rule: Any, found: int, seen: Any, others: Any, out: Any
+) -> tuple[int, int, bool]:
+    """List the partners of one row.
+
+    Parameters
+    ----------
+    rows : PairRows
     links : (n, R) int32
-        Neighbours of each row, a negative number after the last; rows from n on are unknown here.
+    query : _Query
+    rule : PairRule
+    found : int
+        Pairs that are listed already.
+    seen, others : _Seen, _Others
+        Written in place.
+    out : Pairs, written in place
+
+    Returns
+    -------
+    found, marked, full : int, int, bool
+        Pairs listed, rows whose bits are set, and whether the output was too small.
+    """
+    a = query.row
+    least = np.float32(rule.min_score)
+    least_reach = reach(least)
+    seen.words[a >> 6] |= np.uint64(1) << np.uint64(a & 63)
+    seen.rows[0] = a
+    marked = 1
+    partners = others_count = 0
+    left = max(rule.patience, 0)
+    here = a
+    while True:
+        count = _expand(rows, links, here, marked, seen)
+        marked += count
+        out.work[SCORED] += count
+        out.work[EXPANDED] += 1
+        for i in range(count):
+            row = seen.fresh[i]
+            bound = least  # what a row must score to be of any use
+            if others_count < left:
+                bound = _NONE
+            elif left > 0:
+                bound = others.scores[0]
+            farthest = least_reach if bound >= least else reach(max(bound, np.float32(0.0)))
+            score = _score(rows, query, row, bound, farthest)
+            if score >= least:
+                seen.waiting[partners] = row
+                partners += 1
+                if rows.permitted[row] != 0:
+                    if found == out.a.shape[0]:
+                        return found, marked, True
+                    out.a[found] = np.int32(min(a, row))
+                    out.b[found] = np.int32(max(a, row))
+                    found += 1
+            elif score > bound:
+                others_count = _insert(others, others_count, left, row, score)
+        if partners > 0 and rule.patience >= 0:
+            partners -= 1
+            here = np.int64(seen.waiting[partners])
+        elif left > 0 and others_count > 0:
+            others_count -= 1
+            left -= 1
+            here = np.int64(others.rows[others_count])
+        else:
+            return found, marked, False
+
+
+@njit(cache=True, nogil=True)
+def find_pairs(
+    rows: Any, links: Int32s, chosen: Int64s, first: int, rule: Any, out: Any
+) -> tuple[int, int]:
+    """List the pairs of chosen rows with the partners that searches from them find.
+
+    The work can stop when the output is full and go on from where it was.
+
+    Parameters
+    ----------
+    rows : PairRows
+    links : (n, R) int32
+        Neighbours of each row, a negative number behind the last; rows from n on are unknown here.
     chosen : (m,) int64
     first : int
         Number of the chosen row to go on from.
-    least : float32
-    patience : int
-        Lists of rows that score less than ``least`` that a walk reads; a negative number reads a
-        row's own list and no other.
-    out_a, out_b : (capacity,) int32, written in place
-        The lesser and the greater row of each pair; the capacity is at least n.
-    out_work : (WORK,) int64, added to in place
+    rule : PairRule
+    out : Pairs, written in place
 
     Returns
     -------
     count, first : int
         Pairs written, and where to go on; first is m when all is done.
     """
-    n = norms.shape[0]
-    width = rows.shape[1]
-    dense = width > 0
-    data = pointer(rows)
-    row_slots = pointer(slots)
-    row_values = pointer(values)
+    n = rows.norms.shape[0]
+    dense = rows.dense.shape[1] > 0
     longest = 0
-    for i in range(indptr.shape[0] - 1):
-        longest = max(longest, indptr[i + 1] - indptr[i])
+    for i in range(rows.indptr.shape[0] - 1):
+        longest = max(longest, rows.indptr[i + 1] - rows.indptr[i])
     table_slots = np.empty(spread_size(longest) if not dense else 0, np.uint32)
     table_values = np.empty(table_slots.shape[0], np.float32)
-    table = pointer(table_slots)
-    held = pointer(table_values)
-    words = np.zeros((n + 63) // 64, np.uint64)
-    seen = np.empty(n, np.int32)
-    waiting = np.empty(n, np.int32)  # partners whose lists have not been read
-    most = max(patience, 0)
-    other_rows = np.empty(most, np.int32)  # the best rows that are none, the best one last
-    other_scores = np.empty(most, np.float32)
-    fresh = np.empty(links.shape[1], np.int64)
-    least_reach = reach(least)
+    most = max(rule.patience, 0)
+    seen = _Seen(
+        np.zeros((n + 63) // 64, np.uint64),
+        np.empty(n, np.int32),
+        np.empty(links.shape[1], np.int64),
+        np.empty(n, np.int32),
+    )
+    others = _Others(np.empty(most, np.int32), np.empty(most, np.float32))
     found = 0
     for number in range(first, chosen.shape[0]):
         a = chosen[number]
-        if permitted[a] == 0:
+        if rows.permitted[a] == 0:
             continue
-        query = offset(data, a * width)
         size = 64
         if not dense:
-            size = spread_size(indptr[a + 1] - indptr[a])
-            part = slice(indptr[a], indptr[a + 1])
-            spread(slots[part], values[part], table_slots[:size], table_values[:size])
+            part = slice(rows.indptr[a], rows.indptr[a + 1])
+            size = spread_size(rows.indptr[a + 1] - rows.indptr[a])
+            spread(rows.slots[part], rows.values[part], table_slots[:size], table_values[:size])
+        query = _Query(a, table_slots, table_values, size)
         before = found
-        full = False
-        words[a >> 6] |= np.uint64(1) << np.uint64(a & 63)
-        seen[0] = a
-        marked = 1
-        partners = 0
-        others = 0
-        left = most
-        here = a
-        while True:
-            count = 0
-            for j in range(links.shape[1]):
-                row = np.int64(links[here, j])
-                if row < 0:
-                    break
-                if row >= n:
-                    continue
-                bit = np.uint64(1) << np.uint64(row & 63)
-                if words[row >> 6] & bit != 0:
-                    continue
-                words[row >> 6] |= bit
-                seen[marked] = row
-                marked += 1
-                fresh[count] = row
-                count += 1
-                if dense:
-                    address = offset(data, row * width)
-                    for line in range(0, min(width, _AHEAD), NUMBERS_A_LINE):
-                        prefetch(offset(address, line))
-                else:
-                    for line in range(indptr[row], indptr[row + 1], NUMBERS_A_LINE):
-                        prefetch(offset(row_slots, line))
-                        prefetch(offset(row_values, line))
-            out_work[SCORED] += count
-            out_work[READ] += 1
-            for i in range(count):
-                row = fresh[i]
-                # What a row must score to be of any use.
-                bound = least
-                if others < left:
-                    bound = _NONE
-                elif left > 0:
-                    bound = other_scores[0]
-                # GMM is at most the lesser norm over the greater.
-                if min(norms[a], norms[row]) < bound * max(norms[a], norms[row]):
-                    continue
-                if dense:
-                    farthest = least_reach if bound >= least else reach(max(bound, np.float32(0.0)))
-                    score = dense_score_within(
-                        query, norms[a], offset(data, row * width), norms[row], width, farthest
-                    )
-                else:
-                    shared = shared_mass(
-                        table, held, size, row_slots, row_values, indptr[row], indptr[row + 1]
-                    )
-                    score = shared / (norms[a] + norms[row] - shared)
-                if score >= least:
-                    waiting[partners] = row
-                    partners += 1
-                    if permitted[row] != 0:
-                        if found == out_a.shape[0]:
-                            full = True
-                            break
-                        out_a[found] = np.int32(min(a, row))
-                        out_b[found] = np.int32(max(a, row))
-                        found += 1
-                elif score > bound:
-                    place = others
-                    if others == left:  # the worst one makes room
-                        place = 0
-                        while place + 1 < others and other_scores[place + 1] < score:
-                            other_scores[place] = other_scores[place + 1]
-                            other_rows[place] = other_rows[place + 1]
-                            place += 1
-                    else:
-                        while place > 0 and other_scores[place - 1] > score:
-                            other_scores[place] = other_scores[place - 1]
-                            other_rows[place] = other_rows[place - 1]
-                            place -= 1
-                        others += 1
-                    other_scores[place] = score
-                    other_rows[place] = row
-            if full:
-                break
-            if partners > 0 and patience >= 0:
-                partners -= 1
-                here = np.int64(waiting[partners])
-            elif left > 0 and others > 0:
-                others -= 1
-                left -= 1
-                here = np.int64(other_rows[others])
-            else:
-                break
+        found, marked, full = _find_partners(rows, links, query, rule, found, seen, others, out)
         for i in range(marked):
-            words[np.int64(seen[i]) >> 6] = np.uint64(0)
+            seen.words[np.int64(seen.rows[i]) >> 6] = np.uint64(0)
         if full:
             return before, number
     return found, chosen.shape[0]
@@ -203,11 +343,9 @@ def walk_partners(
 
 @njit(cache=True, nogil=True)
 def meet(
-    rows: Float32s,
-    norms: Float32s,
-    permitted: UInt8s,
+    rows: Any,
     chosen: Int64s,
-    least: np.float32,
+    min_score: np.float32,
     first: int,
     last: int,
     out_numbers: Int32s,
@@ -216,11 +354,14 @@ def meet(
     """List the permitted dense rows in [first, last) that score high enough with chosen ones.
 
     The chosen rows stay in cache while all others pass by. The work can stop when the output is
-    full and go on later from where it was.
+    full and go on from where it was.
 
     Parameters
     ----------
+    rows : PairRows
     chosen : (m,) int64
+    min_score : float32
+    first, last : int
     out_numbers, out_rows : (capacity,) int32, written in place
         The number of a chosen row, and a row that scores with it; the capacity is at least m.
 
@@ -229,24 +370,23 @@ def meet(
     count, first : int
         Pairs written, and the row to go on from.
     """
-    width = rows.shape[1]
-    data = pointer(rows)
-    farthest = reach(least)
+    width = rows.dense.shape[1]
+    data = pointer(rows.dense)
+    farthest = reach(min_score)
     found = 0
     for row in range(first, last):
-        if permitted[row] == 0:
+        if rows.permitted[row] == 0:
             continue
         if found + chosen.shape[0] > out_rows.shape[0]:
             return found, row
-        address = offset(data, row * width)
+        norm, address = rows.norms[row], offset(data, row * width)
         for number in range(chosen.shape[0]):
             a = chosen[number]
-            if a == row or min(norms[a], norms[row]) < least * max(norms[a], norms[row]):
+            own = rows.norms[a]
+            if a == row or min(own, norm) < min_score * max(own, norm):
                 continue
-            score = dense_score_within(
-                offset(data, a * width), norms[a], address, norms[row], width, farthest
-            )
-            if score >= least:
+            score = dense_score_within(offset(data, a * width), own, address, norm, width, farthest)
+            if score >= min_score:
                 out_numbers[found] = np.int32(number)
                 out_rows[found] = np.int32(row)
                 found += 1

@@ -1,14 +1,46 @@
-"""The queries of one search: compared quickly with rows as walks keep them, exactly with all."""
+"""The queries of one search: compared quickly with quantized rows, exactly with all rows."""
 
 from typing import Any, NamedTuple
 
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s
 from gcws_search.index.kernels.gmm.dense import exact_dense_at
 from gcws_search.index.kernels.gmm.sparse import exact_sparse_at
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 from gcws_search.index.kernels.quantized.rows import SPARSE, RowAddresses
+
+
+class Queries(NamedTuple):
+    """The m queries of one call.
+
+    Attributes
+    ----------
+    copies : (m, stride) uint8
+        Dense queries, quantized as the rows are; (m, 0) when sparse.
+    copy_norms : (m,) float32
+        Of the copies, in their steps; of the queries when sparse.
+    norms : (m,) float32
+    dense : (m, width) float32
+    indptr, slots, values : (m + 1,) int64, (nnz,) uint32 and (nnz,) float32
+        Sparse queries, compressed.
+    keys : (m, t) uint64
+        In the first t tables.
+    skip : (m,) int64
+        A row that a query must not return, or -1.
+    min_score : float
+        Rows below this exact score are no hits.
+    """
+
+    copies: Any
+    copy_norms: Any
+    norms: Any
+    dense: Any
+    indptr: Any
+    slots: Any
+    values: Any
+    keys: Any
+    skip: Any
+    min_score: Any
 
 
 class QueryRows(NamedTuple):
@@ -16,52 +48,38 @@ class QueryRows(NamedTuple):
 
     Attributes
     ----------
-    kept : coarse.RowAddresses
-        The queries as the rows are kept.
+    quantized : RowAddresses
+        The queries in the form of the quantized rows.
     dense : address of (m, width) float32
-        Dense queries, exactly.
+        Dense queries, not quantized.
     width : int
     """
 
-    kept: Any
+    quantized: Any
     dense: Any
     width: Any
 
 
 @njit(cache=True, nogil=True)
-def queries_of(
-    kind: Any,
-    copies: UInt8s,
-    norms: Float32s,
-    dense: Float32s,
-    indptr: Int64s,
-    slots: UInt32s,
-    values: Float32s,
-) -> Any:
+def query_rows(kind: Any, queries: Any) -> Any:
     """Return queries by the addresses of their arrays, which must outlive them.
 
     Parameters
     ----------
     kind : int
-        How rows are kept; see `kernels.coarse`.
-    copies : (m, stride) uint8
-        Dense queries as the rows are kept; (m, 0) when sparse.
-    norms : (m,) float32
-        Of the copies, in their steps; of the queries when sparse.
-    dense : (m, width) float32
-    indptr, slots, values : (m + 1,) int64, (nnz,) uint32 and (nnz,) float32
-        Sparse queries, compressed.
+        How rows are quantized; see `quantized.rows`.
+    queries : Queries
     """
-    kept = RowAddresses(
+    quantized = RowAddresses(
         kind,
-        pointer(copies),
-        copies.shape[1],
-        pointer(norms),
-        pointer(indptr),
-        pointer(slots),
-        pointer(values),
+        pointer(queries.copies),
+        queries.copies.shape[1],
+        pointer(queries.copy_norms),
+        pointer(queries.indptr),
+        pointer(queries.slots),
+        pointer(queries.values),
     )
-    return QueryRows(kept, pointer(dense), dense.shape[1])
+    return QueryRows(quantized, pointer(queries.dense), queries.dense.shape[1])
 
 
 @njit(cache=True, nogil=True)
@@ -73,21 +91,21 @@ def score_exactly(
     Parameters
     ----------
     queries, m : QueryRows, int
-    rows : coarse.RowAddresses
+    rows : RowAddresses
         With the sparse rows.
     floats : address of float32
-        The dense rows.
+        The dense rows, not quantized.
     chosen : address of int64
         The rows, of which the first ``count`` are scored.
     out : address of float64, written from its beginning on
     """
-    kept = queries.kept
-    if kept.kind == SPARSE:
-        first = at(kept.indptr, m)
+    held = queries.quantized
+    if held.kind == SPARSE:
+        first = at(held.indptr, m)
         exact_sparse_at(
-            offset(kept.slots, first),
-            offset(kept.values, first),
-            at(kept.indptr, m + 1) - first,
+            offset(held.slots, first),
+            offset(held.values, first),
+            at(held.indptr, m + 1) - first,
             rows,
             chosen,
             count,

@@ -6,7 +6,7 @@ import pytest
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph.search import GraphIndex
+from gcws_search.index.graph.search import GraphSearch
 from tests.support.data.generated import clustered, counts
 from tests.support.index.recall import link
 from tests.support.index.small_index import Mask, Rows, SmallIndex, answers
@@ -50,7 +50,7 @@ def test_a_query_alone_is_answered_as_in_a_batch(
     made: tuple[SmallIndex, Rows], which: str, limit: int, skipping: bool,
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     index, queries = made
     permitted = passing(which, ROWS + WAITING, rng)
     skip = rng.integers(0, ROWS + WAITING, QUERIES).tolist() if skipping else None

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gcws_search.index.backends import delta
 from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import Rerank, SearchParams
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import clustered, sparse_of
+from tests.support.index.policies import set_graph_policy
 from tests.support.index.recall import linked, recall
 from tests.support.index.small_index import Rows, SmallIndex, answer, answers
 
@@ -22,7 +22,7 @@ WAITING = list(range(OLD, OLD + NEW))
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "MIN_ROWS", 500)
+    set_graph_policy(monkeypatch, min_rows=500)
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -66,8 +66,8 @@ def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
     index.settle()
     assert not index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
-    assert len(index.state.tables) == len(index.state.graph.lists) == OLD + NEW
-    assert (index.state.graph.lists.links[OLD:, 0] != NONE).all()
+    assert len(index.state.tables) == len(index.state.graph.links) == OLD + NEW
+    assert (index.state.graph.links.array[OLD:, 0] != NONE).all()
 
 
 @pytest.mark.parametrize("guarantee", ["measured", "proven"])
@@ -196,9 +196,9 @@ def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
     index.compact(stays)
     known = int(stays[:OLD].sum())
     assert index.state.newest.count == stays[OLD:].sum()
-    assert index.state.graph.lists.links.max() < known
+    assert index.state.graph.links.array.max() < known
     index.settle()
-    assert index.state.graph.lists.links.max() >= known
+    assert index.state.graph.links.array.max() >= known
     assert recall(index, queries, 10).reaches(0.9)
 
 
@@ -246,10 +246,10 @@ def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) ->
     late = index.backend.improved(
         before, index.rows.view(), np.ones(OLD + NEW + 40, np.uint8), threading.Event()
     )
-    lists = before.graph.neighbours.cover(index.rows.view()).links.copy()
+    lists = before.graph.neighbours.cover(index.rows.view()).array.copy()
     index.settle()
     assert index.backend.adopted(index.state, index.rows.view(), late) is not None
-    assert np.array_equal(index.state.graph.lists.links, lists)
+    assert np.array_equal(index.state.graph.links.array, lists)
     assert recall(index, queries, 10).reaches(0.9)
 
 

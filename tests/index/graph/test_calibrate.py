@@ -1,6 +1,7 @@
-"""Recall by effort, as it is measured."""
+"""Recall by setting, as it is measured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.hits import GRAPH, BatchHits
-from gcws_search.index.graph.calibrate import QUERIES, Search, Sweep, calibrate
+from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
 from gcws_search.index.graph.recall_curve import BeamSetting, Calibration
 
 ROWS = 9000
@@ -21,17 +22,56 @@ def found(limit: int, sizes: Int64s, candidates: int = 1) -> BatchHits:
     return BatchHits.found(GRAPH, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
 
 
-def one_by_one(search: Search) -> Sweep:
-    """Return what searches by several efforts, by one after the other."""
-    return lambda queries, limit, efforts, flat: [
-        search(queries, limit, effort, flat) for effort in efforts
-    ]
+Search = Callable[[Int64s, int, BeamSetting, float], BatchHits]
+"""Queries, limit, beam setting and the factor of low contrast."""
+
+
+@dataclass
+class Fake:
+    """A sample of queries that are searched for by plain functions."""
+
+    queries: int
+    rows: int
+    once: Search
+    again: Search
+    scan: Callable[[Int64s, int], BatchHits]
+
+    def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
+        return self.scan(chosen, limit)
+
+    def search(
+        self,
+        chosen: Int64s,
+        limit: int,
+        setting: BeamSetting,
+        *,
+        low_contrast: float,
+        low_score: float,
+    ) -> BatchHits:
+        search = self.again if low_score > 0 else self.once
+        return search(chosen, limit, setting, low_contrast)
+
+
+def calibrated(
+    queries: int,
+    once: Search,
+    again: Search,
+    scan: Callable[[Int64s, int], BatchHits],
+    *,
+    rows: int = ROWS,
+    max_candidates: float = inf,
+) -> Calibration:
+    """Return what some queries measure, searched for once and again."""
+    sample = Fake(queries, rows, once, again, scan)
+    return calibrate(
+        sample, scan_nanoseconds=1.0, max_candidates=max_candidates, policy=CalibrationPolicy()
+    )
 
 
 def measured(calibration: Calibration, limit: int = 100) -> set[float]:
-    """Return the efforts measured for a limit."""
+    """Return the settings measured for a limit."""
     (curve,) = (curve for curve in calibration.curves if curve.limit == limit)
-    return set(curve.efforts)
+    return set(curve.settings)
 
 
 def true(queries: Int64s, limit: int) -> BatchHits:
@@ -42,23 +82,23 @@ def true(queries: Int64s, limit: int) -> BatchHits:
 def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: float) -> None:
     walked_twice = []
 
-    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
         sizes = np.full(len(queries), limit)
-        if effort.number < 0.5:
+        if setting.number < 0.5:
             sizes[: round(few * len(queries))] = limit - 1
         return found(limit, sizes)
 
-    def again(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
+    def again(queries: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
         walked_twice.append(len(queries) / few)
         return true(queries, limit)
 
-    made = calibrate(200, ROWS, one_by_one(search), again, true, scan_nanoseconds=1.0)
-    assert {curve.efforts[0] for curve in made.curves} == {least}
+    made = calibrated(200, search, again, true)
+    assert {curve.settings[0] for curve in made.curves} == {least}
     assert all(curve.recalls[0] == 1.0 for curve in made.curves)
     assert set(walked_twice) == (set() if few > 0.1 else {200.0, 160.0})
 
 
-@pytest.mark.parametrize("queries", [100, 160, 161, QUERIES])
+@pytest.mark.parametrize("queries", [100, 160, 161, CalibrationPolicy().queries])
 def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) -> None:
     limits = np.zeros(queries, np.int64)
 
@@ -67,11 +107,11 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
         limits[chosen] = limit
         return true(chosen, limit)
 
-    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
-        del effort, flat
+    def search(chosen: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
+        del setting, flat
         return true(chosen, limit)
 
-    made = calibrate(queries, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
+    made = calibrated(queries, search, search, scan)
     assert limits.tolist() == [100] * min(queries, 160) + [10] * (queries - 160)
     assert [curve.limit for curve in made.curves] == [1, 10, 30, 100]
     assert all(curve.recalls == (1.0,) for curve in made.curves)
@@ -81,16 +121,16 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int) ->
 def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: float) -> None:
     """Not before walks reach far: a pause of the rise below says nothing."""
 
-    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
-        share = 0.0 if effort.number < 1 else min(effort.number, settled) / (settled + 0.1)
+    def search(queries: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
+        share = 0.0 if setting.number < 1 else min(setting.number, settled) / (settled + 0.1)
         all_ = found(limit, np.full(len(queries), limit))
         all_.scores[:, round(share * limit) :] = 0.0  # hits of no use, so that none are missing
         return all_
 
-    made = calibrate(200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0)
+    made = calibrated(200, search, search, true)
     curve = next(curve for curve in made.curves if curve.limit == 100)
-    measured = [effort for effort in curve.efforts if effort > settled]
-    assert curve.efforts[0] == 0.05
+    measured = [setting for setting in curve.settings if setting > settled]
+    assert curve.settings[0] == 0.05
     assert curve.recalls[-1] == max(curve.recalls) < 0.95
     assert 1 <= len(measured) <= 3
 
@@ -101,7 +141,7 @@ def test_a_query_is_flat_whose_first_hit_is_hardly_nearer_than_the_tenth(
 ) -> None:
     """Of a thousand, thirty are about as far from the first as from the tenth."""
     sizes = 100 if known else 9
-    factors = np.full(QUERIES, nearer)
+    factors = np.full(CalibrationPolicy().queries, nearer)
     factors[-40:] = 0.9
     given = set()
 
@@ -111,13 +151,13 @@ def test_a_query_is_flat_whose_first_hit_is_hardly_nearer_than_the_tenth(
         hits.scores[:, 0] = 1.0 - 0.2 * factors[chosen]
         return hits
 
-    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
         given.add(flat)
         return scan(chosen, limit)
 
-    made = calibrate(QUERIES, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
-    assert given == {made.flat}
-    assert made.flat == pytest.approx(0.9 if known else 1.0)
+    made = calibrated(CalibrationPolicy().queries, search, search, scan)
+    assert given == {made.low_contrast}
+    assert made.low_contrast == pytest.approx(0.9 if known else 1.0)
 
 
 @pytest.mark.parametrize("queries", [160, 400, 800])
@@ -132,11 +172,11 @@ def test_the_more_queries_are_measured_the_nearer_to_them_a_strange_one_may_be(
         hits.scores[:] = lasts[chosen, None]
         return hits
 
-    def search(chosen: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
+    def search(chosen: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
         return scan(chosen, limit)
 
-    made = calibrate(queries, ROWS, one_by_one(search), search, scan, scan_nanoseconds=1.0)
-    strange = {curve.limit: curve.strange[0] for curve in made.curves}
+    made = calibrated(queries, search, search, scan)
+    strange = {curve.limit: curve.out_of_range[0] for curve in made.curves}
     assert strange[1] == strange[10] == pytest.approx(0.46 if queries == 800 else 0.42)
     assert strange[100] < 0.5
 
@@ -147,83 +187,55 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
 ) -> None:
     queries_asked = {}
 
-    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
+    def search(queries: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
         if limit == 100:
-            queries_asked[effort.number] = len(queries)
-        scores = np.where(np.arange(limit) < effort.number * limit / 1.1, 1.0, 0.0)
+            queries_asked[setting.number] = len(queries)
+        scores = np.where(np.arange(limit) < setting.number * limit / 1.1, 1.0, 0.0)
         sizes = np.full(len(queries), limit)
         work = np.full(len(queries), candidates)
         rows = np.zeros((len(queries), limit), np.int64)
         rated = np.tile(scores, (len(queries), 1))
         return BatchHits.found(GRAPH, rows, rated, sizes, expected_recall=1.0, candidates=work)
 
-    calibrate(200, 100_000, one_by_one(search), search, true, scan_nanoseconds=1.0)
+    calibrated(200, search, search, true, rows=100_000)
     assert queries_asked[min(queries_asked)] == 160
     assert set(queries_asked.values()) == asked
 
 
 def graded(recall: Callable[[float], float], candidates: Callable[[float], int]) -> Search:
-    """Return a search of this recall and cost by effort."""
+    """Return a search of this recall and cost by setting."""
 
-    def search(queries: Int64s, limit: int, effort: BeamSetting, flat: float) -> BatchHits:
-        hits = found(limit, np.full(len(queries), limit), candidates(effort.number))
-        hits.scores[:, round(recall(effort.number) * limit) :] = 0.0
+    def search(queries: Int64s, limit: int, setting: BeamSetting, flat: float) -> BatchHits:
+        hits = found(limit, np.full(len(queries), limit), candidates(setting.number))
+        hits.scores[:, round(recall(setting.number) * limit) :] = 0.0
         return hits
 
     return search
 
 
 def test_efforts_between_two_are_measured_where_much_of_the_miss_is_lost_there() -> None:
-    search = graded(lambda effort: 0.8 if effort < 0.5 else 0.99, lambda effort: 100)
-    made = measured(calibrate(200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0))
+    search = graded(lambda setting: 0.8 if setting < 0.5 else 0.99, lambda setting: 100)
+    made = measured(calibrated(200, search, search, true))
     assert made >= {0.4, 0.5}
     assert not {0.2, 0.7, 0.8, 1.01, 1.03} & made
 
 
 def test_efforts_between_two_far_ones_are_measured_where_walks_become_dear() -> None:
-    def recall(effort: float) -> float:
-        return min(0.8 + max(0.0, effort - 1.0), 0.99)
+    def recall(setting: float) -> float:
+        return min(0.8 + max(0.0, setting - 1.0), 0.99)
 
-    def efforts(search: Search) -> set[float]:
-        return measured(
-            calibrate(200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0)
-        )
+    def settings(search: Search) -> set[float]:
+        return measured(calibrated(200, search, search, true))
 
-    cheap = graded(recall, lambda effort: 100)
-    dear = graded(recall, lambda effort: 100 if effort < 1.05 else 200)
-    assert efforts(dear) - efforts(cheap) == {1.06}
+    cheap = graded(recall, lambda setting: 100)
+    dear = graded(recall, lambda setting: 100 if setting < 1.05 else 200)
+    assert settings(dear) - settings(cheap) == {1.06}
 
 
 def test_nothing_is_measured_beyond_walks_that_take_longer_than_scans() -> None:
     search = graded(
-        lambda effort: min(0.3 + 4 * max(0.0, effort - 1), 1.0), lambda effort: int(100 * effort)
+        lambda setting: min(0.3 + 4 * max(0.0, setting - 1), 1.0),
+        lambda setting: int(100 * setting),
     )
-    made = calibrate(
-        200, ROWS, one_by_one(search), search, true, scan_nanoseconds=1.0, most_candidates=110
-    )
+    made = calibrated(200, search, search, true, max_candidates=110)
     assert max(measured(made)) == 1.13
-
-
-def test_efforts_walked_together_are_walked_once_and_enter_through_as_many_tables() -> None:
-    walked: dict[tuple[int, float], int] = {}
-    together: set[tuple[float, ...]] = set()
-    search = graded(lambda effort: min(0.3 + effort / 2, 0.99), lambda effort: 100)
-
-    def sweep(
-        queries: Int64s, limit: int, efforts: Sequence[BeamSetting], flat: float
-    ) -> list[BatchHits]:
-        assert len({effort.tables(8) for effort in efforts}) == 1
-        assert len({(effort.beam, effort.reach < inf) for effort in efforts}) == 1
-        numbers = [effort.number for effort in efforts]
-        assert numbers == sorted(numbers)
-        together.add(tuple(numbers))
-        for number in numbers:
-            walked[limit, number] = walked.get((limit, number), 0) + 1
-        return one_by_one(search)(queries, limit, efforts, flat)
-
-    made = calibrate(200, ROWS, sweep, search, true, scan_nanoseconds=1.0)
-    assert set(walked.values()) == {1}
-    reaching = [numbers for numbers in together if numbers[0] >= 1]
-    assert all(len(numbers) == 1 for numbers in reaching if numbers[0] < 1.06)
-    assert all(len(numbers) > 1 for numbers in reaching if numbers[0] >= 1.06)
-    assert measured(made) <= {number for limit, number in walked if limit == 100}

@@ -11,10 +11,10 @@ import pytest
 from gcws_search.index.backends import GcwsBackend, delta
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
-from gcws_search.index.graph import lifecycle
-from gcws_search.index.graph.drift import to_check
+from gcws_search.index.graph.drift import rows_to_measure
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import clustered, sparse_of
+from tests.support.index.policies import set_graph_policy
 from tests.support.index.recall import link, linked, recall
 from tests.support.index.small_index import SmallIndex
 
@@ -23,12 +23,12 @@ MIN = 400
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "MIN_ROWS", MIN)
+    set_graph_policy(monkeypatch, min_rows=MIN)
 
 
 def lists_of(index: SmallIndex) -> list[list[int]]:
     """Return each row's list, checking its form."""
-    links = index.state.graph.lists.links
+    links = index.state.graph.links.array
     assert len(links) == len(index.rows)
     found = []
     for row, own in enumerate(links.tolist()):
@@ -43,7 +43,7 @@ def overdue(index: SmallIndex, dead: int = 0) -> bool:
     """Return whether lists are to be made, or made anew."""
     assert isinstance(index.backend, GcwsBackend)
     rows = len(index.rows)
-    return index.backend._lists_are_overdue(index.state, rows, rows - dead)
+    return index.backend._graph_is_overdue(index.state, rows, rows - dead)
 
 
 def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator) -> None:
@@ -163,7 +163,9 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     assert not overdue(index)
     index.add(rows[1300:], settled=True)
     assert overdue(index)  # 1,570 rows, and 1,000 were judged
-    monkeypatch.setattr(lifecycle, "_WORTH", 0.0)
+    assert isinstance(index.backend, GcwsBackend)
+    graphs = index.backend._graphs
+    graphs.policy = replace(graphs.policy, scan_factor=0.0)
     improve()
     assert index.state.graph is not None
 
@@ -257,8 +259,8 @@ def test_failed_checks_are_taken_back_too(rng: np.random.Generator) -> None:
     crowd = rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))
     index.add(crowd.astype(np.float32), settled=True)
     again = restored(index, kept(index))
-    assert again.state.graph.neighbours.checks == index.state.graph.neighbours.checks
-    assert again.state.graph.neighbours.checks.fail
+    assert again.state.graph.neighbours.drift == index.state.graph.neighbours.drift
+    assert again.state.graph.neighbours.drift.has_drifted
 
 
 def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
@@ -349,15 +351,15 @@ def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
 
 
 def test_the_longer_scans_take_the_fewer_new_rows_are_checked() -> None:
-    one_by_one = [r for row in range(64_000) for r in to_check(row, row + 1, 1000).tolist()]
+    one_by_one = [r for row in range(64_000) for r in rows_to_measure(row, row + 1, 1000).tolist()]
     assert len(one_by_one) == pytest.approx(64_000 / 32, rel=0.05)
-    assert len(to_check(0, 2000, 10**8)) == pytest.approx(2000 / 128, abs=4)
-    assert len(to_check(990_000, 1_000_000, 10**8)) == pytest.approx(10, abs=4)
-    assert to_check(500, 900, 1000).tolist() == [r for r in one_by_one if 500 <= r < 900]
+    assert len(rows_to_measure(0, 2000, 10**8)) == pytest.approx(2000 / 128, abs=4)
+    assert len(rows_to_measure(990_000, 1_000_000, 10**8)) == pytest.approx(10, abs=4)
+    assert rows_to_measure(500, 900, 1000).tolist() == [r for r in one_by_one if 500 <= r < 900]
 
 
 def test_the_rows_checked_are_of_all_parts_of_those_put() -> None:
-    chosen = to_check(0, 100_000, 1000)
+    chosen = rows_to_measure(0, 100_000, 1000)
     assert len(chosen) == 32
     for parts in (2, 3, 4):
         assert np.bincount(chosen % parts, minlength=parts).min() >= 16 // parts

@@ -3,13 +3,21 @@
 import numpy as np
 import pytest
 
+from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.graph.beginning import choose_entry_tables, empty_graph
-from gcws_search.index.graph.neighbour_graph import WIDTH, keys_by_row
+from gcws_search.index.graph.lifecycle import GraphPolicy
+from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph, keys_by_row
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import clustered, counts
 from tests.support.index.small_index import SmallIndex
+
+
+def empty_graph(index: SmallIndex) -> NeighbourGraph:
+    """Return the graph of an index before any row is linked."""
+    assert isinstance(index.backend, GcwsBackend)
+    rows = index.rows.view()
+    return index.backend._graphs.empty(rows, np.ones(len(rows), np.uint8), Workers(1))
 
 
 @pytest.mark.parametrize(
@@ -22,7 +30,7 @@ from tests.support.index.small_index import SmallIndex
 def test_the_more_rows_the_more_tables_as_far_as_there_are(
     rows: int, bands: int, tables: int
 ) -> None:
-    assert choose_entry_tables(rows, bands) == tables
+    assert GraphPolicy().entry_tables(rows, bands) == tables
 
 
 @pytest.mark.parametrize(("dimensions", "times"), [(3, 2), (24, 1)])
@@ -31,10 +39,10 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
 ) -> None:
     data = rng.normal(size=(3000, dimensions)) @ rng.normal(size=(dimensions, 24))
     index = SmallIndex(CollectionConfig(dim=24)).add(data.astype(np.float32))
-    rows, alive = index.rows.view(), np.ones(3000, np.uint8)
-    neighbours = empty_graph(rows, alive, 32, Workers(1))
+    rows = index.rows.view()
+    neighbours = empty_graph(index)
     assert neighbours.narrow == (times > 1)
-    assert neighbours.tables == times * neighbours.cover(rows).tables == times * 8
+    assert neighbours.tables == times * neighbours.cover(rows).entry_tables == times * 8
     for bands in (3, 32):
         assert neighbours.linked_through(Tables.of(bands, ())) == min(bands, times * 8)
 
@@ -42,27 +50,27 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
 def test_sparse_rows_are_linked_through_more_tables(rng: np.random.Generator) -> None:
     data, _ = counts(rng, 500, 0)
     index = SmallIndex(CollectionConfig(dim=None)).add(data)
-    neighbours = empty_graph(index.rows.view(), np.ones(500, np.uint8), 32, Workers(1))
+    neighbours = empty_graph(index)
     assert not neighbours.narrow
-    assert neighbours.tables == 2 * neighbours.cover(index.rows.view()).tables == 16
+    assert neighbours.tables == 2 * neighbours.cover(index.rows.view()).entry_tables == 16
 
 
 def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Generator) -> None:
     data, _ = clustered(rng, 3000, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(data)
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    neighbours = empty_graph(rows, alive, tables.bands, Workers(1))
-    lists = neighbours.cover(rows)
+    neighbours = empty_graph(index)
+    links = neighbours.cover(rows)
     keys = keys_by_row(tables, neighbours.linked_through(tables))
     first, rest = np.split(rng.permutation(3000), [2000])
-    neighbours.link(first, keys[first], tables, lists, alive, linked=0, workers=Workers(1))
+    neighbours.link(first, keys[first], tables, links, alive, linked=0, workers=Workers(1))
     joined = 0
     for row in rest[:200]:
-        before = [other for other in lists.links[row].tolist() if other >= 0]
+        before = [other for other in links.array[row].tolist() if other >= 0]
         neighbours.link(
-            np.array([row]), keys[[row]], tables, lists, alive, linked=2000, workers=Workers(1)
+            np.array([row]), keys[[row]], tables, links, alive, linked=2000, workers=Workers(1)
         )
-        after = [other for other in lists.links[row].tolist() if other >= 0]
+        after = [other for other in links.array[row].tolist() if other >= 0]
         assert len(set(after)) == len(after)
         assert set(before) <= set(after) or len(after) == WIDTH
         assert row not in after

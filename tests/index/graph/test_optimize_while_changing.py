@@ -14,13 +14,13 @@ from gcws_search.index.collection.optimize import improve
 from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.graph.neighbour_graph import keys_by_row
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import clustered
 from tests.support.index.items import put_rows
+from tests.support.index.policies import set_graph_policy
 
 MIN = 400
 DIM = 24
@@ -28,7 +28,7 @@ DIM = 24
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "MIN_ROWS", MIN)
+    set_graph_policy(monkeypatch, min_rows=MIN)
 
 
 def put(collection: MemoryCollection, vectors: np.ndarray[Any, Any]) -> None:
@@ -39,7 +39,7 @@ def put(collection: MemoryCollection, vectors: np.ndarray[Any, Any]) -> None:
 
 
 def linked_rows(collection: MemoryCollection) -> int:
-    links = collection.view.state.graph.lists.links
+    links = collection.view.state.graph.links.array
     return int(np.count_nonzero(links[:, 0] >= 0))
 
 
@@ -71,7 +71,7 @@ class Meanwhile:
     def adopted(self, state: object, rows: VectorBatch, improved: GcwsState) -> object | None:
         if self._publishing:
             assert improved.graph is not None
-            self.left.append(len(rows) - len(improved.graph.lists))
+            self.left.append(len(rows) - len(improved.graph.links))
         return self._adopted(state, rows, improved)
 
     def publish(self, work: Callable[[], bool]) -> bool:

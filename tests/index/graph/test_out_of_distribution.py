@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.graph.search import GraphIndex
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search_plan import STAGES, Stage
 from tests.support.data.generated import Floats
 from tests.support.index.recall import linked, recall
 from tests.support.index.small_index import SmallIndex
@@ -41,7 +42,7 @@ def made() -> Made:
 def test_queries_farther_from_all_items_than_any_item_find_as_much(
     kind: str, limit: int, asked: float, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     index, strangers = made
     assert recall(index, strangers[kind], limit, asked).reaches(asked)
 
@@ -50,7 +51,7 @@ def test_queries_about_as_far_from_many_rows_find_more_than_others_would(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between two rows of a cluster each, a query is not farther than some items are."""
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
     rng = np.random.default_rng(6)
     centres = rng.gamma(0.6, size=(150, 24))
     spreads = rng.uniform(0.1, 0.7, 150)
@@ -62,8 +63,7 @@ def test_queries_about_as_far_from_many_rows_find_more_than_others_would(
     graph = index.state.graph
     assert graph is not None
     found = recall(index, between, 10, 0.8).mean
-    ended = replace(
-        graph, calibration=replace(graph.calibration, flat=1.0), walks=type(graph.walks)()
-    )
+    stages = tuple(stage for stage in STAGES if stage is not Stage.EXTENSION)
+    ended = replace(graph, policy=replace(graph.policy, stages=stages))
     index.state = replace(index.state, graph=ended)
     assert recall(index, between, 10, 0.8).mean < found - 0.03

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.graph.recall_curve import BeamSetting
-from gcws_search.index.graph.search import GraphIndex, GraphSearch
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
-from gcws_search.index.threads import Workers
 from tests.support.data.generated import Csr, Floats, clustered, counts
 from tests.support.index.recall import far_apart, link, linked, recall
 from tests.support.index.small_index import SmallIndex, all_scores, answers
@@ -52,7 +51,7 @@ def test_so_it_is_for_sparse_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index, _, queries = sparse
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     measured = recall(index, queries, limit, asked)
     assert measured.reaches(asked)
     assert measured.methods[WALKED] > 0.9 * len(queries)
@@ -64,7 +63,7 @@ def test_walks_that_take_longer_than_scans_are_not_measured(
     index, rows, _ = sparse
     whole, short = (each.state.graph.calibration.curves[-1] for each in (index, linked(rows)))
     assert short.limit == whole.limit == 100
-    assert short.efforts[-1] < whole.efforts[-1]
+    assert short.settings[-1] < whole.settings[-1]
 
 
 def test_lists_are_what_answers_most_queries(dense: Made) -> None:
@@ -100,7 +99,7 @@ def test_a_filter_may_have_to_do_with_where_rows_are(
     which: str, limit: int, dense: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, rows, queries = dense
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
     first, norms = rows[:, 0], np.abs(rows).sum(1)
     passes = {
         "one side": first > 0,
@@ -220,12 +219,13 @@ def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
     rows = (centres[which] + noise * rng.standard_normal((13_600, 16))).astype(np.float32)
     index = linked(rows[:12_000])
     index.add(rows[12_000:13_400], sizes=sizes, settled=True)
-    assert index.state.graph.neighbours.checks.fail
-    assert lifecycle.is_overdue(index.state.graph, 13_400, 13_400)
+    assert index.state.graph.neighbours.drift.has_drifted
+    assert isinstance(index.backend, GcwsBackend)
+    assert index.backend._graphs.is_overdue(index.state.graph, 13_400, 13_400)
     assert recall(index, rows[13_400:], 10).reaches(0.9)
     assert recall(index, rows[:12_000:100], 10).reaches(0.9)
     link(index)
-    assert not index.state.graph.neighbours.checks.fail
+    assert not index.state.graph.neighbours.drift.has_drifted
     some = rng.choice(13_400, 1000, replace=False)
     assert recall(index, rows[some], 10, skip=some.tolist()).reaches(0.9)
 
@@ -243,7 +243,7 @@ def test_rows_that_one_state_has_checked_are_checked_for_all_that_share_its_list
     index.state = index.backend.extend(before, index.rows.view(), codes)
     index.settle()
     assert index.state.graph is not dropped.graph
-    assert index.state.graph.neighbours.checks.fail
+    assert index.state.graph.neighbours.drift.has_drifted
     assert recall(index, crowd[:100], 10).reaches(0.9)
 
 
@@ -255,8 +255,8 @@ def test_rows_that_were_dead_when_lists_were_made_are_no_hits_of_checks(
     alive[rng.permutation(12_000)[:5800]] = 0
     index = link(SmallIndex(CollectionConfig(dim=32), threads=2).add(rows[:12_000]), alive)
     index.add(rows[12_000:], settled=True)
-    assert len(index.state.graph.neighbours.checks.shortfalls) >= 16
-    assert not index.state.graph.neighbours.checks.fail
+    assert len(index.state.graph.neighbours.drift.shortfalls) >= 16
+    assert not index.state.graph.neighbours.drift.has_drifted
 
 
 def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> None:
@@ -264,8 +264,8 @@ def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> Non
     index = linked(rows[:12_000])
     for first in range(12_000, 16_000, 500):
         index.add(rows[first : first + 500], settled=True)
-        assert not index.state.graph.neighbours.checks.fail
-    assert len(index.state.graph.neighbours.checks.shortfalls) == 32
+        assert not index.state.graph.neighbours.drift.has_drifted
+    assert len(index.state.graph.neighbours.drift.shortfalls) == 32
 
 
 def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:
@@ -298,7 +298,7 @@ def test_rows_may_all_be_equal(rng: np.random.Generator) -> None:
 def test_queries_and_rows_that_rounding_spoils_are_scanned(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     rows, _ = clustered(rng, 4000, 0, dim=32)
     rows /= np.abs(rows).sum(axis=1, keepdims=True)
     rows[:30] *= 1e-5  # in units these are nothing, and too few to have finer ones
@@ -315,7 +315,7 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(
 def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
     spread: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     crowd = (3.0 + spread * rng.standard_normal((160, 16))).astype(np.float32)
     rows = rng.standard_normal((6060, 16)).astype(np.float32)
     rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
@@ -335,17 +335,11 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     index, _, _ = dense
     graph, rows = index.state.graph, index.rows.view()
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    rounding = replace(graph.lists.coarse.rounding, kind=kind)
-    lists = replace(graph.lists, coarse=replace(graph.lists.coarse, rounding=rounding))
-    walks = GraphSearch(
-        graph.neighbours,
-        lists,
-        index.state.tables,
-        lambda *_: np.empty((0, 8), np.uint64),
-        Workers(1),
-    )
-    walk = walks.walk(view, 100, BeamSetting.of(1.0, 100))
-    assert (walk.at_first, walk.rescored) == (104, 100 + more)
+    quantizer = replace(graph.links.quantized.rounding, kind=kind)
+    quantized = replace(graph.links.quantized, rounding=quantizer)
+    changed = replace(graph, links=replace(graph.links, quantized=quantized))
+    plan = changed.plan_for(index.state.tables, view, 100, BeamSetting.of(1.0, 100)).kernel
+    assert (plan.reranked_first, plan.reranked_last) == (104, 100 + more)
 
 
 @pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])

@@ -15,7 +15,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.joins import planner
 from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
 from gcws_search.index.joins.planner import GraphJoin, PairJoin
-from gcws_search.index.kernels.graph.pair_walk import meet, shared_buckets
+from gcws_search.index.kernels.graph.pair_walk import PairRows, meet, shared_buckets
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
@@ -55,7 +55,7 @@ def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
 
 
 def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
-    links = state.graph.lists.links
+    links = state.graph.links.array
     workers = backend._workers
     return PairJoin(
         view, state.tables, backend.plan, lambda _: state.tables, links, state.inverted, workers
@@ -79,7 +79,7 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
     backend, state, view = linked(rows, DIM)
     sink = PairSink(view, MIN, None)
     join = join_of(backend, state, view)
-    join._walk(state.graph.lists.links, sink, 0)
+    join._walk(state.graph.links.array, sink, 0)
     a, b, scores = sink.result()
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
@@ -126,7 +126,7 @@ def test_lists_that_miss_too_much_are_not_used(rng: np.random.Generator) -> None
     rows = clusters(rng, 20)
     backend, state, view = linked(rows, DIM)
     join = join_of(backend, state, view)
-    links = state.graph.lists.links
+    links = state.graph.links.array
     good = measured(join, links, MIN, 0.9)
     assert good is not None
     assert good.recall >= 0.9
@@ -139,7 +139,7 @@ def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     rows = clusters(rng, 20)
     backend, state, view = linked(rows, DIM)
     join = join_of(backend, state, view)
-    links = state.graph.lists.links.copy()
+    links = state.graph.links.array.copy()
     links[rng.random(ROWS) < 0.7] = -1  # a row without a list is found by others only
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     walks = measured(join, links, MIN, 0.3)
@@ -156,7 +156,7 @@ def test_too_few_pairs_to_tell_are_no_evidence(rng: np.random.Generator) -> None
     rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
     rows[1] = rows[0]
     backend, state, view = linked(rows, DIM)
-    assert measured(join_of(backend, state, view), state.graph.lists.links, 0.95, 0.5) is None
+    assert measured(join_of(backend, state, view), state.graph.links.array, 0.95, 0.5) is None
 
 
 def price_tables(monkeypatch: pytest.MonkeyPatch, nanoseconds: float) -> None:
@@ -248,7 +248,7 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
     some = RowView(view.vectors, alive, int(alive.sum()))
     sink = PairSink(some, MIN, None)
-    join_of(backend, state, some)._walk(state.graph.lists.links, sink, 0)
+    join_of(backend, state, some)._walk(state.graph.links.array, sink, 0)
     a, b, _ = sink.result()
     assert alive[a].all()
     assert alive[b].all()
@@ -266,10 +266,15 @@ def test_partners_of_chosen_rows_are_all_found(rng: np.random.Generator) -> None
     chosen = np.array([5, 17, 2999])
     numbers, found = np.empty(3000, np.int32), np.empty(3000, np.int32)
     vectors = view.vectors
-    count, last = meet(
-        vectors.dense, vectors.norms, view.permitted, chosen, np.float32(MIN), 0, ROWS,
-        numbers, found,
-    )  # fmt: skip
+    whole = PairRows(
+        vectors.dense,
+        vectors.indptr,
+        vectors.slots,
+        vectors.values,
+        vectors.norms,
+        view.permitted,
+    )
+    count, last = meet(whole, chosen, np.float32(MIN), 0, ROWS, numbers, found)
     assert last == ROWS
     scores = all_scores(rows[chosen], rows, DIM)
     scores[np.arange(3), chosen] = 0

@@ -12,6 +12,7 @@ from gcws_search.index.graph import recall_curve, search
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
 from gcws_search.index.graph.recall_curve import BeamSetting
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
+from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE, Marks, mark, scratch_at, unmark
 from gcws_search.index.kernels.graph.build import prune
 from gcws_search.index.kernels.lanes.pointers import put
@@ -48,56 +49,56 @@ def _unmark(words, seen, count):  # type: ignore[no-untyped-def]  # noqa: ANN001
     unmark(Marks(pointer(words), pointer(seen)), count)
 
 
-EFFORTS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
-EFFORTS += [BeamSetting(100, 1000, 0.9, 0.0, reach=reach) for reach in (1.0, 1.004, 1.02, 1.1)]
+SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
+SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
 @pytest.mark.parametrize("linked", [0.01, 0.05])
-@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_a_walk_finds_and_sees_what_a_plain_one_does(
-    effort: BeamSetting, linked: float, rng: np.random.Generator
+    setting: BeamSetting, linked: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=linked)
-    found = graph.search(effort, limit=min(10, effort.beam - 2))
+    found = graph.search(setting, limit=min(10, setting.beam - 2))
     for query in range(len(graph.queries)):
-        assert found[query] == graph.expected(query, effort, min(10, effort.beam - 2))
+        assert found[query] == graph.expected(query, setting, min(10, setting.beam - 2))
 
 
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.1])
-@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
-    effort: BeamSetting, share: float, rng: np.random.Generator
+    setting: BeamSetting, share: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
-    found = graph.search(effort, limit=min(10, effort.beam - 2), permitted=permitted)
+    found = graph.search(setting, limit=min(10, setting.beam - 2), permitted=permitted)
     for query in range(len(graph.queries)):
-        expected = graph.expected(query, effort, min(10, effort.beam - 2), permitted)
+        expected = graph.expected(query, setting, min(10, setting.beam - 2), permitted)
         assert found[query] == expected
         assert set(found[query][0]) <= permitted
 
 
 @pytest.mark.parametrize(
-    ("effort", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
+    ("setting", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
 )
 def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
-    effort: BeamSetting, limit: int, rng: np.random.Generator
+    setting: BeamSetting, limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
-    once = graph.search(effort, limit)
+    once = graph.search(setting, limit)
     lasts = [
         graph.score(query, rows[-1]) if len(rows) == limit else 0.0
         for query, (rows, _) in enumerate(once)
     ]
-    rare = float(np.quantile(lasts, 0.5)) + 1e-6
-    found = graph.search(effort, limit, rare=rare)
+    low_score = float(np.quantile(lasts, 0.5)) + 1e-6
+    found = graph.search(setting, limit, low_score=low_score)
     again = 0
     for query, last in enumerate(lasts):
-        if last >= rare:
+        if last >= low_score:
             assert found[query] == once[query]
             continue
-        first = graph.walked(query, effort, limit)
-        second = graph.walked_again(query, first, effort, limit)
+        first = graph.walked(query, setting, limit)
+        second = graph.walked_again(query, first, setting, limit)
         best = sorted(second.beam, key=lambda row: (-graph.score(query, row), row))
         assert found[query] == (best[:limit], len(first.seen) + len(second.seen))
         again += 1
@@ -105,24 +106,24 @@ def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
 
 
 @pytest.mark.parametrize(
-    ("effort", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
+    ("setting", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
 )
 def test_who_is_about_as_far_from_its_tenth_hit_as_from_its_first_walks_on(
-    effort: BeamSetting, limit: int, rng: np.random.Generator
+    setting: BeamSetting, limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
-    once = graph.search(effort, limit)
+    once = graph.search(setting, limit)
     factors = np.array([
         (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
         for query, (rows, _) in enumerate(once)
     ])  # fmt: skip
-    flat = float(np.median(factors))  # between two of them
-    found = graph.search(effort, limit, flat=flat)
+    low_contrast = float(np.median(factors))  # between two of them
+    found = graph.search(setting, limit, low_contrast=low_contrast)
     for query, factor in enumerate(factors):
-        if factor <= flat:
+        if factor <= low_contrast:
             assert found[query] == once[query]
             continue
-        onward = graph.walked_on(query, graph.walked(query, effort, limit), effort, limit)
+        onward = graph.walked_on(query, graph.walked(query, setting, limit), setting, limit)
         best = sorted(onward.beam, key=lambda row: (-graph.score(query, row), row))
         assert found[query] == (best[:limit], len(onward.seen))
     assert found != once
@@ -134,10 +135,10 @@ def test_in_the_place_of_hidden_rows_a_walk_enters_by_those_behind_them(
 ) -> None:
     graph = Graph(rng, linked=0.0)
     hidden = (rng.random(ROWS) < share).astype(np.uint8)
-    effort = EFFORTS[1]
-    found = graph.search(effort, 10, hidden=hidden)
+    setting = SETTINGS[1]
+    found = graph.search(setting, 10, hidden=hidden)
     for query in range(len(graph.queries)):
-        entered = graph.entries(query, effort.tables(graph.lists.tables), hidden)
+        entered = graph.entries(query, setting.tables(graph.links.entry_tables), hidden)
         best = sorted(entered, key=lambda row: (-graph.score(query, row), row))
         assert found[query] == (best[:10], len(entered))
 
@@ -145,10 +146,10 @@ def test_in_the_place_of_hidden_rows_a_walk_enters_by_those_behind_them(
 def test_one_query_alone_is_walked_for_like_many(rng: np.random.Generator) -> None:
     graph = Graph(rng)
     for permitted in (None, set(range(0, ROWS, 3))):
-        together = graph.search(EFFORTS[0], 3, permitted=permitted)
+        together = graph.search(SETTINGS[0], 3, permitted=permitted)
         for query in range(len(graph.queries)):
             alone = graph.search(
-                EFFORTS[0], 3, permitted=permitted, queries=slice(query, query + 1)
+                SETTINGS[0], 3, permitted=permitted, queries=slice(query, query + 1)
             )
             assert alone == [together[query]]
 
@@ -159,20 +160,19 @@ def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
     graph = Graph(rng)
     everywhere = BeamSetting(1, 1000, 0.9, 0.0)
     few = {7, 150}
-    untouched = graph.search(EFFORTS[1], 10)
-    monkeypatch.setattr(search, "_MIN_ROOM", 1)
+    untouched = graph.search(SETTINGS[1], 10)
+    tight = SearchPolicy(min_room=1, max_filtered=1)
     monkeypatch.setattr(search, "SEEN_A_PLACE", 1)
-    monkeypatch.setattr(recall_curve, "_PLACES", 1)
-    monkeypatch.setattr(search, "_MAX_FILTERED", 1)
+    monkeypatch.setattr(recall_curve, "_SLACK_PLACES", 1)
     graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with small spaces
     graph.neighbours.cover(graph.rows)
-    filled = graph.search(everywhere, 2, permitted=few)
+    filled = graph.search(everywhere, 2, permitted=few, policy=tight)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(len(filled))]
     assert all(had < wanted for (_, had), wanted in zip(filled, seen, strict=True))
-    assert graph.search(everywhere, 2, permitted=few) == filled
+    assert graph.search(everywhere, 2, permitted=few, policy=tight) == filled
     monkeypatch.undo()
-    assert graph.search(EFFORTS[1], 10) == untouched
-    assert graph.search(EFFORTS[1], 10) == untouched
+    assert graph.search(SETTINGS[1], 10) == untouched
+    assert graph.search(SETTINGS[1], 10) == untouched
 
 
 def test_each_marked_row_counts_once_and_all_are_forgotten(rng: np.random.Generator) -> None:
@@ -188,11 +188,11 @@ def test_each_marked_row_counts_once_and_all_are_forgotten(rng: np.random.Genera
 
 def test_rows_newer_than_a_search_are_passed_over(rng: np.random.Generator) -> None:
     graph = Graph(rng)
-    before = graph.search(EFFORTS[1], 5)
-    links: Int32s = graph.lists.links
+    before = graph.search(SETTINGS[1], 5)
+    links: Int32s = graph.links.array
     for row in range(ROWS):
-        links[row, len(graph.links[row]) % WIDTH :] = ROWS + row
-    assert graph.search(EFFORTS[1], 5) == before
+        links[row, len(graph.chosen[row]) % WIDTH :] = ROWS + row
+    assert graph.search(SETTINGS[1], 5) == before
 
 
 def _distance(data: Sequence[dict[int, float]], a: int, b: int) -> float:
@@ -218,8 +218,10 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
             order.astype(np.uint64) << np.uint64(1)
         )
         out = np.full(WIDTH, 5, np.int32)
-        with spaces.taken(ScratchSizes(ROWS, ROWS, ROWS, 0, 1)) as space:
-            count = _prune(view.addresses, space, row, pool, (most, np.float32(diversity)), out)
+        with spaces.lend(ScratchSizes(ROWS, ROWS, ROWS, 0, 1)) as space:
+            count = _prune(
+                view.addresses, space.addresses, row, pool, (most, np.float32(diversity)), out
+            )
         kept = mathematics.pruned(
             row, order.tolist(), lambda a, b: _distance(vectors, a, b),
             most=most, diversity=diversity,

@@ -7,8 +7,8 @@ from numba import njit
 from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt64s
 from gcws_search.index.kernels.graph.candidate_pool import (
     ABOVE_ALL,
+    EXPANDED,
     GUARD,
-    READ,
     entry,
     first_unexpanded,
     insert,
@@ -18,7 +18,7 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     salt_of,
     salted,
     score_of,
-    set_read,
+    set_expanded,
 )
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 
@@ -50,7 +50,7 @@ def _place_of(pool, value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 def _read(pool, size, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Say that some lists have been read; return the first place, from 1 on, whose has not."""
     for place in places:
-        set_read(offset(pointer(pool), GUARD), place)
+        set_expanded(offset(pointer(pool), GUARD), place)
     return first_unexpanded(offset(pointer(pool), GUARD), size, 1)
 
 
@@ -111,7 +111,7 @@ def test_a_salt_changes_the_row_alone_and_is_taken_back_by_itself(
 ) -> None:
     rows = np.concatenate([[0, 2**31 - 1], rng.integers(0, 2**31, 500)])
     entries = _entries(rng.random(len(rows), np.float32), rows)
-    entries[::3] |= READ
+    entries[::3] |= EXPANDED
     changed = _salted(entries, row)
     assert _salted(changed, row).tolist() == entries.tolist()
     assert ((changed ^ entries) & ~np.uint64((2**31 - 1) << 1)).max() == 0

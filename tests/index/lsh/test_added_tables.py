@@ -11,7 +11,6 @@ from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
@@ -146,7 +145,8 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
     assert state.graph is not None
     assert state.graph.neighbours.narrow
     assert state.tables.bands == 2 * FIRST_TABLES
-    saved = lifecycle.saved(state.graph)
+    saved = backend_of(index).saved(state)
+    assert saved is not None
     links = saved.links.copy()
     links[::50] = UNKNOWN  # these are linked anew
     rows_again = index.rows.view()
@@ -154,7 +154,7 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
         rows_again, backend_of(index).encode(rows_again), SavedIndex(links, saved.notes)
     )
     assert again.graph is not None
-    assert (again.graph.lists.links[:, 0] >= 0).all()
+    assert (again.graph.links.array[:, 0] >= 0).all()
     assert_same(again.tables, state.tables)
 
 

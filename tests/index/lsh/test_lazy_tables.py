@@ -10,7 +10,6 @@ import pytest
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.hashing.banding import FIRST_TABLES
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import opened_catalog
@@ -132,9 +131,10 @@ def test_lists_kept_of_rows_along_few_dimensions_want_no_more_tables_than_there_
     assert state is not None
     assert state.graph is not None
     assert state.graph.neighbours.narrow
-    index.state = backend_of(index).restored(
-        view, backend_of(index).encode(view), lifecycle.saved(state.graph)
-    )
+    backend = backend_of(index)
+    saved = backend.saved(state)
+    assert saved is not None
+    index.state = backend.restored(view, backend.encode(view), saved)
     assert index.state.graph is not None
     assert_tables_are_those_of_keys(index, bands)
 

@@ -16,10 +16,10 @@ from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.persistence.changes import codes_to_blobs
 from tests.support.index.items import held, holding, opened_catalog, vector
+from tests.support.index.policies import set_graph_policy
 from tests.support.paths import OLD_FORMATS
 
 VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}, "i0": 20}
@@ -158,7 +158,7 @@ def test_a_snapshot_of_earlier_hashes_is_restored(tmp_path: Path, path: Path) ->
 def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifecycle, "MIN_ROWS", 64)
+    set_graph_policy(monkeypatch, min_rows=64)
     catalog = opened_catalog(tmp_path)
     config = CollectionConfig(dim=8, backend=GcwsParams(bands=8))
     stored = catalog.create("things", config)[0]

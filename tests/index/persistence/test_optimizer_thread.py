@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimize import improve
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph import lifecycle
-from gcws_search.index.graph.search import GraphIndex
+from gcws_search.index.graph.lifecycle import GraphLifecycle
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import put_rows
+from tests.support.index.policies import set_graph_policy
 from tests.support.index.small_index import all_scores
 from tests.support.reference import mathematics
 
@@ -31,7 +33,7 @@ WALK = SearchParams(limit=10)
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "MIN_ROWS", 1000)
+    set_graph_policy(monkeypatch, min_rows=1000)
 
 
 @contextmanager
@@ -144,7 +146,7 @@ def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
     with opened(tmp_path) as stored:
         state = stored._memory.view.state
         assert state.newest.count == 0
-        assert (state.graph.lists.links[:, 0] != NONE).all()
+        assert (state.graph.links.array[:, 0] != NONE).all()
         assert found(stored, rows[3000:], SearchParams(limit=3, recall=1.0)) == before
 
 
@@ -161,7 +163,7 @@ def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.
         state = stored._memory.view.state
         assert state.newest.count == 0
         assert state.graph.neighbours is lists
-        assert (state.graph.lists.links[:, 0] != NONE).all()
+        assert (state.graph.links.array[:, 0] != NONE).all()
 
 
 def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(
@@ -240,7 +242,7 @@ def test_lists_that_a_compaction_overtook_are_made_again(
         assert improve(memory, after_compaction, threading.Event()) is False
         assert not has_lists(stored)
         assert improve(memory, lambda adopt: adopt(), threading.Event()) is True
-        assert len(memory.view.state.graph.lists) == 1998
+        assert len(memory.view.state.graph.links) == 1998
 
 
 def test_an_improvement_that_fails_leaves_all_else_as_it_was(
@@ -268,19 +270,19 @@ def test_closing_ends_an_improvement(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = threading.Event()
-    made = lifecycle.made
+    build = GraphLifecycle.build
 
-    def slow(*args: object, stop: threading.Event, **others: object) -> object:
+    def slow(*args: Any, stop: threading.Event, **others: Any) -> Any:  # noqa: ANN401 (passed on)
         begun.set()
         assert stop.wait(60)
-        return made(*args, stop=stop, **others)  # type: ignore[arg-type]
+        return build(*args, stop=stop, **others)
 
-    monkeypatch.setattr(lifecycle, "made", slow)
+    monkeypatch.setattr(GraphLifecycle, "build", slow)
     with opened(tmp_path) as stored:
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
         assert begun.wait(60)
     monkeypatch.undo()
-    monkeypatch.setattr(lifecycle, "MIN_ROWS", 1000)
+    set_graph_policy(monkeypatch, min_rows=1000)
     with opened(tmp_path) as stored:
         stored.settle()
         assert has_lists(stored)
@@ -291,7 +293,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
 ) -> None:
     monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 500)
     # Which way is quicker depends on the moment at which lists were made: walk whenever possible.
-    monkeypatch.setattr(GraphIndex, "scan_nanoseconds", lambda *_: np.inf)
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
     rows, queries = clustered(rng, 6000, 32, dim=DIM)
     deleted: set[str] = set()
     problems: list[str] = []

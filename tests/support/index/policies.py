@@ -2,17 +2,24 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gcws_search.index import compile_kernels
+from gcws_search.index.backends import gcws
 from gcws_search.index.collection import memory_collection
-from gcws_search.index.graph import lifecycle
 from gcws_search.index.persistence import checkpoints, reclaim
 from gcws_search.service.execution import startup
 from tests.support.index.known_rows import make_scans_dear
 
 FEW_ROWS = 64
+
+
+def set_graph_policy(patch: pytest.MonkeyPatch, **changes: Any) -> None:  # noqa: ANN401
+    """Let backends that are made from here on build graphs by another policy."""
+    patch.setattr(gcws, "GRAPH_POLICY", replace(gcws.GRAPH_POLICY, **changes))
 
 
 @contextmanager
@@ -27,7 +34,7 @@ def few_rows() -> Iterator[None]:
         patched.setattr(startup, "compile_kernels", lambda *_: seconds)
         patched.setattr(memory_collection, "COMPACTION_ROWS", FEW_ROWS)
         patched.setattr(checkpoints, "MIN_ROWS", FEW_ROWS)
-        patched.setattr(lifecycle, "MIN_ROWS", FEW_ROWS)
+        set_graph_policy(patched, min_rows=FEW_ROWS)
         patched.setattr(reclaim, "FREE_PAGES", 1)
         patched.setattr(reclaim, "FREE_SHARE", 1 << 20)
         make_scans_dear(patched)
