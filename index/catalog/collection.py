@@ -161,25 +161,25 @@ class Collection:
 
     def _changed(self, writes: Sequence[Write]) -> None:
         """Begin what is due after a commit."""
-        if any(write.rows for write in writes):
+        if any(map(len, (write.rows for write in writes))):
             self._checkpoints.start_if_due()
         self._improver.start_if_due()
-        if any(write.removed for write in writes):
+        if any(write.gone for write in writes):
             self._tidier.start()
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""
-        return self._deleted(Delete(list(dict.fromkeys(ids))))
+        return self._deleted(Delete(ids=list(dict.fromkeys(ids))))
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         view = self._memory.view
         where.mask(view.columns, len(view))  # builds the columns while others may still write
-        return self._deleted(Delete((), where))
+        return self._deleted(Delete(ids=(), where=where))
 
     def _deleted(self, write: Delete) -> int:
         self._writer.make(write)
-        return write.removed
+        return len(write.gone)
 
     def settle(self) -> None:
         """Do what is due to make searches quicker and files smaller; return when it is done."""

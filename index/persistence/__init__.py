@@ -1,4 +1,4 @@
 """Memory and file kept as one.
 
-Writes, recovery, checkpoints, the optimizer thread, reclaimed space.
+Group commit, recovery, checkpoints, the optimizer thread, reclaimed space.
 """

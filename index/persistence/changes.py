@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from gcws_search.index.payload.filters import Filter
 from gcws_search.index.storage.records import Change, RowBatch
 
 Mode = Literal["upsert", "insert"]
-
-_NO_ROWS: Final = RowBatch((), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +56,21 @@ class SequenceNumbers:
         self._planned.update(dict.fromkeys(ids))
 
 
-@dataclass(slots=True)
-class Put:
-    """Items to be put, hashed and turned into bytes already."""
+@dataclass(slots=True, kw_only=True)
+class Put(Change):
+    """Items to be put: hashed for memory, and as bytes for the file.
+
+    Attributes
+    ----------
+    items : EncodedBatch
+    places : sequence of int
+        Number of each item in its request.
+    mode : {"upsert", "insert"}
+    """
 
     items: EncodedBatch
     places: Sequence[int]
-    stored: RowBatch
     mode: Mode
-    removed: int = 0
 
     @classmethod
     def of(
@@ -93,33 +97,28 @@ class Put:
             places = _last_places(items.ids, mode)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
         blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
-        return cls(encoded, places, RowBatch(encoded.ids, blobs, codes, encoded.payloads), mode)
+        rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads)
+        return cls(rows=rows, items=encoded, places=places, mode=mode)
 
-    @property
-    def rows(self) -> int:
-        """How many rows the change puts."""
-        return len(self.items)
-
-    def plan(self, keys: SequenceNumbers) -> Change:
-        """Return what the file must do; ItemExists when the mode forbids it."""
+    def plan(self, keys: SequenceNumbers) -> None:
+        """Find the rows to be removed, and number the others; ItemExists by the mode."""
         ids = self.items.ids
         old = keys.of(ids)
         gone = [key for key in old if key is not None]
         if gone and self.mode == "insert":
             at = next(i for i, key in enumerate(old) if key is not None)
             raise ItemExists(ids[at], self.places[at])
-        self.removed = len(gone)
+        self.gone = gone
         self.items.keys = keys.put(ids)
-        return Change(gone, self.stored)
 
     @property
     def result(self) -> WriteResult:
         """What to tell the caller."""
-        return WriteResult(self.rows - self.removed, self.removed)
+        return WriteResult(len(self.items) - len(self.gone), len(self.gone))
 
 
-@dataclass(slots=True)
-class Delete:
+@dataclass(slots=True, kw_only=True)
+class Delete(Change):
     """Items to be removed, by distinct ids or by a filter.
 
     A filter is evaluated when all earlier changes are in memory.
@@ -127,24 +126,16 @@ class Delete:
 
     ids: Sequence[str]
     where: Filter | None = None
-    removed: int = 0
 
-    @property
-    def rows(self) -> int:
-        """How many rows the change puts."""
-        return 0
-
-    def plan(self, keys: SequenceNumbers) -> Change:
-        """Return what the file must do."""
+    def plan(self, keys: SequenceNumbers) -> None:
+        """Find the rows to be removed."""
         if self.where is not None:
             collection = keys.collection
             view = collection.view
             mask, _ = collection.permitted(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
-        gone = [key for key in keys.of(self.ids) if key is not None]
-        self.removed = len(gone)
+        self.gone = [key for key in keys.of(self.ids) if key is not None]
         keys.remove(self.ids)
-        return Change(gone, _NO_ROWS)
 
 
 Write: TypeAlias = Put | Delete
@@ -190,7 +181,7 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
 
 def _apply_puts(puts: Sequence[Put], collection: MemoryCollection) -> None:
     replaced: list[int] = []
-    if any(put.removed for put in puts):
+    if any(put.gone for put in puts):
         replaced = collection.rows_of(chain.from_iterable(put.items.ids for put in puts))
     collection.put([put.items for put in puts], replaced)
 

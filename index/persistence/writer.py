@@ -38,7 +38,6 @@ from gcws_search.index.persistence.changes import (
     apply,
     prepared_together,
 )
-from gcws_search.index.storage.records import Change
 from gcws_search.index.storage.store import Store
 
 T = TypeVar("T")
@@ -300,22 +299,22 @@ class Writer:
                 waiting.end(self._refusal())
             return
         planned = self._planned(group)
-        made = [each for each in planned if each[2].gone or each[2].rows.ids]
-        if made:
+        writes = [write for _, write in planned if write.gone or write.rows]
+        if writes:
             try:
-                self._store_and_show([each[1:] for each in made])
+                self._store_and_show(writes)
             except DiskFull as error:
-                self._without_space([waiting for waiting, *_ in planned], error)
+                self._without_space([waiting for waiting, _ in planned], error)
                 return
             except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
                 # Each has waited already: one by one they would do so again in turn.
-                for waiting, *_ in planned:
+                for waiting, _ in planned:
                     waiting.end(error)
                 return
-        for waiting, *_ in planned:
+        for waiting, _ in planned:
             waiting.end()
 
-    def _planned(self, group: Sequence[_Waiting]) -> list[tuple[_Waiting, Write, Change]]:
+    def _planned(self, group: Sequence[_Waiting]) -> list[tuple[_Waiting, Write]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on."""
         self._prepare([each for each in group if isinstance(each, _Submitted) and not each.write])
         keys = SequenceNumbers(self._collection, self._store.next_key)
@@ -324,9 +323,11 @@ class Writer:
             if waiting.write is None:
                 continue
             try:
-                planned.append((waiting, waiting.write, waiting.write.plan(keys)))
+                waiting.write.plan(keys)
             except Exception as error:
                 waiting.end(error)
+            else:
+                planned.append((waiting, waiting.write))
         return planned
 
     def _prepare(self, submitted: Sequence[_Submitted]) -> None:
@@ -344,13 +345,13 @@ class Writer:
             else:
                 waiting.end(put)
 
-    def _store_and_show(self, made: Sequence[tuple[Write, Change]]) -> None:
+    def _store_and_show(self, writes: Sequence[Write]) -> None:
         """Make changes in the file, then in memory."""
         start = time.perf_counter()
-        self._store.write([change for _, change in made])
+        self._store.write(writes)
         self.commits += 1
         self.commit_seconds += time.perf_counter() - start
-        apply([write for write, _ in made], self._collection)
+        apply(writes, self._collection)
 
     def _without_space(self, group: Sequence[_Waiting], error: GcwsError) -> None:
         """Try changes one by one that could not be stored together: a small one may fit."""
@@ -363,7 +364,7 @@ class Writer:
 
 def _rows(waiting: _Waiting) -> int:
     """Return the number of rows a change puts; what was submitted counts for one."""
-    return 1 if waiting.write is None else waiting.write.rows
+    return 1 if waiting.write is None else len(waiting.write.rows)
 
 
 def _is_alone(waiting: _Waiting) -> bool:

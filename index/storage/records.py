@@ -8,6 +8,20 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+
+def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
+    """Return the CRC-32 of an item as it is stored, its key and codes left out."""
+    size = -1 if payload is None else len(payload)
+    head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
+    found = zlib.crc32(vector, head)
+    return zlib.crc32(payload, found) if payload else found
+
+
+def codes_checksum(codes: bytes) -> int:
+    """Return the CRC-32 of an item's codes, which can be made anew from its vector."""
+    return zlib.crc32(codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +49,20 @@ class RowBatch:
         object.__setattr__(self, "checksums", checksums)
         object.__setattr__(self, "codes_checksums", [*map(codes_checksum, self.codes)])
 
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.ids)
 
-@dataclass(frozen=True, slots=True)
+
+_NO_ROWS: Final = RowBatch((), (), (), ())
+
+
+@dataclass(slots=True)
 class Change:
     """Rows to be removed, by key, and rows to be put after that."""
 
-    gone: Sequence[int]
-    rows: RowBatch
+    gone: Sequence[int] = ()
+    rows: RowBatch = _NO_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +77,6 @@ class Record:
 
 ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
 """Takes keys of rows and the new codes of each."""
-
-
-def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
-    """Return the CRC-32 of an item as it is stored, its key and codes left out."""
-    size = -1 if payload is None else len(payload)
-    head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
-    found = zlib.crc32(vector, head)
-    return zlib.crc32(payload, found) if payload else found
-
-
-def codes_checksum(codes: bytes) -> int:
-    """Return the CRC-32 of an item's codes, which can be made anew from its vector."""
-    return zlib.crc32(codes)
 
 
 def backend_checksum(name: str, kind: str, params: str) -> int:

@@ -165,7 +165,7 @@ class Store:
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
-        if len(changes) == 1 and len(changes[0].rows.ids) == 1 and not changes[0].gone:
+        if len(changes) == 1 and len(changes[0].rows) == 1 and not changes[0].gone:
             # A statement alone is a transaction: two further ones would begin and end it.
             with self._committing(), sql_errors(self.name, self.path):
                 self._insert((key,), changes[0].rows)
@@ -175,7 +175,7 @@ class Store:
             for change in changes:
                 if change.gone:
                     self._delete(change.gone)
-                count = len(change.rows.ids)
+                count = len(change.rows)
                 self._insert(range(key, key + count), change.rows)
                 key += count
         self._next_key = key
@@ -228,7 +228,7 @@ class Store:
         self._next_key = rows.keys[-1] + 1
 
     def _insert(self, keys: Sequence[int], rows: RowBatch) -> None:
-        count = len(rows.ids)
+        count = len(rows)
         columns = (
             keys,
             rows.ids,

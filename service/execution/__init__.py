@@ -1,1 +1,1 @@
-"""Where work runs: pools, group commit, start-up, the context of a request."""
+"""Where work runs: pools, awaited puts, start-up, the context of a request."""

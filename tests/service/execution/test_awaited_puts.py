@@ -170,7 +170,8 @@ async def closed(pool: Pool) -> None:
 
 def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
     pool, may_end = Pool("few", threads=1, limit=2), threading.Event()
-    collection = client.app.state.service.collection("plants")
+    client.put("/v1/collections/others", json={"dim": 4})  # nobody has led there yet
+    collection = client.app.state.service.collection("others")
     unused: Json = None
 
     async def scenario() -> None:
