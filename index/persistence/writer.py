@@ -54,13 +54,30 @@ _MAX_GROUPS: Final = 64
 
 
 class _Waiting:
-    """A change in the queue, and the thread that waits for it."""
+    """A change in the queue."""
 
-    __slots__ = ("_turn", "done", "error", "write")
+    __slots__ = ("done", "write")
+
+    def __init__(self, write: Write | None = None) -> None:
+        self.write = write  # None until it has been read and hashed
+        self.done = False
+
+    def lead(self) -> None:
+        """Let a thread of this change lead."""
+        raise NotImplementedError
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Say how the change ended; once."""
+        raise NotImplementedError
+
+
+class _Called(_Waiting):
+    """A change whose thread waits for it."""
+
+    __slots__ = ("_turn", "error")
 
     def __init__(self, write: Write) -> None:
-        self.write: Write | None = write
-        self.done = False
+        super().__init__(write)
         self.error: BaseException | None = None
         self._turn = threading.Lock()
         self._turn.acquire()
@@ -74,22 +91,21 @@ class _Waiting:
         self._turn.release()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Say how the change ended."""
+        """Let the thread that waits go on."""
         self.error = error
         self.done = True
         self._turn.release()
 
 
 class _Submitted(_Waiting):
-    """A put that is read and hashed by the leader, and has no thread."""
+    """A put without a thread, which the leader reads and hashes."""
 
     __slots__ = ("_ended", "_lead", "mode", "read")
 
     def __init__(
         self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, lead: Callable[[], None]
     ) -> None:
-        self.write: Put | None = None
-        self.done = False
+        super().__init__()
         self.read = read
         self.mode: Mode = mode
         self._ended = ended
@@ -100,12 +116,12 @@ class _Submitted(_Waiting):
         self._lead()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Say how the put ended."""
+        """Tell the result, or the error."""
         self.done = True
-        if error is None and self.write is not None:
-            self._ended(self.write.result)
-        elif error is not None:
+        if error is not None:
             self._ended(error)
+        elif isinstance(self.write, Put):
+            self._ended(self.write.result)
 
 
 class Writer:
@@ -149,7 +165,7 @@ class Writer:
         CollectionNotFound, CollectionLoading
             The collection is closed, or replaced.
         """
-        waiting = _Waiting(write)
+        waiting = _Called(write)
         leads = self._enqueue(waiting)
         try:
             self._see_through(waiting, leads=leads)
@@ -188,7 +204,7 @@ class Writer:
             self._led = True
         return leads
 
-    def _see_through(self, waiting: _Waiting, *, leads: bool) -> None:
+    def _see_through(self, waiting: _Called, *, leads: bool) -> None:
         """Return when a change has been made, by this thread if its turn comes before that."""
         if not leads:
             waiting.wait()
