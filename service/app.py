@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 
 from gcws_search.index import Catalog
-from gcws_search.service.execution.awaited_puts import AwaitedPuts
+from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup

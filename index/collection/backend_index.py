@@ -17,7 +17,7 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import BackendParams, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 
-FEW_ROWS: Final = 32
+SMALL_BATCH: Final = 32
 MAX_CATCHING_UP: Final = 8
 """An index that was made or improved takes in the rows put meanwhile until few are left, or so many
 times; changes wait only while it takes in the last."""

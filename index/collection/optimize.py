@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from gcws_search.index.collection.backend_index import FEW_ROWS, MAX_CATCHING_UP, BackendIndex
+from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import BackendNotFound
@@ -39,7 +39,7 @@ def improve(collection: MemoryCollection, publish: Publish, stop: threading.Even
     # While rows are taken in that were put meanwhile, more are put.
     for _ in range(MAX_CATCHING_UP):
         now = collection.view
-        if len(now) - len(view) <= FEW_ROWS or stop.is_set():
+        if len(now) - len(view) <= SMALL_BATCH or stop.is_set():
             break
         improved = _adopted(collection, improved, view, now)
         if improved is None:

@@ -40,7 +40,7 @@ _PERCENT: Final = 100
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
 _HIGH_CONTRAST: Final = 1.0
 """Factor of `Calibration.low_contrast` by which no query is extended."""
-_LEAST_PART: Final = 8
+_MIN_PART: Final = 8
 """Queries of a thread's part, at least."""
 
 
@@ -373,7 +373,7 @@ class GraphSearch:
             search_graph(graph, visible, asked, plan.kernel, addresses, part)
             scratch_pool.give(scratch)
 
-        self.workers.split(m, run, least=_LEAST_PART, pieces=pieces)
+        self.workers.split(m, run, least=_MIN_PART, pieces=pieces)
         return GraphHits(hits, out.outcomes)
 
     def stats(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ _MAX_PARTNERS: Final = 16
 """Partners of a sampled row that are judged by."""
 _MAX_SAMPLE_PAIRS: Final = 1 << 20
 """More partners in all than this say that there is nothing to be won."""
-_WORTH: Final = 3.0
+_MIN_GAIN: Final = 3.0
 """Lists are tried when the other ways take so many times what the sample takes."""
 _PATIENCE: Final = (0, 8, 32)
 _OWN_LIST: Final = -1
@@ -157,7 +157,7 @@ class PairJoin:
         joining = self._joining(sink.least, recall, None)
         exact = self._exact(sink.least, joining.nanoseconds)
         quickest = min(joining.nanoseconds, exact.nanoseconds)
-        trial = _WORTH * all_pairs_nanoseconds(self.view, _SAMPLED)
+        trial = _MIN_GAIN * all_pairs_nanoseconds(self.view, _SAMPLED)
         if self.links is not None and sink.least > 0 and quickest > trial:
             sample = self.sampled(sink.least)
             walks = None if sample is None else self.measured(self.links, sample, recall)

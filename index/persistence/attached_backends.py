@@ -18,8 +18,8 @@ import orjson
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.backend_index import (
-    FEW_ROWS,
     MAX_CATCHING_UP,
+    SMALL_BATCH,
     BackendIndex,
     built,
     caught_up,
@@ -217,7 +217,7 @@ class AttachedBackends:
         # While rows are taken in that were put meanwhile, more are put.
         for _ in range(MAX_CATCHING_UP):
             now = self._collection.view
-            if indexed is None or len(now) - len(view) <= FEW_ROWS:
+            if indexed is None or len(now) - len(view) <= SMALL_BATCH:
                 break
             indexed = caught_up(indexed, view.keys, now.vectors, now.keys)
             view = now

@@ -19,7 +19,7 @@ from gcws_search.index.similarities.distances import cosines, folded_differences
 from gcws_search.index.similarities.polya import Pitches, pitches
 from gcws_search.index.similarities.polya_curves import curve_of
 
-_FAR: Final = 1e300
+_INFINITE_DISTANCE: Final = 1e300
 """No two coordinates so far apart share a bin."""
 _MANY: Final = 1 << 13
 """From so many distances on, kernels are read off a curve, right to 10^-8."""
@@ -174,8 +174,8 @@ class PolyaKernel:
             raw = units * self._pitches.mean
         curve = curve_of(self.distribution, self.shape) if units.size >= _MANY else None
         if curve is not None:
-            return curve.along(np.minimum(units, _FAR))
-        return self._pitches.kernel(np.minimum(raw, _FAR))
+            return curve.along(np.minimum(units, _INFINITE_DISTANCE))
+        return self._pitches.kernel(np.minimum(raw, _INFINITE_DISTANCE))
 
     def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
         """Return the (m, n) values, in float64."""

@@ -26,7 +26,7 @@ from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MAX_SHORT, S
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
 _NEAREST: Final = (3, 10)
-_MIN_KEPT: Final = 0.98
+_MIN_AGREEMENT: Final = 0.98
 """Of so many rows nearest to a row this share must be among twice as many nearest as rounded. Ten
 alone would do in clusters of twenty that rounding makes one, and not in those of thirty they grow
 to."""
@@ -134,11 +134,11 @@ def choose_quantizer(groups: Float32s, centres: Float32s, rows: Float32s) -> Qua
         return Quantizer(FLOATS)
     exact = _distances(groups, centres)
     rounding, kept = _best(bytes_, groups, centres, exact)
-    if kept < _MIN_KEPT:
+    if kept < _MIN_AGREEMENT:
         most = max(float(rows.max()), -float(rows.min()))
         shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (most, float(cuts[0]))]
         rounding, kept = _best(shorts, groups, centres, exact)
-    return rounding if kept >= _MIN_KEPT else Quantizer(FLOATS)
+    return rounding if kept >= _MIN_AGREEMENT else Quantizer(FLOATS)
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from gcws_search import index as ix
-from gcws_search.service.execution.awaited_puts import AwaitedPuts
+from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room

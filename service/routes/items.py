@@ -14,7 +14,7 @@ from gcws_search.service.schemas.requests import DeleteItemsBody, PageParams, Pu
 from gcws_search.service.translate import requests
 from gcws_search.service.translate.results import payload_json, vector_json
 
-_FEW: Final = 16
+_MAX_GROUPED: Final = 16
 """Up to so many items are committed with those of other requests."""
 _PREFIX = "/v1/collections/{name}/items"
 paging = APIRouter(
@@ -64,7 +64,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
         return json_response({"inserted": 0, "updated": 0})
     service.room.require()
     try:
-        if len(body.items) <= _FEW:
+        if len(body.items) <= _MAX_GROUPED:
             result = await service.puts.put(collection, read, body.mode)
         else:
             result = await service.workers.writes.run(lambda: collection.put(read(), body.mode))

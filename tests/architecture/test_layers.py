@@ -64,13 +64,6 @@ MAX_KERNEL_PARAMETERS = 8
 MAX_KERNEL_LINES = 120
 """Of a compiled function, without its docstring."""
 
-WIDE_KERNELS = {
-    "choose_neighbours", "expand", "join_lists", "meet", "search_graph", "sweep", "walk_partners",
-}  # fmt: skip
-"""Compiled functions that take more parameters; a name leaves when its function is narrowed."""
-LONG_KERNELS = {"search_graph", "sweep", "walk_partners"}
-"""Compiled functions that are longer; a name leaves when its function is parted."""
-
 
 def sources(package: str) -> Iterator[tuple[Path, ast.Module]]:
     """Yield every module below a top-level folder, parsed."""
@@ -212,12 +205,11 @@ def test_no_two_public_classes_of_index_share_a_name() -> None:
 def test_compiled_functions_take_few_positional_parameters() -> None:
     counts = {each.name: len(each.args.posonlyargs) + len(each.args.args) for each in kernels()}
     assert len(counts) > MAX_KERNEL_LINES, "kernels are found"
-    wide = {name for name, count in counts.items() if count > MAX_KERNEL_PARAMETERS}
-    assert wide == WIDE_KERNELS
+    assert not {name for name, count in counts.items() if count > MAX_KERNEL_PARAMETERS}
 
 
 def test_compiled_functions_are_short() -> None:
-    assert {each.name for each in kernels() if lines_of(each) > MAX_KERNEL_LINES} == LONG_KERNELS
+    assert not {each.name for each in kernels() if lines_of(each) > MAX_KERNEL_LINES}
 
 
 @pytest.mark.parametrize("package", ["index", "service"])

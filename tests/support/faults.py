@@ -130,8 +130,11 @@ def install(faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     connect = sqlite3.connect
 
     def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
-        faults.of_sqlite("connect")
-        opened: sqlite3.Connection = connect(*arguments, **{"factory": Connection, **options})
+        in_memory = arguments[:1] == (":memory:",)  # no storage
+        if not in_memory:
+            faults.of_sqlite("connect")
+            options = {"factory": Connection, **options}
+        opened: sqlite3.Connection = connect(*arguments, **options)
         return opened
 
     monkeypatch.setattr(sqlite3, "connect", connected)

@@ -14,9 +14,9 @@ from gcws_search.index.kernels.graph.beam_search import (
     SIZE,
     Beam,
     EntryTables,
-    Filter,
     Graph,
     Links,
+    RowMask,
     begin,
     enter,
     expand,
@@ -27,7 +27,7 @@ from gcws_search.index.kernels.graph.beam_search import (
 )
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
-from gcws_search.index.kernels.graph.rerank_depth import FEW_MISSED, MAX_MISSED, hits_left_out
+from gcws_search.index.kernels.graph.rerank_depth import MAX_MISSED, TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 from gcws_search.index.kernels.ordering.rank import rank_nearly_sorted
@@ -49,7 +49,7 @@ class Outcome(IntEnum):
     """What became of a query: hits, or the reason why the tables must answer it."""
 
     ANSWERED = 0
-    TOO_FEW = 1
+    TOO_SMALL = 1
     """Fewer permitted rows were found than wanted."""
     OUT_OF_RANGE = 2
     """The first or the last hit scores less than calibration saw of any query."""
@@ -330,7 +330,7 @@ def _rerank(
         last = ranked[limit - 1] if found >= limit else least
         if plan.step > 0 and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
-        if scored < most or missed <= FEW_MISSED * limit:
+        if scored < most or missed <= TOLERATED_MISS * limit:
             break
     return scored, found, missed
 
@@ -352,7 +352,7 @@ def _outcome(best: Any, enough: Any, missed: Any, queries: Any, m: Any, plan: An
     """
     entries, size, limit = best
     if size < enough:
-        return Outcome.TOO_FEW
+        return Outcome.TOO_SMALL
     if (
         _score_at(entries, size, limit) < plan.out_of_range_last
         or _score_at(entries, size, 1) < plan.out_of_range_first
@@ -407,7 +407,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     m_all, tables = queries.keys.shape
     slots, limit = scratch.shape[0], out.scores.shape[1]
     filtered = visible.permitted_count < visible.count
-    permitted = Filter(pointer(visible.permitted), filtered)
+    permitted = RowMask(pointer(visible.permitted), filtered)
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables)
     held = query_rows(rows.kind, queries)

@@ -94,7 +94,7 @@ class Links(NamedTuple):
     count: Any
 
 
-class Filter(NamedTuple):
+class RowMask(NamedTuple):
     """Which rows may be hits.
 
     Attributes
@@ -385,7 +385,7 @@ def expand(
     links : Links
     scratch : BeamScratch
     beam : Beam
-    permitted : Filter
+    permitted : RowMask
     salt : int
         See `candidate_pool.salt_of`: entries of the pool are `salted`. 0 where rows that tie come
         by falling number.

@@ -21,8 +21,8 @@ from gcws_search.index.kernels.graph.beam_search import (
     SIZE,
     Beam,
     EntryTables,
-    Filter,
     Links,
+    RowMask,
     begin,
     enter,
     expand,
@@ -189,7 +189,7 @@ def _search_neighbours(
         The rows, at most as many as slots.
     keys : address of (c, t) uint64
     beam : Beam
-    alive : Filter
+    alive : RowMask
         Passed on; no row is filtered here.
     """
     count = chosen.shape[0]
@@ -258,7 +258,7 @@ def choose_neighbours(
         end = min(start + slots, chosen.shape[0])
         some = chosen[start:end]
         own_keys = offset(pointer(keys), start * keys.shape[1])
-        permitted = Filter(pointer(alive), False)
+        permitted = RowMask(pointer(alive), False)
         _search_neighbours(rows, links, entries, scratch, some, own_keys, beam, permitted)
         for i in range(start, end):
             own = scratch_at(scratch[i - start])

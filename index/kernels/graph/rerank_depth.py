@@ -8,7 +8,7 @@ left out, of quick score c at most, beats the last hit only where it lies z = (l
 c) / σ deviations above the line or more, of which the chance is about exp(−z²/2) / 2; and there are
 about as many such rows as come before c while the line rises by σ.
 
-So few rows are scored exactly at first; where more than `FEW_MISSED` of the hits wanted are to be
+A few rows are scored exactly at first. Where more than `TOLERATED_MISS` of the hits wanted are
 expected among the others, more are scored, and what was found is judged once more.
 """
 
@@ -22,7 +22,7 @@ from gcws_search.index.kernels.lanes.vector import at
 
 MAX_MISSED = 0.25
 """So many missed hits are put up with, for each that is wanted."""
-FEW_MISSED = 0.001
+TOLERATED_MISS = 0.001
 """More than so many, for each that is wanted, and more rows are scored exactly: a tenth of what a
 walk at 0.99 may miss."""
 _MIN_SPREAD = 2.5e-7

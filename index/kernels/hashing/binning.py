@@ -55,7 +55,7 @@ _MAGNITUDE = np.int32(0x7FFFFFFF)
 _BITS_OF_ONE = np.int32(0x3F800000)
 _TO_CELL = np.int32(23 - CELL_BITS)
 _SIDE = np.int32(SIDE)
-_FAR = np.float32(2.0**24)
+_MAX_BIN = np.float32(2.0**24)
 _NO_BITS = np.int32(0)
 
 
@@ -73,7 +73,7 @@ def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa
 def bins(x, far, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return the bin of x, or ``far``, its scrambled bits, where it is far from 0."""
     place = fused(x, inverse, beta)
-    near = less(absolute(place), splat(_FAR))
+    near = less(absolute(place), splat(_MAX_BIN))
     return select(near, to_ints(floor(place)), far)
 
 

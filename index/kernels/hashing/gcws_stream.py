@@ -55,7 +55,7 @@ from gcws_search.index.kernels.lanes.vector import (
     to_ints,
 )
 
-_FEW = 32  # slots: up to here drawing all of them is faster
+_MAX_DRAWN = 32  # slots: up to here drawing all of them is faster
 _BATCH = 128  # (slot, sample)s drawn at a time
 _SURE = 6.0
 _NONE = np.int64(2**63 - 1)
@@ -146,7 +146,7 @@ def sketch_from_stream(
         logs[:count] = values[here]
         for i in range(0, count, LANES):
             store(logs, i, log_positive(load(logs, i)))
-        if count <= _FEW:
+        if count <= _MAX_DRAWN:
             _sketch_few(slots[here], logs, seed, first, out_slots[row], out_levels[row])
         else:
             _choose_slots(slots[here], values[here], logs, seed, first, scratch)

@@ -8,7 +8,7 @@ from gcws_search.index.contracts.arrays import Int32s, UInt64s
 _DIGIT_BITS = 11
 _BUCKETS = 1 << _DIGIT_BITS
 _PASSES = 6  # 6 × 11 bits cover 64
-_FEW = 128
+_MAX_INSERTED = 128
 """Counting digits costs as much as inserting so many keys."""
 
 
@@ -43,7 +43,7 @@ def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int3
     rows, spare_rows : (n,) int32, written in place
     """
     n = keys.shape[0]
-    if n <= _FEW:
+    if n <= _MAX_INSERTED:
         insert_keys(keys, rows)
         return
     counts = np.zeros((_PASSES, _BUCKETS), np.int64)

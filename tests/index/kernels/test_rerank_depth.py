@@ -6,7 +6,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.kernels.graph.candidate_pool import entry
-from gcws_search.index.kernels.graph.rerank_depth import FEW_MISSED, MAX_MISSED, hits_left_out
+from gcws_search.index.kernels.graph.rerank_depth import MAX_MISSED, TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.vector import pointer
 
 NOBODY = -1
@@ -76,7 +76,12 @@ def test_hardly_any_hits_are_missed_where_few_rows_are_said_to_be_enough(
     for _ in range(1000):
         true = 0.9 - 1e-3 * rng.random(400)
         doubted, lost = doubted_and_missed(
-            true, 1e-3 * noise * rng.standard_normal(400), limit, limit + 40, limit + 4, FEW_MISSED
+            true,
+            1e-3 * noise * rng.standard_normal(400),
+            limit,
+            limit + 40,
+            limit + 4,
+            TOLERATED_MISS,
         )
         more += doubted
         missed += 0 if doubted else lost
@@ -90,7 +95,7 @@ def test_the_row_passed_over_says_nothing(rng: np.random.Generator) -> None:
     exact = quick[1:].astype(np.float64)
     quick[0] = 0.5  # as noisy as can be, if it were compared with the first exact score
     last = float(np.sort(exact)[-10])
-    assert _left_out(quick, exact, last, 0) <= FEW_MISSED * 10
+    assert _left_out(quick, exact, last, 0) <= TOLERATED_MISS * 10
 
 
 def test_rows_far_away_do_not_speak_for_those_near(rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.persistence import writer
 from gcws_search.index.persistence.changes import Put
 from gcws_search.index.storage.store import Store
-from gcws_search.service.execution.awaited_puts import AwaitedPuts
+from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.pools import Pool
 from gcws_search.service.http.errors import Stopping
 from tests.support.service.client import Client, Json, Serve, count, fill
