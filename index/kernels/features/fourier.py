@@ -20,6 +20,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s, UInt32s
 from gcws_search.index.kernels.hashing.randomness import normal_pair, slot_words, uniforms
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.trigonometry import cosine
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -151,6 +152,7 @@ def _normalise(row, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
         store(row, j, load(row, j) * factor)
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def dense_features(
     rows: Float32s,
@@ -169,6 +171,7 @@ def dense_features(
     out : (n, k) float32, written in place
         k is whole registers.
     """
+    cosines = Cosines(*cosines)
     n, width = rows.shape
     k = out.shape[1]
     data, to_out = pointer(rows), pointer(out)
@@ -224,6 +227,7 @@ def _sparse_norm(slots: UInt32s, values: Float32s, sums: Float64s) -> float:
     return math.sqrt(sums[0])
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def sparse_features(
     indptr: Int64s,
@@ -242,6 +246,7 @@ def sparse_features(
     seed : uint64
     cosines, out : see `dense_features`
     """
+    cosines = Cosines(*cosines)
     n, k = out.shape
     whole = (k + 2 * LANES - 1) // (2 * LANES) * 2 * LANES
     products = np.empty(whole, np.float32)

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt8s
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.vector import fused, load, offset, pointer, splat, total
 from gcws_search.index.kernels.ordering.heap import Heap, Heaps, push, threshold
 
@@ -46,6 +47,7 @@ def _six_products(query, row0, row1, row2, width):  # type: ignore[no-untyped-de
     return total(a0), total(a1), total(a2), total(b0), total(b1), total(b2)
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def scan_products(
     queries: Float32s,
@@ -68,6 +70,7 @@ def scan_products(
     first, last : int
     out : Heaps, written in place
     """
+    out = Heaps(*out)
     width = rows.shape[1]
     data, asked = pointer(rows), pointer(queries)
     pairs = queries.shape[0] // 2
@@ -114,11 +117,12 @@ def _offer_tile(
     chosen: Int64s, products: Float32s, count: int, skipped: int, out: Heap, size: int
 ) -> int:
     """Offer the first ``count`` rows to one heap, and return its size."""
-    bound = threshold(out.scores, size, _MIN)
+    scores, rows = out.scores, out.rows
+    bound = threshold(scores, size, _MIN)
     for i in range(count):
         if products[i] >= bound and chosen[i] != skipped:
-            size = push(out.scores, out.rows, size, products[i], chosen[i])
-            bound = threshold(out.scores, size, _MIN)
+            size = push(scores, rows, size, products[i], chosen[i])
+            bound = threshold(scores, size, _MIN)
     return size
 
 

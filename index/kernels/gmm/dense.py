@@ -14,6 +14,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
     absolute,
@@ -116,6 +117,7 @@ def dense_score_within(
     return (both - distance) / (both + distance)
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def scan_dense(
     queries: Rows, rows: Rows, wanted: HitFilter, first: int, last: int, out: Heaps
@@ -130,22 +132,23 @@ def scan_dense(
     first, last : int
     out : Heaps, written in place
     """
+    queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
-    norms = rows.norms
-    permitted = wanted.permitted
-    least = wanted.min_score
+    sought = pointer(queries.dense)
+    norms, query_norms = rows.norms, queries.norms
+    permitted, skip, least = wanted.permitted, wanted.skip, wanted.min_score
     tile = max(1, _TILE_FLOATS // width)
     # One query streams rows from memory, where reading less of each gains nothing; several find
     # the rows in cache, where arithmetic counts.
-    count = queries.norms.shape[0]
+    count = query_norms.shape[0]
     alone = count == 1
     for tile_first in range(first, last, tile):
         tile_last = min(tile_first + tile, last)
         for m in range(count):
-            query = offset(pointer(queries.dense), m * width)
-            query_norm = queries.norms[m]
-            skipped = wanted.skip[m]
+            query = offset(sought, m * width)
+            query_norm = query_norms[m]
+            skipped = skip[m]
             scores = out.scores[m]
             hits = out.rows[m]
             size = out.sizes[m]
@@ -168,6 +171,7 @@ def scan_dense(
             out.sizes[m] = size
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def collect_dense(query: Rows, rows: Rows, wanted: HitFilter, out: Int64s) -> int:
     """List all permitted rows that score at least ``min_score``; return how many there are.
@@ -181,6 +185,7 @@ def collect_dense(query: Rows, rows: Rows, wanted: HitFilter, out: Int64s) -> in
     wanted : HitFilter
     out : (n,) int64, written in place
     """
+    query, rows, wanted = Rows(*query), Rows(*rows), HitFilter(*wanted)
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
     sought = pointer(query.dense)

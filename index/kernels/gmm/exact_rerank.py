@@ -15,6 +15,7 @@ from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
 from gcws_search.index.kernels.gmm.dense import exact_dense
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import exact_sparse
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.ordering.heap import Heaps, push
 from gcws_search.index.kernels.ordering.rank import rank
 
@@ -118,6 +119,7 @@ def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.f
     return lowest[wanted - 1]
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def rerank_exactly(
     queries: Rows, rows: Rows, heaps: Heaps, limits: HitLimits, out: ExactHits
@@ -138,6 +140,10 @@ def rerank_exactly(
     int
         How many bounds are finite.
     """
+    queries, rows, heaps = Rows(*queries), Rows(*rows), Heaps(*heaps)
+    limits, out = HitLimits(*limits), ExactHits(*out)
+    held_scores, held_rows, held_sizes = heaps.scores, heaps.rows, heaps.sizes
+    bounds, sizes = out.bounds, out.sizes
     k = out.rows.shape[1]
     limit = limits.limit
     best = np.empty(k, np.float32)
@@ -147,21 +153,21 @@ def rerank_exactly(
     for m in range(out.rows.shape[0]):
         hits = out.rows[m]
         size = 0
-        for part in range(heaps.sizes.shape[1]):
-            for i in range(part * k, part * k + heaps.sizes[m, part]):
-                size = push(best, hits, size, heaps.scores[m, i], heaps.rows[m, i])
-        out.bounds[m] = np.inf
+        for part in range(held_sizes.shape[1]):
+            for i in range(part * k, part * k + held_sizes[m, part]):
+                size = push(best, hits, size, held_scores[m, i], held_rows[m, i])
+        bounds[m] = np.inf
         if limit < size and size == k and k < limits.permitted:
             bound = _nth_best(best, size, limit, lowest) - limits.slack
             if best[0] >= bound:
-                out.bounds[m] = bound
+                bounds[m] = bound
                 finite += 1
-                out.sizes[m] = 0
+                sizes[m] = 0
                 continue
         exact_gmm(queries, m, rows, hits[:size], exact)
         scores = out.scores[m]
         size = rank(exact, hits, size, limits.min_score, scores)
         while size > limit and scores[size - 1] < scores[limit - 1]:
             size -= 1
-        out.sizes[m] = size
+        sizes[m] = size
     return finite

@@ -13,6 +13,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import at, pointer
 from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
@@ -110,6 +111,7 @@ def shared_mass(
     return shared
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def offer_sparse(
     shared: Float32s,
@@ -133,6 +135,7 @@ def offer_sparse(
     first : int
     out : Heaps, written in place
     """
+    queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     query_norm, skipped = queries.norms[m], wanted.skip[m]
     norms, permitted = rows.norms, wanted.permitted
     scores, hits = out.scores[m], out.rows[m]
@@ -147,6 +150,7 @@ def offer_sparse(
     out.sizes[m] = size
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def collect_shared(
     shared: Float32s, query: Rows, rows: Rows, wanted: HitFilter, first: int, out: Int64s
@@ -169,6 +173,7 @@ def collect_shared(
     int
         How many they are.
     """
+    query, rows, wanted = Rows(*query), Rows(*rows), HitFilter(*wanted)
     query_norm, skipped = query.norms[0], wanted.skip[0]
     norms, permitted = rows.norms, wanted.permitted
     found = 0

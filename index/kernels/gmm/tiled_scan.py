@@ -14,6 +14,7 @@ from numba import njit
 from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
 from gcws_search.index.kernels.gmm.dense import reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -147,20 +148,22 @@ def _offer(
     """
     scores, hits = out.scores[m], out.rows[m]
     size = out.sizes[m]
+    skipped, least = wanted.skip[m], wanted.min_score
     for lane in range(LANES):
         norm = at(norms, lane)
         row = first + lane
-        if norm == _NEVER or row == wanted.skip[m]:
+        if norm == _NEVER or row == skipped:
             continue
         both = query_norm + norm
         score = (both - at(distances, lane)) / (both + at(distances, lane))
         if score >= bound:
             size = push(scores, hits, size, score, row)
-            bound = threshold(scores, size, wanted.min_score)
+            bound = threshold(scores, size, least)
     out.sizes[m] = size
     return bound
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def scan_tiles(
     queries: Rows,
@@ -183,6 +186,7 @@ def scan_tiles(
         Written on.
     out : Heaps, written in place
     """
+    queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     count, width = queries.dense.shape
     bounds = np.empty(count, np.float32)
     reaches = np.empty(count, np.float32)

@@ -8,6 +8,7 @@ from numba import njit
 from gcws_search.index.contracts.arrays import LANES, Float32s, UInt64s
 from gcws_search.index.kernels.hashing.band_keys import pack_prefix_keys, pack_whole_keys
 from gcws_search.index.kernels.hashing.gcws_table import sketch_from_table
+from gcws_search.index.kernels.lanes.border import from_python
 
 
 class BandLayout(NamedTuple):
@@ -31,6 +32,7 @@ class BandLayout(NamedTuple):
     prefix: bool
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def keys_from_table(
     rows: Float32s,
@@ -50,6 +52,7 @@ def keys_from_table(
     layout : BandLayout
     out : (n, bands) uint64, written in place
     """
+    layout = BandLayout(*layout)
     band_width, bits, encoding = layout.width, layout.bits, layout.encoding
     first = band * band_width // LANES
     samples = -(-(band + out.shape[1]) * band_width // LANES) * LANES - first * LANES

@@ -7,6 +7,7 @@ from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
 from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 from gcws_search.index.kernels.lsh.tables import SortedTable
 from gcws_search.index.kernels.ordering.merge import RowPairs
@@ -31,6 +32,7 @@ def _merge_score(rows: Rows, a: np.int64, b: np.int64) -> np.float32:
     return shared / (rows.norms[a] + rows.norms[b] - shared)
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def join_table(
     table: SortedTable,
@@ -60,11 +62,13 @@ def join_table(
     count, first, partner : int
         Pairs written, and where to go on; first is n when all is done.
     """
+    table, rows, out = SortedTable(*table), Rows(*rows), RowPairs(*out)
     keys, key_rows, shift = table.keys, table.rows, table.shift
     norms = rows.norms
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
     farthest = reach(least) if width > 0 else np.float32(0.0)
+    out_a, out_b = out.a, out.b
     found = 0
     n = keys.shape[0]
     place = first
@@ -90,16 +94,17 @@ def join_table(
                     else:
                         score = _merge_score(rows, a, b)
                     if score >= least:
-                        if found == out.a.shape[0]:
+                        if found == out_a.shape[0]:
                             return found, place, other
-                        out.a[found] = np.int32(min(a, b))
-                        out.b[found] = np.int32(max(a, b))
+                        out_a[found] = np.int32(min(a, b))
+                        out_b[found] = np.int32(max(a, b))
                         found += 1
                 other += 1
         place += 1
     return found, n, 0
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def join_block(
     rows: Rows,
@@ -132,10 +137,12 @@ def join_block(
     count, left, right : int
         Pairs written, and where to go on; right is n when all is done.
     """
+    rows, out = Rows(*rows), RowPairs(*out)
     norms = rows.norms
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
     farthest = reach(least)
+    out_a, out_b = out.a, out.b
     found = 0
     a = left
     for b in range(right, norms.shape[0]):
@@ -149,16 +156,17 @@ def join_block(
                         offset(data, a * width), norms[a], address, norms[b], width, farthest
                     )
                     if score >= least:
-                        if found == out.a.shape[0]:
+                        if found == out_a.shape[0]:
                             return found, a, b
-                        out.a[found] = np.int32(a)
-                        out.b[found] = np.int32(b)
+                        out_a[found] = np.int32(a)
+                        out_b[found] = np.int32(b)
                         found += 1
                 a += 1
         a = first
     return found, first, norms.shape[0]
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def exact_pairs(rows: Rows, a: Int64s, b: Int64s, out: Float64s) -> None:
     """Write the float64 GMM of pairs of rows.
@@ -170,6 +178,7 @@ def exact_pairs(rows: Rows, a: Int64s, b: Int64s, out: Float64s) -> None:
         Rows; those with the same a are best beside each other.
     out : (p,) float64, written in place
     """
+    rows = Rows(*rows)
     start = 0
     for end in range(1, a.shape[0] + 1):
         if end < a.shape[0] and a[end] == a[start]:

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
 from gcws_search.index.kernels.lsh.tables import TableSegments, find_places
 
@@ -43,6 +44,7 @@ class GatheredRows(NamedTuple):
     visited: UInt64s
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def gather(
     keys: UInt64s,
@@ -68,6 +70,7 @@ def gather(
     wanted : int
     out : GatheredRows, written in place
     """
+    segments, out = TableSegments(*segments), GatheredRows(*out)
     addresses = segments.addresses
     visited, rows, counters = out.visited, out.rows, out.counters
     tables = keys.shape[0]

@@ -26,6 +26,7 @@ from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.vector import (
     at,
     keep,
@@ -288,6 +289,7 @@ def _longest(indptr: Int64s) -> int:
     return longest
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def probe(
     queries: Rows,
@@ -313,6 +315,8 @@ def probe(
     rule : Rule
     out : ProbeHits, written in place
     """
+    queries, requests, rows = Rows(*queries), ProbeRequests(*requests), Rows(*rows)
+    segments, rule, out = TableSegments(*segments), Rule(*rule), ProbeHits(*out)
     addresses, bits = segments.addresses, segments.bits
     tables = rule.tables
     least = rule.least

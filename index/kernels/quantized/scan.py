@@ -14,6 +14,7 @@ from numba import njit
 from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -123,6 +124,7 @@ class BoundedCopies(NamedTuple):
     step: float
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def scan_rounded(
     queries: Rows,
@@ -149,7 +151,12 @@ def scan_rounded(
     first, last : int
     out : Heaps, written in place
     """
-    norms, permitted, least = rows.norms, wanted.permitted, wanted.min_score
+    queries, query_copies, rows = Rows(*queries), BoundedCopies(*query_copies), Rows(*rows)
+    copies, wanted, out = BoundedCopies(*copies), HitFilter(*wanted), Heaps(*out)
+    norms, query_norms, errors = rows.norms, queries.norms, copies.errors
+    permitted, skip, least = wanted.permitted, wanted.skip, wanted.min_score
+    data, sought = pointer(rows.dense), pointer(queries.dense)
+    all_codes, query_codes = pointer(copies.codes), pointer(query_copies.codes)
     width = rows.dense.shape[1]
     stride = copies.codes.shape[1]
     unit = np.float32(copies.step)
@@ -165,13 +172,13 @@ def scan_rounded(
             row = tile_first + place
             held = row < tile_last and permitted[row] != 0
             tile_norms[place] = norms[row] if held else _NEVER
-            tile_errors[place] = copies.errors[row] if held else np.float32(0.0)
-        for m in range(queries.norms.shape[0]):
-            query = offset(pointer(queries.dense), m * width)
-            code = offset(pointer(query_copies.codes), m * stride)
-            query_norm = queries.norms[m]
+            tile_errors[place] = errors[row] if held else np.float32(0.0)
+        for m in range(query_norms.shape[0]):
+            query = offset(sought, m * width)
+            code = offset(query_codes, m * stride)
+            query_norm = query_norms[m]
             query_error = query_copies.errors[m]
-            skipped = wanted.skip[m]
+            skipped = skip[m]
             scores = out.scores[m]
             hits = out.rows[m]
             size = out.sizes[m]
@@ -179,7 +186,7 @@ def scan_rounded(
             farthest = reach(bound)
             for block in range(tile_first, tile_last, LANES):
                 some = min(LANES, tile_last - block)
-                codes = offset(pointer(copies.codes), block * stride)
+                codes = offset(all_codes, block * stride)
                 _distances(code, codes, stride, some - 1, apart)
                 allowed = splat(query_norm) + load(tile_norms, block - tile_first)
                 allowed = allowed * splat(farthest) + splat(query_error)
@@ -188,13 +195,13 @@ def scan_rounded(
                     continue
                 for row in range(block, block + some):
                     both = query_norm + norms[row]
-                    limit = both * farthest + query_error + copies.errors[row]
+                    limit = both * farthest + query_error + errors[row]
                     if permitted[row] == 0 or at(apart, row - block) * unit > limit:
                         continue
                     score = dense_score_within(
                         query,
                         query_norm,
-                        offset(pointer(rows.dense), row * width),
+                        offset(data, row * width),
                         norms[row],
                         width,
                         farthest,

@@ -18,6 +18,7 @@ from gcws_search.index.contracts.arrays import (
     Int64s,
 )
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -232,6 +233,7 @@ def _offer_best(
     size: int,
 ) -> int:
     """Look at the rows found by `_best_sums`, offer them to the heap, and be done with them."""
+    scores, hits = out.scores, out.rows
     for i in range(count):
         row = scratch.best_rows[i]
         at_row = first + row
@@ -239,7 +241,7 @@ def _offer_best(
         sum_ = scratch.sums[row] + added(left, row, start, stop)
         score = sum_ / (query.norm + rows.norms[at_row] - sum_)
         if score >= query.min_score:
-            size = push(out.scores, out.rows, size, score, at_row)
+            size = push(scores, hits, size, score, at_row)
         scratch.sums[row] = _DONE
     return size
 
@@ -256,7 +258,8 @@ def _offer_listed(
     size: int,
 ) -> tuple[int, int]:
     """Look at the rows listed that may be hits still, and offer them; return size and how many."""
-    share, level = _line(_bound(query, out.scores, size), left.rest, query.norm)
+    scores, hits = out.scores, out.rows
+    share, level = _line(_bound(query, scores, size), left.rest, query.norm)
     kept = 0
     for i in range(found):
         row = scratch.listed[i]
@@ -278,8 +281,8 @@ def _offer_listed(
         sum_ += added(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
         score = sum_ / (query.norm + norm - sum_)
         if score >= query.min_score:
-            size = push(out.scores, out.rows, size, score, at_row)
-            share, level = _line(_bound(query, out.scores, size), left.rest, query.norm)
+            size = push(scores, hits, size, score, at_row)
+            share, level = _line(_bound(query, scores, size), left.rest, query.norm)
     return size, looked
 
 
@@ -319,6 +322,7 @@ def _scan_one(
     return size, work + looked * look
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def scan_segment(
     queries: Rows,
@@ -347,6 +351,8 @@ def scan_segment(
     out_work : (m,) float64, written in place
         What it took is added, in postings.
     """
+    queries, segment, rows = Rows(*queries), PostingSegment(*segment), Rows(*rows)
+    wanted, scratch, out = HitFilter(*wanted), TermScratch(*scratch), Heaps(*out)
     for m in range(queries.norms.shape[0]):
         part = slice(queries.indptr[m], queries.indptr[m + 1])
         query = TermQuery(
@@ -363,6 +369,7 @@ def scan_segment(
         out_work[m] += work
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def collect_segment(
     query: Rows,
@@ -385,6 +392,8 @@ def collect_segment(
         Only rows after this one.
     out : (rows of the segment or more,) int64, written in place
     """
+    query, segment, rows = Rows(*query), PostingSegment(*segment), Rows(*rows)
+    wanted, scratch = HitFilter(*wanted), TermScratch(*scratch)
     n, first = segment.columns.shape[1], segment.first
     norms = rows.norms[first : first + n]
     asked = TermQuery(

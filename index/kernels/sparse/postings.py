@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt32s
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 from gcws_search.index.kernels.sparse.query_terms import PostingSegment
 
@@ -67,6 +68,7 @@ def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -
     out_starts[place] = entry_slots.shape[0]
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def part_postings(
     entry_starts: Int64s, entry_rows: Int32s, entry_values: Float32s, out: PostingSegment
@@ -82,6 +84,7 @@ def part_postings(
         ``column_of`` is read, ``columns`` are all 0 before. Written in place: ``greatest``,
         ``starts``, ``rows``, ``values`` and ``columns``.
     """
+    out = PostingSegment(*out)
     place = 0
     for slot in range(out.column_of.shape[0]):
         greatest = np.float32(0.0)

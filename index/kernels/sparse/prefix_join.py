@@ -23,6 +23,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
 from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import prefetch
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 from gcws_search.index.kernels.ordering.merge import RowPairs
@@ -154,6 +155,7 @@ def _place_of(key: np.uint64) -> np.int64:
     return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MAX_PLACE_BITS) - 1))
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def list_prefixes(vectors: Rows, least: float, out: PrefixLists) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
@@ -173,6 +175,7 @@ def list_prefixes(vectors: Rows, least: float, out: PrefixLists) -> float:
     float
         How many postings all rows read together, at most.
     """
+    vectors, out = Rows(*vectors), PrefixLists(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
     rows, shift, counts = out.rows, out.shift, out.counts
     starts, listed, over = out.starts, out.listed, out.over
@@ -253,6 +256,7 @@ def _shared(
     return shared
 
 
+@from_python
 @njit(cache=True, nogil=True)
 def join_prefixes(
     vectors: Rows, lists: PrefixLists, least: float, first: int, step: int, out: RowPairs
@@ -279,6 +283,7 @@ def join_prefixes(
     count, first : int
         Pairs written, and where to go on: m or beyond when all is done.
     """
+    vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
     rows, shift, counts = lists.rows, lists.shift, lists.counts
     starts, listed, over = lists.starts, lists.listed, lists.over
