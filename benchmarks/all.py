@@ -44,6 +44,7 @@ class Benchmark:
 BENCHMARKS: Final = (
     Benchmark("benchmarks.rivals", needs_data=True),
     Benchmark("benchmarks.library.recall", needs_data=True),
+    Benchmark("benchmarks.library.stages", needs_data=True),
     Benchmark("benchmarks.library.scan", needs_data=True),
     Benchmark("benchmarks.library.pairs", needs_data=True),
     Benchmark("benchmarks.library.growth"),

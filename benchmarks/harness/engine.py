@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.harness.datasets import Vectors
 from gcws_search.index.backends import GcwsBackend, make_backend
-from gcws_search.index.backends.protocol import Backend, RowView
+from gcws_search.index.backends.protocol import Backend, RowView, self_optimizing
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, LiveSample
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
@@ -105,8 +105,9 @@ def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
     table_seconds = perf_counter() - began
     alive = np.ones(len(rows), np.uint8)
-    if backend.is_overdue(state, len(rows), len(rows)):
-        state = backend.improved(state, rows, alive, threading.Event())
+    optimizing = self_optimizing(backend)
+    if optimizing is not None and optimizing.is_overdue(state, len(rows), len(rows)):
+        state = optimizing.improved(state, rows, alive, threading.Event())
     build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
     return Engine(space, backend, state, view, build_seconds, table_seconds)

@@ -143,6 +143,7 @@ def _built(
         rows.append(space.prepare(space.from_dense(stored[: items - start])))
         del stored
     backend = make_backend(config, threads=BUILDING_THREADS)
+    assert isinstance(backend, GcwsBackend)
     began = time.perf_counter()
     batch = rows.view()
     state = backend.extend(backend.empty(), batch, backend.encode(batch))
@@ -157,7 +158,9 @@ def _built(
         return found
 
     with patch("gcws_search.index.graph.lifecycle.calibrate", timed):
-        state = backend.improved(state, batch, np.ones(items, np.uint8), threading.Event())
+        built = backend.improved(state, batch, np.ones(items, np.uint8), threading.Event())
+    assert built is not None
+    state = built
     lists = time.perf_counter() - tabled - calibrating
     return rows, state, (tabled - began, lists, calibrating)
 

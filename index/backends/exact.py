@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import ProgressReport, unheard
-from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.joins.all_pairs import ExactJoin
@@ -36,16 +34,11 @@ class ExactBackend:
 
     def __init__(self, config: CollectionConfig, workers: Workers) -> None:
         self._form = config.form
-        self._workers = workers
+        self.workers = workers
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return (n, 0) words: nothing need be stored."""
         return np.empty((len(batch), 0), np.uint64)
-
-    def encoder(self, state: InvertedIndex) -> ExactBackend:
-        """Return the backend itself."""
-        del state
-        return self
 
     def empty(self) -> InvertedIndex:
         """Return the index of no rows."""
@@ -54,51 +47,12 @@ class ExactBackend:
     def extend(self, state: InvertedIndex, rows: VectorBatch, codes: UInt64s) -> InvertedIndex:
         """Return the index with the last len(codes) of ``rows`` added."""
         del codes
-        return state.cover(rows, self._workers) if self._form == "sparse" else state
-
-    def may_wait(self, state: InvertedIndex, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return False: rows are scanned, or in the inverted index, at once."""
-        del state, rows, count, numbers
-        return False
+        return state.cover(rows, self.workers) if self._form == "sparse" else state
 
     def renumber(self, state: InvertedIndex, rows: VectorBatch, new_rows: Int64s) -> InvertedIndex:
         """Return the index after a compaction."""
         del state, new_rows
         return self.extend(InvertedIndex(), rows, np.empty((0, 0), np.uint64))
-
-    def is_overdue(self, state: InvertedIndex, rows: int, live: int) -> bool:
-        """Return False: a scan cannot be improved."""
-        del state, rows, live
-        return False
-
-    def improved(
-        self,
-        state: InvertedIndex,
-        rows: VectorBatch,
-        alive: UInt8s,
-        stop: threading.Event,
-        report: ProgressReport = unheard,
-    ) -> InvertedIndex | None:
-        """Return the state as it is."""
-        del rows, alive, stop, report
-        return state
-
-    def adopted(
-        self, state: InvertedIndex, rows: VectorBatch, improved: InvertedIndex
-    ) -> InvertedIndex | None:
-        """Return the state as it is."""
-        del rows, improved
-        return state
-
-    def saved(self, state: InvertedIndex) -> SavedIndex | None:
-        """Return None: all of it is made from the rows."""
-        del state
-        return None
-
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> InvertedIndex:
-        """Return the index of all rows."""
-        del saved
-        return self.extend(InvertedIndex(), rows, codes)
 
     def search(
         self,
@@ -110,7 +64,7 @@ class ExactBackend:
     ) -> BatchHits:
         """Return the exact hits of each query."""
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
-        return scan(view, queries, params, skip=skipped, inverted=state, workers=self._workers)
+        return scan(view, queries, params, skip=skipped, inverted=state, workers=self.workers)
 
     def pairs(
         self,
@@ -125,7 +79,7 @@ class ExactBackend:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
         sink = PairSink(view, min_score, limit, stop)
-        ExactJoin.of(view, state, min_score).offer(sink, self._workers)
+        ExactJoin.of(view, state, min_score).offer(sink, self.workers)
         return sink.result()
 
     def nbytes(self, state: InvertedIndex) -> int:

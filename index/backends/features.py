@@ -13,7 +13,7 @@ from gcws_search.index.backends.protocol import Encoder, ProgressReport, unheard
 from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
 from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
 from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
-from gcws_search.index.contracts.hits import METHODS, BatchHits, Pairs, RowView
+from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     FourierParams,
@@ -25,7 +25,6 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.features.fourier import FeatureMap, FourierMap
 from gcws_search.index.features.nystroem import NystroemMap, drawn_landmarks
-from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.kernels.features.inner_product import scan_products
 from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps
 from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
@@ -99,7 +98,7 @@ class FeatureBackend:
     ) -> None:
         self._params = params
         self._dim, self._form = config.dim, config.form
-        self._workers = workers
+        self.workers = workers
         self._behind = Workers(workers.threads, behind=True)
         self.kind = params.kind
         self.kernel = _own_kernel(params)
@@ -135,11 +134,6 @@ class FeatureBackend:
             What `encode` returned, and features are made here; or what `encoder` did.
         """
         return self._extended(state, rows, codes)
-
-    def may_wait(self, state: FeatureState, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return False: rows have features at once."""
-        del state, rows, count, numbers
-        return False
 
     def _extended(
         self, state: FeatureState, rows: VectorBatch, codes: UInt64s | None = None
@@ -191,7 +185,7 @@ class FeatureBackend:
             part = slice(first, first + _CHUNK_ROWS)
             made.fill(rows[part], features[part])
             report(min(1.0, part.stop / len(rows)))
-        made.workers = self._workers  # who puts rows is waited for
+        made.workers = self.workers  # who puts rows is waited for
         return FeatureState(len(rows), features, made, len(live))
 
     def adopted(
@@ -220,7 +214,7 @@ class FeatureBackend:
         try:
             drawn_from = count_of(notes["drawn_from"], 1, _MAX_ROWS)
             made = NystroemMap.from_notes(
-                self._params, notes["map"], self._dim, self._form, self._workers
+                self._params, notes["map"], self._dim, self._form, self.workers
             )
             return self._started(made, drawn_from)
         except (KeyError, ValueError):  # who keeps the notes tells of it
@@ -246,7 +240,7 @@ class FeatureBackend:
         exact = state.map is None or (params.recall == 1 and params.rerank != "none")
         if exact and (params.rerank == "gmm" or isinstance(self.kernel, GmmKernel)):
             none = InvertedIndex()
-            return scan(view, queries, params, skip=skipped, inverted=none, workers=self._workers)
+            return scan(view, queries, params, skip=skipped, inverted=none, workers=self.workers)
         if exact or state.map is None:
             return scanned(view, queries, params, skipped, self.kernel)
         return self._estimated(state.map, state.features, view, queries, params, skipped)
@@ -279,35 +273,21 @@ class FeatureBackend:
             scan_products(some, features, view.permitted, skip_ours, rows.start, rows.stop, ours)
             return ours
 
-        if m < self._workers.threads:
+        if m < self.workers.threads:
             parts: list[Heaps] = []
             least = _FLOATS_A_THREAD // max(1, m * width)
-            self._workers.split(
+            self.workers.split(
                 n, lambda first, last: parts.append(offer(0, m, slice(first, last))), least=least
             )
             finish(0, m, parts)
         else:
-            self._workers.split(
+            self.workers.split(
                 m, lambda first, last: finish(first, last, [offer(first, last, slice(0, n))])
             )
         scored = 0 if params.rerank == "none" else min(pool, view.permitted_count)
         done = [answer for answer in answers if answer is not None]
         method = METHODS.index(self.kind)
         return packed(method, done, candidates=view.permitted_count, scored=scored)
-
-    def pairs(
-        self,
-        state: FeatureState,
-        view: RowView,
-        *,
-        min_score: float,
-        recall: float,
-        limit: int | None = None,
-        stop: threading.Event | None = None,
-    ) -> Pairs:
-        """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
-        del state, recall
-        return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=self._workers)
 
     def nbytes(self, state: FeatureState) -> int:
         """Bytes of memory the features and their map hold."""

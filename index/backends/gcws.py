@@ -67,7 +67,7 @@ class GcwsBackend:
     ) -> None:
         self._form = config.form
         self._params = params
-        self._workers = workers
+        self.workers = workers
         self._behind = Workers(workers.threads, behind=True)
         self.plan = BandPlan.of(params)
         width = row_width(config.form, config.dim)
@@ -85,11 +85,6 @@ class GcwsBackend:
         """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread."""
         return self._keying.keys(batch, self.plan.first)
 
-    def encoder(self, state: GcwsState) -> GcwsBackend:
-        """Return the backend itself."""
-        del state
-        return self
-
     def empty(self) -> GcwsState:
         """Return the index of no rows."""
         return GcwsState(Tables.of(self.plan.first, ()), InvertedIndex())
@@ -100,7 +95,7 @@ class GcwsBackend:
         extended = GcwsState(state.tables, state.inverted, state.graph, newest, state.scanned)
         if state.is_settled and extended.newest.has_room(rows):
             return extended
-        return self._complete(extended, rows, self._workers)
+        return self._complete(extended, rows, self.workers)
 
     def may_wait(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows would wait beside tables and lists."""
@@ -121,7 +116,7 @@ class GcwsBackend:
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return ``state`` with all tables, which `improved` makes once there is use for them."""
-        tables = self._keying.widened(state.tables, rows, self.plan.bands, self._workers)
+        tables = self._keying.widened(state.tables, rows, self.plan.bands, self.workers)
         return replace(state, tables=tables)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
@@ -131,12 +126,12 @@ class GcwsBackend:
         left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
         graph = None if state.graph is None else self._graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
-        inverted = self._covered(InvertedIndex(), left, self._workers)
+        inverted = self._covered(InvertedIndex(), left, self.workers)
         scanned = min(state.scanned, len(rows))
         renumbered = GcwsState(tables, inverted, graph, newest, scanned)
         if renumbered.is_settled:
             return renumbered
-        return self._complete(renumbered, rows, self._workers)
+        return self._complete(renumbered, rows, self.workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         """Return whether rows wait, lists should be made, or made anew, or all tables."""
@@ -255,7 +250,7 @@ class GcwsBackend:
             keys_of = partial(self._keying.keys, last=self.plan.bands)
             tables = self._tables_of_all(state, view.vectors)
             estimates = SampledSearch(
-                self.plan, self.hash, self._params, keys_of, tables, self._workers
+                self.plan, self.hash, self._params, keys_of, tables, self.workers
             )
             return estimates.search(view, queries, params, skipped)
         if not state.newest.count or params.recall >= 1:  # a scan takes all rows
@@ -267,7 +262,7 @@ class GcwsBackend:
             queries,
             params,
             skipped,
-            workers=self._workers,
+            workers=self.workers,
         )
 
     def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
@@ -277,7 +272,7 @@ class GcwsBackend:
         if not state.newest.count:
             return tables
         codes = self._keying.in_tables(state.newest.codes, tables, rows)
-        return tables.extend(codes, len(tables), self._workers)
+        return tables.extend(codes, len(tables), self.workers)
 
     def _ask_for_tables(self, state: GcwsState) -> None:
         """Take note that there is use for all tables, once what comes first has been made."""
@@ -320,7 +315,7 @@ class GcwsBackend:
             self._ask_for_tables(state)
         bands = state.tables.bands
         plan, keys_of = self.plan.of_first(bands), partial(self._keying.keys, last=bands)
-        tables = TableSearch(plan, keys_of, state.tables, state.inverted, self._workers)
+        tables = TableSearch(plan, keys_of, state.tables, state.inverted, self.workers)
         return tables.search(view, queries, params, skip)
 
     def pairs(
@@ -334,18 +329,16 @@ class GcwsBackend:
         stop: threading.Event | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
-        state = self._complete(state, view.vectors, self._workers)
+        state = self._complete(state, view.vectors, self.workers)
 
         def widened(bands: int) -> Tables:
             if bands > state.tables.bands:
                 self._ask_for_tables(state)
-            return self._keying.widened(state.tables, view.vectors, bands, self._workers)
+            return self._keying.widened(state.tables, view.vectors, bands, self.workers)
 
         sink = PairSink(view, min_score, limit, stop)
         links = None if state.graph is None else state.graph.links.array
-        join = PairJoin(
-            view, state.tables, self.plan, widened, links, state.inverted, self._workers
-        )
+        join = PairJoin(view, state.tables, self.plan, widened, links, state.inverted, self.workers)
         join.offer(sink, recall)
         return sink.result()
 

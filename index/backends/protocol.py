@@ -6,29 +6,45 @@ state beside the rows it was made for, into one view, and replaces the view by a
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from functools import cache
+from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Explanation, Pairs, RowHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
+from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.similarities.public import Kernel
+from gcws_search.index.threads import Workers
 
 __all__ = [
     "Backend",
+    "Deferring",
     "Encoder",
     "Explanation",
     "Kernel",
+    "PairFinding",
     "Pairs",
     "ProgressReport",
     "RowHits",
     "RowView",
     "SavedIndex",
+    "SelfOptimizing",
+    "StateEncoding",
+    "StateSaving",
+    "encoder_of",
+    "find_pairs",
+    "is_overdue",
+    "may_wait",
+    "restored_state",
+    "saved_index",
+    "self_optimizing",
     "unheard",
 ]
 
 State = TypeVar("State")
+State_contra = TypeVar("State_contra", contravariant=True)
 
 ProgressReport: TypeAlias = Callable[[float], None]
 """Is told, from time to time, the share of some work that is done."""
@@ -58,17 +74,15 @@ class Backend(Protocol[State]):
         """Number of uint64 words `encode` returns a row; 0 when nothing need be stored."""
 
     @property
+    def workers(self) -> Workers:
+        """The threads of its kernels."""
+
+    @property
     def kernel(self) -> Kernel:
         """The exact kernel that it estimates."""
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) words from which tables can be rebuilt; pure, any thread."""
-
-    def encoder(self, state: State) -> Encoder:
-        """Return what makes, of rows to come, all that can be made before their turn.
-
-        Its codes are for `extend` alone, and never stored: they may be wider than `code_width`.
-        """
 
     def empty(self) -> State:
         """Return the index of no rows."""
@@ -86,20 +100,6 @@ class Backend(Protocol[State]):
             What `encode`, or the `encoder` of this state, returned for the new rows.
         """
 
-    def may_wait(self, state: State, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether further rows may wait to be added by whoever reads next: False is right.
-
-        True only where `extend` by them takes a moment, and can be tried again after an error.
-
-        Parameters
-        ----------
-        state : State
-        rows : VectorBatch
-            Those there are.
-        count, numbers : int
-            How many further ones, and how many numbers a scan of them would read.
-        """
-
     def renumber(self, state: State, rows: VectorBatch, new_rows: Int64s) -> State:
         """Return ``state`` after a compaction.
 
@@ -111,6 +111,27 @@ class Backend(Protocol[State]):
         new_rows : (old rows,) int64
             New number of each old row, rising over those that stay; -1 for a row that is gone.
         """
+
+    def search(
+        self,
+        state: State,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s | None = None,
+    ) -> BatchHits:
+        """Return the hits of each query; ``skip`` holds a row a query must not return, or -1."""
+
+    def nbytes(self, state: State) -> int:
+        """Bytes of memory the state holds."""
+
+    def stats(self, state: State) -> dict[str, Any]:
+        """Return table statistics for people, JSON-able."""
+
+
+@runtime_checkable
+class SelfOptimizing(Protocol[State]):
+    """A backend whose index is optimized in the background."""
 
     def is_overdue(self, state: State, rows: int, live: int) -> bool:
         """Return whether `improved` is worth its time.
@@ -162,6 +183,11 @@ class Backend(Protocol[State]):
             None when too many rows have been added since.
         """
 
+
+@runtime_checkable
+class StateSaving(Protocol[State]):
+    """A backend whose index is saved beside the rows, as it takes long to build."""
+
     def saved(self, state: State) -> SavedIndex | None:
         """Return what to keep of ``state``; None when there is nothing.
 
@@ -185,19 +211,44 @@ class Backend(Protocol[State]):
             empty when there are none.
         """
 
-    def search(
-        self,
-        state: State,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s | None = None,
-    ) -> BatchHits:
-        """Return the hits of each query; ``skip`` holds a row a query must not return, or -1."""
+
+@runtime_checkable
+class Deferring(Protocol[State_contra]):
+    """A backend that takes in rows in a moment, so that the next reader may add them."""
+
+    def may_wait(self, state: State_contra, rows: VectorBatch, count: int, numbers: int) -> bool:
+        """Return whether further rows may wait to be added by whoever reads next.
+
+        True only where `extend` by them takes a moment, and can be tried again after an error.
+
+        Parameters
+        ----------
+        state : State
+        rows : VectorBatch
+            Those there are.
+        count, numbers : int
+            How many further ones, and how many numbers a scan of them would read.
+        """
+
+
+@runtime_checkable
+class StateEncoding(Protocol[State_contra]):
+    """A backend whose codes of rows to come depend on its state."""
+
+    def encoder(self, state: State_contra) -> Encoder:
+        """Return what makes, of rows to come, all that can be made before their turn.
+
+        Its codes are for `extend` alone, and never stored: they may be wider than `code_width`.
+        """
+
+
+@runtime_checkable
+class PairFinding(Protocol[State_contra]):
+    """A backend whose index finds pairs quicker than a comparison of all rows."""
 
     def pairs(
         self,
-        state: State,
+        state: State_contra,
         view: RowView,
         *,
         min_score: float,
@@ -225,8 +276,69 @@ class Backend(Protocol[State]):
             Without a limit there are more than `MAX_PAIRS`.
         """
 
-    def nbytes(self, state: State) -> int:
-        """Bytes of memory the state holds."""
 
-    def stats(self, state: State) -> dict[str, Any]:
-        """Return table statistics for people, JSON-able."""
+@cache
+def _does(kind: type, protocol: type) -> bool:
+    """Return whether a class has the members of a protocol."""
+    return issubclass(kind, protocol)
+
+
+def self_optimizing(backend: Backend[State]) -> SelfOptimizing[State] | None:
+    """Return a backend as one that optimizes itself, None where it does not."""
+    return cast(SelfOptimizing[State], backend) if _does(type(backend), SelfOptimizing) else None
+
+
+def is_overdue(backend: Backend[State], state: State, rows: int, live: int) -> bool:
+    """Return whether optimizing is due; see `SelfOptimizing`."""
+    optimizing = self_optimizing(backend)
+    return optimizing is not None and optimizing.is_overdue(state, rows, live)
+
+
+def saved_index(backend: Backend[State], state: State) -> SavedIndex | None:
+    """Return what a file holds of a state beside its rows, None for nothing."""
+    if not _does(type(backend), StateSaving):
+        return None
+    return cast(StateSaving[State], backend).saved(state)
+
+
+def restored_state(
+    backend: Backend[State], rows: VectorBatch, codes: UInt64s, saved: SavedIndex
+) -> State:
+    """Return the index of all of ``rows``, with what was saved of an earlier one."""
+    if not _does(type(backend), StateSaving):
+        return backend.extend(backend.empty(), rows, codes)
+    return cast(StateSaving[State], backend).restored(rows, codes, saved)
+
+
+def may_wait(
+    backend: Backend[State], state: State, rows: VectorBatch, count: int, numbers: int
+) -> bool:
+    """Return whether further rows may be added by the next reader; see `Deferring`."""
+    if not _does(type(backend), Deferring):
+        return False
+    return cast(Deferring[State], backend).may_wait(state, rows, count, numbers)
+
+
+def encoder_of(backend: Backend[State], state: State) -> Encoder:
+    """Return what encodes rows to come; see `StateEncoding`."""
+    if not _does(type(backend), StateEncoding):
+        return backend
+    return cast(StateEncoding[State], backend).encoder(state)
+
+
+def find_pairs(
+    backend: Backend[State],
+    state: State,
+    view: RowView,
+    *,
+    min_score: float,
+    recall: float,
+    limit: int | None = None,
+    stop: threading.Event | None = None,
+) -> Pairs:
+    """Return pairs of rows; see `PairFinding`. Without it all rows are compared."""
+    if _does(type(backend), PairFinding):
+        return cast(PairFinding[State], backend).pairs(
+            state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        )
+    return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=backend.workers)

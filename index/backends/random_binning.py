@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import ProgressReport, unheard
 from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
-from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
-from gcws_search.index.contracts.hits import BANDS, DEPTH, METHODS, BatchHits, Pairs, RowView
+from gcws_search.index.contracts.hits import BANDS, DEPTH, METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     RandomBinningParams,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.hashing.random_binning import RandomBinning
-from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.kernels.lsh import gather as counters
 from gcws_search.index.kernels.lsh.gather import COUNTERS
 from gcws_search.index.lsh.gather import gathered
@@ -51,7 +47,7 @@ class RandomBinningBackend:
     def __init__(
         self, config: CollectionConfig, params: RandomBinningParams, workers: Workers
     ) -> None:
-        self._workers = workers
+        self.workers = workers
         self.plan = BandPlan.of_codes(params.bands)
         self.kernel = PolyaKernel(params.distribution, params.shape, params.scale)
         width = row_width(config.form, config.dim)
@@ -72,13 +68,8 @@ class RandomBinningBackend:
                 samples = self.binning.sketch(batch[chunk])
                 self.plan.pack(Signatures(samples, samples.view(np.int32)), keys[chunk])
 
-        self._workers.split(len(batch), encode_rows, least=16)
+        self.workers.split(len(batch), encode_rows, least=16)
         return keys
-
-    def encoder(self, state: Tables) -> RandomBinningBackend:
-        """Return the backend itself."""
-        del state
-        return self
 
     def empty(self) -> Tables:
         """Return the tables of no rows."""
@@ -86,49 +77,12 @@ class RandomBinningBackend:
 
     def extend(self, state: Tables, rows: VectorBatch, codes: UInt64s) -> Tables:
         """Return the tables with the last len(codes) of ``rows`` added."""
-        return state.extend(codes, len(rows) - len(codes), self._workers)
-
-    def may_wait(self, state: Tables, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return False: rows are in tables at once."""
-        del state, rows, count, numbers
-        return False
+        return state.extend(codes, len(rows) - len(codes), self.workers)
 
     def renumber(self, state: Tables, rows: VectorBatch, new_rows: Int64s) -> Tables:
         """Return the tables after a compaction."""
         del rows
         return state.renumber(new_rows)
-
-    def is_overdue(self, state: Tables, rows: int, live: int) -> bool:
-        """Return False: tables are as good as they get."""
-        del state, rows, live
-        return False
-
-    def improved(
-        self,
-        state: Tables,
-        rows: VectorBatch,
-        alive: UInt8s,
-        stop: threading.Event,
-        report: ProgressReport = unheard,
-    ) -> Tables | None:
-        """Return the state as it is."""
-        del rows, alive, stop, report
-        return state
-
-    def adopted(self, state: Tables, rows: VectorBatch, improved: Tables) -> Tables | None:
-        """Return the state as it is."""
-        del rows, improved
-        return state
-
-    def saved(self, state: Tables) -> SavedIndex | None:
-        """Return None: tables are made from the codes."""
-        del state
-        return None
-
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> Tables:
-        """Return the tables of all rows."""
-        del saved
-        return self.extend(self.empty(), rows, codes)
 
     def search(
         self,
@@ -155,7 +109,7 @@ class RandomBinningBackend:
         everything = params.recall == 1 or view.permitted_count <= params.pool
         if everything and params.rerank == "gmm":
             none = InvertedIndex()
-            return scan(view, queries, params, skip=skipped, inverted=none, workers=self._workers)
+            return scan(view, queries, params, skip=skipped, inverted=none, workers=self.workers)
         if everything and params.rerank == "own":
             return scanned(view, queries, params, skipped, self.kernel)
         return self._gathered(state, view, queries, params, skipped)
@@ -194,7 +148,7 @@ class RandomBinningBackend:
                     estimates = self.binning.shared(query, view.vectors[rows])
                 answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
 
-        self._workers.split(m, answer)
+        self.workers.split(m, answer)
         hits = packed(
             _METHOD,
             [each for each in answers if each is not None],
@@ -204,20 +158,6 @@ class RandomBinningBackend:
         hits.work[:, BANDS] = self.plan.bands
         hits.work[:, DEPTH] = counts[:, counters.DEPTH]
         return hits
-
-    def pairs(
-        self,
-        state: Tables,
-        view: RowView,
-        *,
-        min_score: float,
-        recall: float,
-        limit: int | None = None,
-        stop: threading.Event | None = None,
-    ) -> Pairs:
-        """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
-        del state, recall
-        return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=self._workers)
 
     def nbytes(self, state: Tables) -> int:
         """Bytes of memory the tables hold, and the parameters of the bins."""

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Backend, Encoder, ProgressReport, unheard
+from gcws_search.index.backends.protocol import (
+    Backend,
+    Encoder,
+    ProgressReport,
+    encoder_of,
+    restored_state,
+    saved_index,
+    self_optimizing,
+    unheard,
+)
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
@@ -73,7 +82,7 @@ class BackendIndex:
     def ahead(self, coming: VectorBatch) -> PreparedCodes:
         """Return the codes of rows that are to be added; any thread, no lock."""
         start = time.perf_counter()
-        encoder = self.backend.encoder(self.state)
+        encoder = encoder_of(self.backend, self.state)
         codes = encoder.encode(coming)
         return PreparedCodes(encoder, codes, time.perf_counter() - start)
 
@@ -91,7 +100,7 @@ class BackendIndex:
         """
         if not len(new):
             return self
-        if ahead is None or ahead.encoder != self.backend.encoder(self.state):
+        if ahead is None or ahead.encoder != encoder_of(self.backend, self.state):
             ahead = self.ahead(new)
         start = time.perf_counter()
         state = self.backend.extend(self.state, rows, ahead.codes)
@@ -105,7 +114,7 @@ class BackendIndex:
         """Return the backend with all ``rows`` in its index, ``notes`` kept of an earlier one."""
         start = time.perf_counter()
         nothing = SavedIndex(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
-        state = self.backend.restored(rows, self.backend.encode(rows), nothing)
+        state = restored_state(self.backend, rows, self.backend.encode(rows), nothing)
         return self.with_state(state, time.perf_counter() - start)
 
     def improved(
@@ -116,10 +125,11 @@ class BackendIndex:
         report: ProgressReport = unheard,
     ) -> BackendIndex | None:
         """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
-        if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
+        optimizing, live = self_optimizing(self.backend), int(np.count_nonzero(alive))
+        if optimizing is None or not optimizing.is_overdue(self.state, len(rows), live):
             return self
         start = time.perf_counter()
-        state = self.backend.improved(self.state, rows, alive, stop, report)
+        state = optimizing.improved(self.state, rows, alive, stop, report)
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
     def with_state(self, state: object, seconds: float = 0.0) -> BackendIndex:
@@ -131,7 +141,7 @@ class BackendIndex:
         """What is worth keeping of the index beside the vectors it is made from."""
         if isinstance(self.params, GcwsParams):  # its notes are about lists, which are made anew
             return {}
-        saved = self.backend.saved(self.state)
+        saved = saved_index(self.backend, self.state)
         return {} if saved is None else saved.notes
 
     @property

@@ -20,6 +20,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gcws_search.index.backends import make_backend
+from gcws_search.index.backends.protocol import (
+    find_pairs,
+    is_overdue,
+    may_wait,
+    restored_state,
+)
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.ids import RowsById
 from gcws_search.index.collection.items import (
@@ -153,7 +159,7 @@ class MemoryCollection:
         if not self._is_compiled:
             self._compile(held.rows.view())
         kept, start = saved(held.keys[:n]), time.perf_counter()
-        state = self.backend.restored(held.rows.view(), codes[:n], kept)
+        state = restored_state(self.backend, held.rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
         row_of = RowsById(held.ids)
         with self._lock:
@@ -203,7 +209,7 @@ class MemoryCollection:
             if (
                 shown.attached
                 or count > _MAX_PENDING
-                or not self.backend.may_wait(shown.state, shown.vectors, count, numbers)
+                or not may_wait(self.backend, shown.state, shown.vectors, count, numbers)
             ):
                 return False
             first = len(shown) + self._pending_count
@@ -301,7 +307,7 @@ class MemoryCollection:
     def overdue(self, view: View) -> str | None:
         """Return the name of a backend that is worth improving."""
         for indexed in (self.indexed(view), *view.attached.values()):
-            if indexed.backend.is_overdue(indexed.state, len(view), view.count):
+            if is_overdue(indexed.backend, indexed.state, len(view), view.count):
                 return indexed.name
         return None
 
@@ -398,8 +404,14 @@ class MemoryCollection:
     ) -> Pairs:
         """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
         row_view = RowView(view.vectors, view.alive, view.count)
-        return self.backend.pairs(
-            view.state, row_view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        return find_pairs(
+            self.backend,
+            view.state,
+            row_view,
+            min_score=min_score,
+            recall=recall,
+            limit=limit,
+            stop=stop,
         )
 
     def nbytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from gcws_search.index.backends.protocol import self_optimizing
 from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -71,5 +72,8 @@ def _adopted(
         return None
     if known.backend is not indexed.backend:
         return None
-    state = indexed.backend.adopted(known.state, now.vectors, indexed.state)
+    optimizing = self_optimizing(indexed.backend)
+    if optimizing is None:
+        return indexed
+    state = optimizing.adopted(known.state, now.vectors, indexed.state)
     return None if state is None else indexed.with_state(state)

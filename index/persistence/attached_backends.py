@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from gcws_search.index.backends import make_backend
+from gcws_search.index.backends.protocol import is_overdue
 from gcws_search.index.collection.backend_index import (
     MAX_CATCHING_UP,
     SMALL_BATCH,
@@ -208,7 +209,7 @@ class AttachedBackends:
     def _make(self, building: Building) -> None:
         view = self._collection.view
         empty, stop = self._empty(building.name, building.params), building.stop
-        is_improved = empty.backend.is_overdue(empty.state, len(view), view.count)
+        is_improved = is_overdue(empty.backend, empty.state, len(view), view.count)
         extending = 0.5 if is_improved else 1.0  # its share of the work
         indexed = built(empty, view.vectors, partial(building.report, 0.0, extending), stop)
         if indexed is not None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Int32s, Int64s
@@ -145,7 +146,8 @@ class Checkpoints:
 
     def loaded(self) -> None:
         """Take note that the collection holds what was read."""
-        if self._has_kept and self._collection.backend.saved(self._collection.view.state) is None:
+        saved = saved_index(self._collection.backend, self._collection.view.state)
+        if self._has_kept and saved is None:
             _log.warning(
                 "index of collection %r: what was kept is of no use, and is made anew",
                 self._store.name,
@@ -160,7 +162,7 @@ class Checkpoints:
         if self._store.next_key - self._next_key <= most:
             return
         view = self._collection.view
-        if self._collection.backend.saved(view.state) is None:
+        if saved_index(self._collection.backend, view.state) is None:
             return
         self._start()
 
@@ -237,7 +239,7 @@ class Checkpoints:
     def _copied(self, number: int) -> _Copy:
         view = self._collection.view
         rows = rows_of_part(number, view.keys)
-        saved = self._collection.backend.saved(view.state)
+        saved = saved_index(self._collection.backend, view.state)
         return _Copy(view, rows, None if saved is None else _lists(saved.links, rows))
 
     def _write_part(self, number: int, data: bytes | None) -> None:
@@ -251,7 +253,7 @@ class Checkpoints:
             self._checksums[number] = checksum
 
     def _write_notes(self) -> bool:
-        saved = self._collection.backend.saved(self._collection.view.state)
+        saved = saved_index(self._collection.backend, self._collection.view.state)
         notes = None if saved is None else text_of(saved.notes)
         if notes != self._notes:
             self._store.write_notes(notes)

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
@@ -43,7 +44,7 @@ def crafted(bench: Bench, name: str, change: Change) -> Path:
 
 
 def has_lists(stored: Collection) -> bool:
-    return stored._memory.backend.saved(stored._memory.view.state) is not None
+    return saved_index(stored._memory.backend, stored._memory.view.state) is not None
 
 
 def noted(**changes: object) -> Change:

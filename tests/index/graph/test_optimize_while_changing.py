@@ -47,13 +47,12 @@ class Meanwhile:
     """Makes a change after lists have been made and before they are published."""
 
     def __init__(self, collection: MemoryCollection, change: Callable[[], None]) -> None:
-        self._improved = collection.backend.improved
-        self._adopted = collection.backend.adopted
+        backend: Any = collection.backend
+        self._improved, self._adopted = backend.improved, backend.adopted
         self._change = change
         self._publishing = False
         self.left: list[int] = []
-        collection.backend.improved = self.improved  # type: ignore[method-assign]
-        collection.backend.adopted = self.adopted  # type: ignore[method-assign]
+        backend.improved, backend.adopted = self.improved, self.adopted
 
     def improved(
         self,
@@ -72,7 +71,8 @@ class Meanwhile:
         if self._publishing:
             assert improved.graph is not None
             self.left.append(len(rows) - len(improved.graph.links))
-        return self._adopted(state, rows, improved)
+        adopted: object | None = self._adopted(state, rows, improved)
+        return adopted
 
     def publish(self, work: Callable[[], bool]) -> bool:
         self._publishing = True

@@ -56,7 +56,7 @@ def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
 
 def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noqa: ANN401
     links = state.graph.links.array
-    workers = backend._workers
+    workers = backend.workers
     return PairJoin(
         view, state.tables, backend.plan, lambda _: state.tables, links, state.inverted, workers
     )
@@ -225,7 +225,7 @@ def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None
     rows = clusters(rng, 10)
     index = unlinked(rows, 32)
     backend, view = backend_of(index), view_of(index)
-    workers = backend._workers
+    workers = backend.workers
     state = backend.with_all_tables(index.state, view.vectors)
     join = PairJoin(
         view, state.tables, backend.plan, lambda _: state.tables, None, state.inverted, workers

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends import make_backend
+from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
@@ -43,8 +44,8 @@ def _finder(space: VectorSpace, config: CollectionConfig, raw: RawBatch) -> Find
         limit: int | None = None,
         stop: threading.Event | None = None,
     ) -> Found:
-        return backend.pairs(
-            state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        return find_pairs(
+            backend, state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
 
     return find

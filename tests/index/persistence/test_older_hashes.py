@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
@@ -185,7 +186,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
 
 
 def _lists(stored: Collection) -> Any:  # noqa: ANN401
-    saved = stored._memory.backend.saved(stored._memory.view.state)
+    saved = saved_index(stored._memory.backend, stored._memory.view.state)
     assert saved is not None
     return saved.links.copy()
 

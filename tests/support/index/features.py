@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from gcws_search.index.backends.features import FeatureState
+from gcws_search.index.backends.protocol import is_overdue
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -58,7 +59,7 @@ def improve(index: SmallIndex, alive: Mask | None = None) -> None:
     """Draw landmarks, where the backend has any."""
     rows = index.rows.view()
     live = np.ones(len(rows), np.uint8) if alive is None else alive
-    if index.backend.is_overdue(index.state, len(rows), int(live.sum())):
+    if is_overdue(index.backend, index.state, len(rows), int(live.sum())):
         better = index.backend.improved(index.state, rows, live, threading.Event())
         index.state = index.backend.adopted(index.state, rows, better)
 
@@ -83,7 +84,8 @@ def estimates(index: SmallIndex, queries: Rows) -> Doubles:
 
 
 def own_scores(index: SmallIndex, queries: Rows) -> Doubles:
-    return index.backend.kernel.scores(index.prepare(queries), index.rows.view())
+    scores: Doubles = index.backend.kernel.scores(index.prepare(queries), index.rows.view())
+    return scores
 
 
 def best(scores: Doubles, limit: int, permitted: Mask | None = None) -> list[Doubles]:

@@ -1,6 +1,7 @@
 """A backend with its rows, as a collection would hold them, and the truth beside it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ class SmallIndex:
     def __init__(self, config: CollectionConfig, *, threads: int = 1) -> None:
         self.config = config
         self.space = VectorSpace.of(config)
-        self.backend = make_backend(config, threads=threads)
+        self.backend: Any = make_backend(config, threads=threads)
         self.rows = GrowingRows(config.form, config.dim)
         self.state = self.backend.empty()
 

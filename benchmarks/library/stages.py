@@ -1,0 +1,87 @@
+"""What each stage of a graph search wins, by leaving it out.
+
+Command: ``python -m benchmarks.library.stages --data DIR``. The graph is built and calibrated anew
+without the stage, so recall is equal within the error of calibration. Queries are held out and
+asked in one call on one thread; the time is the least of some runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import process_time
+from typing import Final
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.harness.datasets import DataSet, load
+from benchmarks.harness.engine import Engine
+from benchmarks.harness.report import Table, arguments
+from benchmarks.library.recall import LIMIT, mean_recall
+from gcws_search.index.backends import gcws
+from gcws_search.index.contracts.hits import GRAPH, METHOD
+from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, SearchParams
+from gcws_search.index.graph.search_plan import STAGES, Stage
+from gcws_search.index.warmup import compile_kernels
+
+QUERIES: Final = 400
+RUNS: Final = 12
+TARGETS: Final = (0.8, 0.9, 0.99)
+SETS: Final = (
+    "letter", "covtype93k", "dailysports_frames", "fashion_mnist", "made, clustered",
+)  # fmt: skip
+OPTIONAL: Final = (None, *(stage for stage in STAGES if stage not in {
+    Stage.ENTRY_TABLES, Stage.BEAM_SEARCH, Stage.RERANK, Stage.FALLBACK,
+}))  # fmt: skip
+"""Stages that can be left out; None leaves out none."""
+COLUMNS: Final = (
+    "data", "recall asked", "stage left out", "recall", "answered by the graph",
+    "rows scored quickly", "µs",
+)  # fmt: skip
+
+
+def add_rows(table: Table, data: DataSet, targets: Sequence[float]) -> None:
+    """Measure one data set without each of the stages."""
+    stored, held_out = data.hold_out(QUERIES)
+    exact = Engine.build(stored, ExactParams(), threads=1)
+    truth = list(exact.search(exact.prepare(held_out), SearchParams(limit=LIMIT, recall=1.0)))
+    for left_out in OPTIONAL:
+        stages = tuple(stage for stage in STAGES if stage is not left_out)
+        policy = gcws.GRAPH_POLICY
+        policy = replace(policy, search=replace(policy.search, stages=stages))
+        with patch.object(gcws, "GRAPH_POLICY", policy):
+            engine = Engine.build(stored, GcwsParams(), threads=1, compiled=True)
+        queries = engine.prepare(held_out)
+        for target in targets:
+            params = SearchParams(limit=LIMIT, recall=target)
+            seconds = []
+            for _ in range(RUNS):
+                start = process_time()
+                found = engine.search(queries, params)
+                seconds.append(process_time() - start)
+            hits = list(found)
+            table.add(
+                data.name,
+                f"{target}",
+                "none" if left_out is None else left_out.value,
+                f"{mean_recall(hits, truth):.4f}",
+                f"{np.mean(found.work[:, METHOD] == GRAPH):.3f}",
+                float(np.mean([each.explanation.candidates for each in hits])),
+                min(seconds) / len(hits) * 1e6,
+            )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments("What each stage of a graph search wins.")
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, metavar="NAME")
+    parser.add_argument("--targets", nargs="+", type=float, default=TARGETS, metavar="RECALL")
+    options = parser.parse_args()
+    compile_kernels()
+    table = Table("stages", COLUMNS)
+    for name in options.sets:
+        add_rows(table, load(name, options.data), options.targets)
+    table.publish(options, threads="1 thread, processor time")
+
+
+if __name__ == "__main__":
+    main()
