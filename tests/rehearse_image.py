@@ -112,7 +112,8 @@ class Image:
         for name in listed.decode().split("\0")[:-1]:
             inner = Path(name).relative_to(source) if name != source else Path(name).name
             (destination / inner).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(REPOSITORY / name, destination / inner)
+            # A link to a folder is copied as a link.
+            shutil.copy(REPOSITORY / name, destination / inner, follow_symlinks=False)
 
     def command(self, keyword: str) -> list[str]:
         """Return the words of ENTRYPOINT, CMD or HEALTHCHECK, paths put under the root."""

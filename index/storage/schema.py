@@ -40,6 +40,7 @@ _ENCODING: Final = "UTF-8"
 _MAGIC: Final = b"SQLite format 3\x00"
 _HEAD_BYTES: Final = 100
 
+_CREATE_META: Final = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) STRICT"
 _CREATE_ITEMS: Final = """
 CREATE TABLE items (
     key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -115,7 +116,7 @@ _log = logging.getLogger(__name__)
 
 @_migrations(name=MIGRATIONS[0])
 def _create_tables(database: Database) -> None:
-    database.table("meta").create({"name": str, "value": str}, pk="name", strict=True)
+    database.execute(_CREATE_META)
     database.execute(_CREATE_ITEMS)
 
 

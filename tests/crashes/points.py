@@ -19,7 +19,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.lsh import tables
 from gcws_search.index.persistence import reclaim, recovery, writer
 from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.storage import data_directory
+from gcws_search.index.storage import data_directory, snapshots
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshots
 from gcws_search.index.storage.store import Store
@@ -114,22 +114,6 @@ def _at_rename(to: Callable[[Path], bool], *, done: bool) -> Callable[[Reached],
     return install
 
 
-def _after_unlink(of: Callable[[Path], bool]) -> Callable[[Reached], None]:
-    """Return a point after some files that had their names are removed."""
-
-    def install(reached: Reached) -> None:
-        original = Path.unlink
-
-        def unlink(path: Path, missing_ok: bool = False) -> None:
-            original(path, missing_ok=missing_ok)
-            if of(path) and not path.name.startswith("."):
-                reached()
-
-        Path.unlink = unlink  # type: ignore[assignment, method-assign]
-
-    return install
-
-
 def _is_dropped(path: Path) -> bool:
     return path.name.startswith(data_directory._DROPPED)
 
@@ -138,12 +122,19 @@ def _is_in_snapshots(path: Path) -> bool:
     return path.parent.parent.name == SNAPSHOTS
 
 
+def _is_removed(path: Path) -> bool:
+    hidden = path.name.startswith(snapshots._UNFINISHED)
+    return _is_in_snapshots(path) and hidden and path.suffix == data_directory.SUFFIX
+
+
 def _is_snapshot(path: Path) -> bool:
-    return _is_in_snapshots(path) and path.suffix == data_directory.SUFFIX
+    named = not path.name.startswith(snapshots._UNFINISHED)
+    return _is_in_snapshots(path) and named and path.suffix == data_directory.SUFFIX
 
 
 def _is_checksum(path: Path) -> bool:
-    return _is_in_snapshots(path) and not _is_snapshot(path)
+    named = not path.name.startswith(snapshots._UNFINISHED)
+    return _is_in_snapshots(path) and named and path.suffix != data_directory.SUFFIX
 
 
 def _is_collection(path: Path) -> bool:
@@ -170,7 +161,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot's checksum named, not its file": _at_rename(_is_checksum, done=True),
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),
-    "a snapshot removed, not its checksum": _after_unlink(_is_snapshot),
+    "a snapshot removed, not its checksum": _at_rename(_is_removed, done=True),
     "a snapshot copied back, not checked": _after(Snapshots, "copy"),
     "a snapshot checked, not in its place": _after(catalog, "_wrong_with"),
     "a collection closed, not replaced": _after(catalog, "move_log"),

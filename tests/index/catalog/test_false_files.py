@@ -217,7 +217,7 @@ def test_lists_that_name_no_row_name_none(bench: Bench) -> None:
 
     with bench.brought_in(crafted(bench, "dense", relinked(change)), "open") as stored:
         assert has_lists(stored)
-        links = stored._memory.view.state.graph.lists.links
+        links = stored._memory.view.state.graph.links.array
         assert links.max() < len(stored._memory.view)
         require_sound(stored)
 

@@ -94,7 +94,7 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
 def test_a_join_with_lists_finds_the_share_asked_for(
     kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "_WORTH", 0.0)
+    monkeypatch.setattr(planner, "_MIN_GAIN", 0.0)
     monkeypatch.setattr(planner, "walk_nanoseconds", lambda *_: 0.0)
     rows: Rows
     if kind == "dense":
