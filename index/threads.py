@@ -1,10 +1,10 @@
 """Work split over threads: kernels release the interpreter lock, so threads run side by side.
 
-Those who search wait for an answer, those who load or build wait for the end: while somebody
-searches, work that gives way leaves a processor free, for a search that has to wait for one waits
-many times as long as it works.
+Searches need low latency, loads and builds need throughput. While somebody searches, threads that
+called `give_way` use one processor less: a search that waits for a processor waits many times
+longer than it computes.
 
-numba's own parallel loops are not used: two callers inside them at once may abort the process.
+The parallel loops of numba are not used: two callers inside them at once may abort the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The one polymorphic seam: what a collection asks of a way to search.
+"""The interface of a search method (backend), and the one place where methods differ.
 
-A backend never changes what a reader sees. It hands out immutable states; a collection puts one
-state beside the rows it was made for, into one view, and replaces the view by assignment.
+`backends.make_backend` chooses a method. A backend returns a new state for each change. A
+collection publishes a state with its rows as one view, by a single assignment. One exception: the
+links of a graph change in place (`graph.neighbour_graph` says what readers may meet).
 """
 
 import threading

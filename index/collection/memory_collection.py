@@ -1,11 +1,12 @@
 """Items in memory: ids, vectors, payloads and their index, seen through immutable views.
 
-One writer at a time changes a collection (the caller sees to it); readers take ``view`` once and
-use nothing else, so they never wait for the disk and never see half a change. Rows are numbered in
-the order of their keys; an update gives its item a new row.
+The caller serializes writes. Readers take ``view`` once and use nothing else, so they never wait
+for the disk and never see half a change. Row numbers follow the sequence numbers of items; an
+update gives an item a new sequence number and a new row.
 
-New items that only extend the delta of the index (`index.backends.delta`) are appended by the next
-reader, who builds the view of all of them: an array written a row at a time costs 20 µs an insert.
+Up to `_MAX_PENDING` committed items may be pending: they have ids and rows, but no view shows them.
+The next reader appends them all to the delta (`backends.delta`) and publishes one view, because
+appending at each insert costs 20 µs.
 """
 
 from __future__ import annotations

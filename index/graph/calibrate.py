@@ -1,7 +1,7 @@
-"""Measuring recall by beam setting, with items of a collection as queries.
+"""Calibration: recall by beam setting, measured with items of the collection as queries.
 
-The items are searched for before they are linked, when no link leads to them, so that they are
-queries like any other. The exact scan says what should be found.
+The queries are held out: rows that are not linked into the graph yet, so they behave like new
+queries. The ground truth is an exact scan of the linked rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which beam setting a search needs for a recall, as measured on the collection's own items.
+"""Which beam setting a search needs for a recall, as calibrated.
 
-One number names a beam setting, whatever the limit is. Below 1 it is how many of the best rows are
-expanded, as a share of the limit (of `MIN_BEAM` at least). From 1 on it is the slack: a row is
-expanded if it is at most so many times as far away as the last hit wanted.
+One number f is a beam setting, whatever the limit is. With f < 1 the search ends once the best
+f · max(limit, `MIN_BEAM`) rows of the pool are expanded. With f ≥ 1 it is the slack: a row is
+expanded while its distance is at most f times that of the limit-th best row so far.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Search by hash tables: hash the query, probe, score exactly; or scan where that is sooner."""
+"""Search by hash tables: hash the query, probe, score exactly; or scan where that is quicker.
+
+The stop rule and its proof are in `kernels.lsh.probe`.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
 
 
 def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
-    """Let a connection write in the way that keeps what is acknowledged."""
+    """Set the write-ahead log and ``synchronous``.
+
+    With "full" SQLite syncs the log (fsync) in every COMMIT, so before any answer.
+    """
     for pragma in (
         "journal_mode = WAL",
         f"synchronous = {durability.upper()}",

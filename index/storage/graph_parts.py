@@ -1,8 +1,9 @@
-"""Lists of links as they are kept in a file: by key, in parts each of which stands alone.
+"""Links of the neighbour graph as stored in a file.
 
-A row's number is another one after a compaction or a restart; its key stays. A part holds the rows
-of `PART_KEYS` keys, written at one moment. Parts are of different moments, so one may name rows
-that are gone, and lack rows put since.
+Rows are named by sequence number, because row numbers change at a compaction or a restart. A part
+holds the rows of `PART_KEYS` sequence numbers; it is decoded and verified by itself. Parts are
+written at different times, so one may name deleted rows, and miss rows inserted after it was
+written.
 """
 
 from __future__ import annotations

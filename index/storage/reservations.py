@@ -1,7 +1,8 @@
-"""Names that operations have reserved: what must not meet on one name does not.
+"""Mutual exclusion by name: operations that must not overlap on one collection or snapshot.
 
-Operations of different names never wait for one another. What comes to a reserved name is refused
-with CollectionBusy, unless both operations may run side by side.
+Operations of different names never wait for one another. A second operation on a reserved name
+gets CollectionBusy, with two exceptions: snapshots of one collection run together, and a second
+create waits for the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Small copies of dense rows, by which neighbour lists are made and walked.
+"""Quantized copies of dense rows, used to build and to search the neighbour graph.
 
-Whole numbers of one byte or two, with one step for all rows of a collection, whenever they tell
-near rows apart nearly as well as the float32 rows do; those themselves where they do not.
+A value is stored as one byte or as int16, with one step for the whole collection. The smallest
+type is taken that keeps the nearest rows apart; `choose_quantizer` says how that is judged. Where
+neither does, the float32 rows are used.
 """
 
 from __future__ import annotations

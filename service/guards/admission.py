@@ -1,4 +1,7 @@
-"""Who is let in while there is room: requests under way, bytes of bodies, memory and disk."""
+"""Load shedding: requests under way, bytes of bodies, memory and disk.
+
+503 and 507 are decided here. The 429 of a full queue is raised in `execution.pools`.
+"""
 
 from __future__ import annotations
 

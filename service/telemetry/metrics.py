@@ -1,7 +1,8 @@
 """What the service counts, as Prometheus reads it; one registry an application.
 
-Requests and searches are counted in plain lists, which Prometheus' classes are made of only when
-somebody looks: those take a lock a bucket, which costs more than all else done about a request.
+Requests and searches are counted in plain lists, and Prometheus metrics are built from them at
+each scrape. The counters of the client library lock once for each bucket of a histogram, which
+costs more than the rest of the counting.
 """
 
 import threading

@@ -2,8 +2,8 @@
 
 A compiled parser keeps Python's lock until it is done, with 32 MiB for about a second, and nobody
 else is answered meanwhile. So a long text is cut at commas outside of strings, in whatever arrays
-and objects they are, and each piece is parsed by itself. What stands before and behind a piece is
-represented in it, so that what is no JSON as a whole is none in pieces either.
+and objects they are, and each piece is parsed by itself. A piece is wrapped in placeholders for
+what was cut off, so a text that is not valid JSON is refused in pieces, too.
 """
 
 from __future__ import annotations

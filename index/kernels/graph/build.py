@@ -1,10 +1,11 @@
 """Building a neighbour graph: each row searches for its neighbours, and links run both ways.
 
 Rows are linked in rounds. All rows of a round search the graph as it was before the round, so any
-number of threads build the same graph. Then each chosen row takes in the rows that chose it.
+number of threads build the same graph. Then the back links are added: a row links to those that
+chose it, and is pruned when it has too many.
 
-Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning): a candidate is left out when it is
-much nearer to a neighbour already chosen than to the row itself.
+Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning). A candidate c of row x is left out when
+α · d(c, y) < d(c, x) for a neighbour y chosen before; d = 1 − GMM.
 """
 
 from typing import Any, NamedTuple

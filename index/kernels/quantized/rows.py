@@ -1,10 +1,13 @@
-"""Quick scores of rows as the neighbour lists see them: small copies of dense rows, sparse rows.
+"""Approximate GMM scores for the neighbour graph: of quantized dense rows and of sparse rows.
 
-A dense row is kept as unsigned bytes, as int16 or as it is (float32); one step and one origin hold
-for all rows of a collection, so that a score is that of the rounded vectors, by the formula of
-`kernels.gmm.dense`. Sparse rows are scored against a query spread by slot over a table that has
-many more places than the query has slots; two slots may share a place, which raises a score now and
-then by a little. Hits are always scored exactly in the end.
+A dense row is stored as unsigned bytes, as int16, or as float32 (`vectors.quantization` says
+when). All rows of a collection share a step, what one unit stands for, and an origin, the integer
+for 0. So the formula of `kernels.gmm.dense`, on the integers, gives the GMM of the rounded
+vectors.
+
+Of a sparse query the slots are hashed into a table with many more places than slots. Slots are not
+compared, so two may collide, which can only raise a score. Hits are always scored exactly in the
+end.
 """
 
 from typing import Any, NamedTuple
