@@ -17,8 +17,12 @@ ERRNOS: Final = ("ENOENT", "EACCES", "ENOSPC", "EMFILE", "ENFILE", "EIO", "EROFS
 SQLITE_CODES: Final = (
     "SQLITE_IOERR_READ", "SQLITE_IOERR_FSYNC", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_FULL",
 )  # fmt: skip
+SYSTEM: Final = "system"
+"""One errno after the other."""
 SQLITE: Final = "SQLite"
 """One of its codes after the other."""
+ALL_FAULTS: Final = "TEST_ALL_FAULTS"
+"""Environment variable: where it is set, each call is made to fail by each errno."""
 _CALLS: Final[tuple[tuple[Any, str], ...]] = (
     (os, "open"), (os, "fsync"), (os, "rename"), (os, "unlink"), (os, "mkdir"), (os, "stat"),
     (os, "scandir"), (os, "listdir"), (os, "link"), (io, "open"), (shutil, "copyfile"),
@@ -32,7 +36,7 @@ class Faults:
     Parameters
     ----------
     name : str
-        An errno, for calls of the system, or `SQLITE`, for what is asked of that.
+        An errno or `SYSTEM`, for calls of the system, or `SQLITE`, for what is asked of that.
 
     Attributes
     ----------
@@ -45,6 +49,7 @@ class Faults:
         self._thread = threading.get_ident()
         self._left = 0
         self._code = SQLITE_CODES[0]
+        self._errno = ERRNOS[0] if name == SYSTEM else name
         self.failed: str | None = None
 
     @contextmanager
@@ -52,14 +57,16 @@ class Faults:
         """Let the call of this number in the block fail, the first of which is 1."""
         self._left, self.failed = turn, None
         self._code = SQLITE_CODES[turn % len(SQLITE_CODES)]
+        if self._name == SYSTEM:
+            self._errno = ERRNOS[turn % len(ERRNOS)]
         try:
             yield
         finally:
             self._left = 0
 
     def of_system(self, what: str) -> None:
-        if self._name in ERRNOS and self._is_due(what):
-            number = getattr(errno, self._name)
+        if self._name != SQLITE and self._is_due(what):
+            number = getattr(errno, self._errno)
             raise OSError(number, os.strerror(number))
 
     def of_sqlite(self, what: str) -> None:

@@ -4,6 +4,7 @@ Each operation is made once for every call that it asks of the system or of SQLi
 another of these calls fails, and then the operation is made again.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -20,7 +21,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.persistence.changes import WriteResult
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.service.http.problems import kind_of
-from tests.support.faults import ERRNOS, SQLITE, Faults, install
+from tests.support.faults import ALL_FAULTS, ERRNOS, SQLITE, SYSTEM, Faults, install
 from tests.support.index.items import DIM, SQUARED, held, put
 
 MAX_CALLS: Final = 300
@@ -138,6 +139,8 @@ OPERATIONS: Final = {
     ),
 }  # fmt: skip
 
+FAULTS: Final = (*(ERRNOS if ALL_FAULTS in os.environ else (SYSTEM,)), SQLITE)
+
 FAILURES: Final = {"disk_full", "out_of_descriptors", "storage_failed", "snapshot_not_found"}
 """The last where a file is said to be missing: it is what that means of a snapshot."""
 
@@ -155,7 +158,7 @@ def agreed(catalog: Catalog, folder: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("fault", [*ERRNOS, SQLITE])
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("what", OPERATIONS)
 def test_whatever_call_fails_it_is_a_listed_problem_and_the_operation_can_be_made_again(
     what: str, fault: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
