@@ -75,7 +75,7 @@ class Startup:
             self._progress = Progress("compiling")
             if not kernels_are_cached():
                 self._announced = logging.INFO
-                _log.info("first start here: compiling kernels, once; this takes up to a minute")
+                _log.info("first start here: compiling kernels, once; this takes about two minutes")
             seconds = compile_kernels(self._compiled)
             _log.info("kernels ready after %.1f s", seconds)
             self._progress = Progress("loading")
