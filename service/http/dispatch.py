@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from gcws_search.service.guards.admission import Admission
@@ -46,13 +47,21 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the application's start and end."""
+        if scope["type"] == "http" and scope["path"].endswith("/"):
+            self._drop_slash(scope)
         route = self._json_route(scope)
-        if route is None:
+        # What is added to the application is for all routes, those of JSON too.
+        if route is None or len(self.user_middleware) > 1:
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
         scope["route"] = route
         await self._enveloped(scope, receive, send)
+
+    def _drop_slash(self, scope: Scope) -> None:
+        """Take the slash off the end of a path, unless a route, such as that of an id, has it."""
+        if not any(route.matches(scope)[0] is Match.FULL for route in self.router.routes):
+            scope["path"] = scope["path"][:-1] or "/"
 
     def _json_route(self, scope: Scope) -> JsonRoute | None:
         """Return the route the framework would choose, where that is one of JSON."""

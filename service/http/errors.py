@@ -111,10 +111,19 @@ class BodyTooLarge(ServiceError):
 
 
 class UnsupportedMediaType(ServiceError):
-    """The content type or content encoding is none this route reads."""
+    """The content type or content encoding is none this route reads.
 
-    def __init__(self, got: str, expected: Sequence[str]) -> None:
-        super().__init__(f"expected {' or '.join(expected)}, got {got!r}")
+    Parameters
+    ----------
+    got : str
+    expected : sequence of str
+    hint : str
+        What to do instead.
+    """
+
+    def __init__(self, got: str, expected: Sequence[str], hint: str = "") -> None:
+        told = f"expected {' or '.join(expected)}, got {got}"
+        super().__init__(f"{told}; {hint}" if hint else told)
 
 
 class QueueFull(ServiceError):

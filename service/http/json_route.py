@@ -21,9 +21,9 @@ Endpoint = Callable[..., Awaitable[Response]]
 
 
 class AnyTextConvertor(PathConvertor):
-    """The rest of a path whatever it holds: ``path`` drops a line break at the end."""
+    """The rest of a path, at least a character, whatever it holds: ``path`` drops a line break."""
 
-    regex = "(?s:.*)"
+    regex = "(?s:.+)"
 
 
 register_url_convertor("any_text", AnyTextConvertor())

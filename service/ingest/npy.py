@@ -12,6 +12,7 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.guards.limits import Limits, require_count
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
+from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.rows import DenseRows, ItemRows
 from gcws_search.service.ingest.source import ByteReader
 
@@ -21,15 +22,6 @@ _MAX_HEADER_BYTES: Final = 1 << 16
 _KEYS: Final = {"descr", "fortran_order", "shape"}
 _NUMBERS: Final = re.compile(r"[<>=|]?[fiu]\d{1,2}")
 _MATRIX: Final = 2
-_OTHERS: Final = {
-    b"PK": "a zip archive: an .npz holds several arrays, save one with numpy.save",
-    b"\x1f\x8b": "gzip data",
-    b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
-    b"\x89HDF": "an HDF5 file",
-    b"\x80": "a pickle",
-}
-"""First bytes of what is sent by mistake, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,7 @@ def read_header(reader: ByteReader, limits: Limits) -> Header:
     """
     magic = reader.read(len(_MAGIC) + 2)
     if magic[: len(_MAGIC)] != _MAGIC or len(magic) != len(_MAGIC) + 2:
-        raise MalformedBody(f"expected .npy data, got {_guessed(bytes(magic))}")
+        raise MalformedBody(f"expected .npy data, got {_described(bytes(magic))}")
     length_bytes = _LENGTH_BYTES.get(magic[-2])
     if length_bytes is None:
         raise MalformedBody(f"expected .npy of version 1 to 3, got version {magic[-2]}")
@@ -71,18 +63,10 @@ def read_header(reader: ByteReader, limits: Limits) -> Header:
     return header
 
 
-def _guessed(start: bytes) -> str:
-    """Return in words what a body is, by its first bytes."""
-    if not start:
-        return "an empty body"
-    if _MAGIC.startswith(start[: len(_MAGIC)]):
+def _described(start: bytes) -> str:
+    if start and _MAGIC.startswith(start[: len(_MAGIC)]):
         return "a body that ends inside the first bytes"
-    for magic, name in _OTHERS.items():
-        if start.startswith(magic):
-            return name
-    if all(byte in b"\t\r\n" or 32 <= byte < 127 for byte in start):  # noqa: PLR2004  # ASCII
-        return f"text that starts with {start.decode()!r}"
-    return f"other data, which starts with the bytes {start.hex(' ')}"
+    return formats.described(start)
 
 
 def _exactly(reader: ByteReader, size: int) -> bytearray:

@@ -117,25 +117,26 @@ def inflated(source: Source, encoding: str) -> Source:
     MalformedBody
         From the returned source: the body is no gzip, or ends inside it.
     """
-    first = source()
-    while len(first) < len(_GZIP_MAGIC):
-        more = source()
-        if not more:
-            break
-        first += more
-    again = _with_first(source, first)
+    first, again = peeked(source, len(_GZIP_MAGIC))
     if encoding != "gzip" and not first.startswith(_GZIP_MAGIC):
         return again
     return _Inflater(again).take
 
 
-def _with_first(source: Source, first: bytes) -> Source:
+def peeked(source: Source, size: int) -> tuple[bytes, Source]:
+    """Return the first bytes of a body, at least so many if there are, and a source of them all."""
+    first = source()
+    while len(first) < size:
+        more = source()
+        if not more:
+            break
+        first += more
     pending = [first] if first else []
 
     def take() -> bytes:
         return pending.pop() if pending else source()
 
-    return take
+    return first, take
 
 
 class _Inflater:

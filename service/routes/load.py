@@ -15,6 +15,7 @@ from gcws_search.service.execution.context import Service, may_write, service_of
 from gcws_search.service.http import problems
 from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.http.responses import WRITE_PROBLEMS, json_response
+from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.arrow import ArrowRows
 from gcws_search.service.ingest.job import Account, Load, LoadFailed
 from gcws_search.service.ingest.ndjson import NdjsonRows
@@ -27,6 +28,7 @@ from gcws_search.service.ingest.source import (
     Source,
     bounded,
     inflated,
+    peeked,
 )
 from gcws_search.service.schemas.answers import LoadAnswer
 from gcws_search.service.schemas.requests import LoadParams
@@ -126,6 +128,7 @@ class _Lines(Response):
 async def load(request: Request, name: str, params: Annotated[LoadParams, Query()]) -> Response:
     """Store a stream of items of any length, committed a chunk at a time.
 
+    A body without a content type, or of `application/octet-stream`, is known by its first bytes.
     With `Accept: application/x-ndjson` one line `{"committed", "rejected"}` a chunk, then the
     summary (with an `error` when the load ended early); otherwise the summary alone.
     """
@@ -205,26 +208,41 @@ def _reader(
     UnsupportedMediaType, BodyTooLarge, InvalidParameter
     """
     settings, limits = service.settings, service.limits
-    kind = bodies.require_media_type(request, bodies.NDJSON, bodies.NPY, bodies.ARROW)
+    stated = bodies.stated_media_type(
+        request, bodies.NDJSON, bodies.NPY, bodies.ARROW, hint=formats.LOADS_FILES
+    )
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
-        raise UnsupportedMediaType(encoding, ["Content-Encoding gzip or identity"])
-    if params.id_start is not None and kind != bodies.NPY:
-        raise ix.InvalidParameter(
-            expected=f"no such parameter for {kind}", got=str(params.id_start), loc=("id_start",)
-        )
+        raise UnsupportedMediaType(repr(encoding), ["Content-Encoding gzip or identity"])
+    if stated is not None:
+        _require_its_parameters(params, stated)
     if settings.max_load_bytes is not None:
         bodies.refuse_announced(request, settings.max_load_bytes)
     rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
 
     def chunks(source: Source) -> Iterable[ItemRows]:
-        plain = bounded(inflated(source, encoding), settings.max_load_bytes)
+        whole = bounded(inflated(source, encoding), settings.max_load_bytes)
+        start, plain = peeked(whole, formats.START_BYTES)
+        kind = stated or formats.media_type_of(start, bodies.NDJSON)
+        _require_its_parameters(params, kind)
+        formats.require_not_foreign(start, kind)
         if kind == bodies.NDJSON:
             return NdjsonRows(plain, limits, rows, size, settings.max_line_bytes)
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == bodies.NPY:
-            start = params.id_start or 0
-            return NpyRows(reader, limits, start, rows, size, max_row_bytes=settings.max_line_bytes)
+            first_id = params.id_start or 0
+            longest = settings.max_line_bytes
+            return NpyRows(reader, limits, first_id, rows, size, max_row_bytes=longest)
         return ArrowRows(reader, limits, rows, size)
 
     return chunks
+
+
+def _require_its_parameters(params: LoadParams, kind: str) -> None:
+    """Raise InvalidParameter where one is given that a format has no use for."""
+    if params.id_start is not None and kind != bodies.NPY:
+        raise ix.InvalidParameter(
+            expected=f"no such parameter for {formats.NAMES[kind]}",
+            got=str(params.id_start),
+            loc=("id_start",),
+        )

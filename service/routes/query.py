@@ -11,6 +11,7 @@ from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
+from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.schemas.answers import BatchAnswer, QueryAnswer
@@ -83,18 +84,20 @@ _BATCH_BODIES = {
 async def query_batch(
     request: Request, name: str, params: Annotated[BatchParams, Query()]
 ) -> Response:
-    """Answer many queries at once: JSON, or a matrix as `.npy`."""
+    """Answer many queries at once: JSON, or a matrix as `.npy`.
+
+    A body without a content type, or of `application/octet-stream`, is known by its first bytes.
+    """
     service = service_of(request)
     collection = service.collection(name)
-    kind = bodies.require_media_type(request, bodies.JSON, bodies.NPY)
+    stated = bodies.stated_media_type(request, bodies.JSON, bodies.NPY)
     bodies.require_plain(request)
-    if kind == bodies.JSON and params.model_fields_set:
-        raise ix.InvalidParameter(
-            expected="parameters inside each query of a JSON body",
-            got="some in the URL",
-            loc=(min(params.model_fields_set),),
-        )
+    if stated == bodies.JSON:
+        _require_none(params)
     body = await bodies.read(request, service.settings.max_body_bytes)
+    kind = stated or formats.media_type_of(body, bodies.JSON)
+    if kind == bodies.JSON:
+        _require_none(params)
 
     def work() -> Response:
         if kind == bodies.JSON:
@@ -102,6 +105,15 @@ async def query_batch(
         return _answer_matrix(service, collection, body, params)
 
     return await service.workers.batches.run(work)
+
+
+def _require_none(params: BatchParams) -> None:
+    if params.model_fields_set:
+        raise ix.InvalidParameter(
+            expected="parameters inside each query of a JSON body",
+            got="some in the URL",
+            loc=(min(params.model_fields_set),),
+        )
 
 
 def _require_few(count: int, service: Service) -> None:

@@ -1,6 +1,6 @@
 """What bodies are made of: strictness, examples, ids, vectors."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import (
     AfterValidator,
@@ -89,6 +89,9 @@ Payload = dict[str, Any]
 
 class Body(BaseModel):
     """What a client sends: nothing unknown, nothing converted, nothing infinite."""
+
+    without_body: ClassVar[bytes] = b""
+    """What a request without a body is read as; nothing is no JSON."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True

@@ -54,6 +54,8 @@ class TransformBody(Body):
 class CreateBody(Body):
     """A collection's configuration; it stays fixed."""
 
+    without_body = b"{}"  # so that the field that is missing is named
+
     model_config = examples(
         {"dim": 4},
         {

@@ -17,6 +17,7 @@ from gcws_search.service.http.errors import (
     UnsupportedMediaType,
 )
 from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.schemas.base import Body
 from gcws_search.service.translate import incremental_json
 
 JSON = "application/json"
@@ -25,8 +26,11 @@ NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 SQLITE = "application/vnd.sqlite3"
 BINARY = "application/octet-stream"
+FORM = "application/x-www-form-urlencoded"
+UNSAID = ("", BINARY, FORM)
+"""Content types that say nothing of a body; curl sends the last one of any that has no other."""
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=Body)
 _LONG_BYTES: Final = 1 << 18
 _PIECE: Final = 256
 """Entries of a list that are checked at a time."""
@@ -46,7 +50,29 @@ def require_media_type(request: Request, *permitted: str) -> str:
     """
     got = media_type(request) or permitted[0]
     if got not in permitted:
-        raise UnsupportedMediaType(got, permitted)
+        raise UnsupportedMediaType(repr(got), permitted)
+    return got
+
+
+def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str | None:
+    """Return the body's content type; None where it says nothing of the body.
+
+    Parameters
+    ----------
+    request : Request
+    permitted : str
+    hint : str
+        What to do with a body of another type.
+
+    Raises
+    ------
+    UnsupportedMediaType
+    """
+    got = media_type(request)
+    if got in UNSAID:
+        return None
+    if got not in permitted:
+        raise UnsupportedMediaType(repr(got), permitted, hint)
     return got
 
 
@@ -54,7 +80,7 @@ def require_plain(request: Request) -> None:
     """Raise UnsupportedMediaType when the body is compressed."""
     encoding = (header(request, b"content-encoding") or "").strip().lower()
     if encoding not in ("", "identity"):
-        raise UnsupportedMediaType(encoding, ["a body without Content-Encoding"])
+        raise UnsupportedMediaType(repr(encoding), ["a body without Content-Encoding"])
 
 
 def refuse_announced(request: Request, limit_bytes: int) -> None:
@@ -127,6 +153,9 @@ def parse(model: type[Model], body: bytes) -> Model:
     InvalidRequest
         A field is unknown, missing or not what it should be.
     """
+    body = body or model.without_body
+    if not body:
+        raise MalformedBody("expected a JSON object, got an empty body")
     if is_long(body):
         return parse_in_pieces(model, body)
     try:

@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gcws_search.service.app import create_app
 from gcws_search.service.http.dispatch import Application
-from tests.support.service.client import Client, Json, Serve, fill
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.routes import SENT, routes
 
 _PLANTS: Final = "/v1/collections/plants"
@@ -24,7 +28,6 @@ def requests() -> Iterator[tuple[str, str, Json]]:
             yield method, filled.replace("{backend}", "x").replace("{snapshot}", "y"), body
     for method in ("GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH"):
         yield method, f"{_PLANTS}/query", {"vector": [1, 2, 3, 4]}
-        yield method, f"{_PLANTS}/items/", {"items": []}
     yield "GET", f"{_PLANTS}/items/a%0Ab%2F%3F", None
     yield "POST", f"{_PLANTS}/query?limit=3", {"vector": [1, 2, 3, 4]}
     yield "POST", f"{_PLANTS}/query", {"vector": [1, 2, 3]}
@@ -116,3 +119,62 @@ def test_an_error_nobody_expects_is_a_problem_and_its_traceback_is_logged(
     assert got.json()["code"] == "internal_error"
     assert "unforeseen" not in got.text
     assert "unforeseen" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/v1/collections", _PLANTS, f"{_PLANTS}/items", "/livez"])
+def test_a_path_with_a_slash_at_its_end_is_the_path_without_it(client: Client, path: str) -> None:
+    with_slash = client.get(f"{path}/")
+    assert with_slash.status_code == 200
+    assert with_slash.content == client.get(path).content
+
+
+def test_requests_with_a_body_may_have_a_slash_at_the_end(client: Client) -> None:
+    body = {"vector": [0.1, -2, 0, 3], "limit": 1}
+    answer = client.post(f"{_PLANTS}/query/", json=body)
+    assert [hit["id"] for hit in answer.json()["hits"]] == ["a"]
+    assert client.post(f"{_PLANTS}/items/delete/", json={"ids": ["a"]}).json() == {"deleted": 1}
+    assert client.put("/v1/collections/new/", json={"dim": 4}).status_code == 201
+    assert client.delete("/v1/collections/new/").status_code == 204
+
+
+def test_a_slash_at_the_end_of_an_id_belongs_to_it(client: Client) -> None:
+    client.put(f"{_PLANTS}/items", json={"items": [{"id": "a/", "vector": [9, 9, 9, 9]}]})
+    assert client.get(f"{_PLANTS}/items/a/").json()["vector"] == [9, 9, 9, 9]
+    assert client.get(f"{_PLANTS}/items/a").json()["vector"] != [9, 9, 9, 9]
+    assert_problem(client.delete(f"{_PLANTS}/items/"), 405, "method_not_allowed")
+    assert client.get(f"{_PLANTS}/items/a/").status_code == 200
+
+
+def test_a_slash_makes_no_path_of_none(client: Client) -> None:
+    assert_problem(client.get("/v1/nothing/"), 404, "route_not_found")
+    assert_problem(client.get("/"), 404, "route_not_found")
+    assert_problem(client.get(f"{_PLANTS}//"), 404, "route_not_found")
+
+
+def test_middleware_that_is_added_reaches_every_route(data_dir: Path) -> None:
+    app, seen = create_app(Settings(data_dir=data_dir, threads=1)), list[str]()
+
+    class Recorder:
+        """Notes the path of every request."""
+
+        def __init__(self, app: ASGIApp) -> None:
+            self._app = app
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                seen.append(scope["path"])
+            await self._app(scope, receive, send)
+
+    app.add_middleware(Recorder)
+    client = Client(app)
+    client.start()
+    try:
+        client.wait_until_ready()
+        fill(client)
+        asked = [path for _, path, _ in requests()]
+        seen.clear()
+        for method, path, body in requests():
+            client.request(method, path, **({} if body is None else {"json": body}))
+    finally:
+        client.stop()
+    assert seen == [httpx.URL(path).path for path in asked]

@@ -56,8 +56,9 @@ def test_a_body_of_another_format_is_malformed(empty: Client, kind: str, body: b
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [(b"", "an empty body"), (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive: an .npz"),
-     (b"1,2,3,4\n", "text that starts with '1,2,3,4"), (b"\x93NUM", "ends inside"),
+    [(b"", "an empty body"), (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as an .npz"),
+     (b"1,2,3,4\n", "CSV"), (b"words, no", "CSV"), (b"some words", "starts with 'some wo"),
+     (b"\x93NUM", "ends inside"),
      (b"\x00\x01\x02\x03\x04\x05\x06\x07", "the bytes 00 01 02"), (b"ARROW1\0\0", "Arrow file")],
 )  # fmt: skip
 def test_a_body_that_is_no_npy_is_named(empty: Client, body: bytes, words: str) -> None:

@@ -93,6 +93,14 @@ def test_a_bad_configuration_is_refused(serve: Serve, body: Json, words: list[st
     assert client.get("/v1/collections").json() == {"collections": []}
 
 
+def test_a_request_without_a_body_is_told_what_is_missing(serve: Serve) -> None:
+    client = serve()
+    assert_problem(client.put(URL), 422, "invalid_parameter", "dim", "expected a value, got none")
+    assert client.put(URL, json={"dim": 4}).status_code == 201
+    answer = client.post(f"{URL}/query")
+    assert_problem(answer, 400, "malformed_body", "a JSON object, got an empty body")
+
+
 @pytest.mark.parametrize("name", ["a b", "..", "x" * 300, "caf%C3%A9", "%00", "-x", ".x"])
 def test_a_bad_name_is_refused(serve: Serve, name: str) -> None:
     response = serve().put(f"/v1/collections/{name}", json={"dim": 4})

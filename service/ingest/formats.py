@@ -1,0 +1,113 @@
+"""What a body is by its first bytes, where its content type does not say."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from gcws_search.service.http.errors import MalformedBody, UnsupportedMediaType
+from gcws_search.service.translate.bodies import ARROW, JSON, NDJSON, NPY
+
+START_BYTES: Final = 8
+"""As many as any magic number has."""
+
+NAMES: Final = {JSON: "JSON", NDJSON: "NDJSON", NPY: ".npy data", ARROW: "an Arrow stream"}
+"""Formats that are read, and their names in messages."""
+LOADS_FILES: Final = "`gcws-search load FILE` loads it"
+
+_TAKEN: Final = {b"\x93NUMPY": NPY, b"\xff\xff\xff\xff": ARROW}
+_SEPARATED: Final = re.compile(rb"[^{\x00-\x08\x0e-\x1f][^\x00\n]*?[,;\t][^\n]")
+_SVMLIGHT: Final = re.compile(rb"[-+.\d][-+.,\w]*(?: qid:\d+)?(?: +\d+:[-+.\w]+)+\s")
+
+
+class _Foreign(NamedTuple):
+    """A format that no route reads, and whether the command ``load`` reads it."""
+
+    name: str
+    loads: bool
+
+
+_FOREIGN: Final = {
+    b"ARROW1": _Foreign("an Arrow file", loads=True),
+    b"PAR1": _Foreign("a Parquet file", loads=True),
+    b"PK\x03\x04": _Foreign("a zip archive, such as an .npz", loads=True),
+    b"\x28\xb5\x2f\xfd": _Foreign("zstd data", loads=True),
+    b"FEA1": _Foreign("a Feather file of version 1", loads=False),
+    b"\x1f\x8b": _Foreign("gzip data", loads=False),
+    b"BZh": _Foreign("bzip2 data", loads=False),
+    b"\xfd7zXZ": _Foreign("xz data", loads=False),
+    b"\x89HDF": _Foreign("an HDF5 file", loads=False),
+    b"SQLite f": _Foreign("an SQLite file", loads=False),
+    b"\x80": _Foreign("a pickle", loads=False),
+}
+"""First bytes of what is often sent by mistake."""
+
+
+def media_type_of(start: bytes, text: str) -> str:
+    """Return the content type of a body.
+
+    Parameters
+    ----------
+    start : bytes
+        Its first bytes, `START_BYTES` or more unless it is shorter.
+    text : str
+        The content type of bodies that are text.
+
+    Raises
+    ------
+    UnsupportedMediaType
+        It is of another format, which the message names.
+    """
+    for magic, kind in _TAKEN.items():
+        if start.startswith(magic):
+            return kind
+    found = _binary(start) or _written(start, text)
+    if found is None:
+        return text
+    expected = [NAMES[kind] for kind in (text, NPY, ARROW)]
+    raise UnsupportedMediaType(found.name, expected, LOADS_FILES if found.loads else "")
+
+
+def require_not_foreign(start: bytes, kind: str) -> None:
+    """Raise MalformedBody where the first bytes are those of another format than ``kind``."""
+    if any(start.startswith(magic) for magic, taken in _TAKEN.items() if taken != kind):
+        raise MalformedBody(f"expected {NAMES[kind]}, got {described(start)}")
+    if _binary(start) is not None:
+        raise MalformedBody(f"expected {NAMES[kind]}, got {described(start)}")
+
+
+def described(start: bytes) -> str:
+    """Return in words what a body is that is not of the format it should be."""
+    if not start:
+        return "an empty body"
+    for magic, kind in _TAKEN.items():
+        if start.startswith(magic):
+            return NAMES[kind]
+    found = _binary(start) or _separated(start)
+    if found is not None:
+        return f"{found.name}; {LOADS_FILES}" if found.loads else found.name
+    head = start[:START_BYTES]
+    if all(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head):  # noqa: PLR2004  # ASCII
+        return f"text that starts with {head.decode()!r}"
+    return f"other data, which starts with the bytes {head.hex(' ')}"
+
+
+def _binary(start: bytes) -> _Foreign | None:
+    return next((found for magic, found in _FOREIGN.items() if start.startswith(magic)), None)
+
+
+def _written(start: bytes, text: str) -> _Foreign | None:
+    """Return what a text is that is neither lines of JSON objects nor one object."""
+    if text == NDJSON and start.lstrip().startswith(b"["):
+        return _Foreign("a JSON array; send one item a line", loads=False)
+    return _separated(start)
+
+
+def _separated(start: bytes) -> _Foreign | None:
+    """Return what a table written as text is; None for any other text."""
+    line = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if _SVMLIGHT.match(line):
+        return _Foreign("svmlight text", loads=True)
+    if _SEPARATED.match(line) and not line.startswith(b"["):
+        return _Foreign("CSV", loads=True)
+    return None

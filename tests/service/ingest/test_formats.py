@@ -1,0 +1,139 @@
+"""Bodies whose content type says nothing of them, and such as no route reads."""
+
+import gzip
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from tests.support.service.bodies import TYPES, URL, arrow, bodies, load, npy, rows
+from tests.support.service.client import Client, Json, assert_problem, chunked, count
+from tests.support.service.queries import URL as PLANTS
+
+UNSAID = [None, "application/octet-stream", "application/x-www-form-urlencoded"]
+COMMAND = "gcws-search load FILE"
+
+
+def headers(kind: str | None) -> dict[str, str]:
+    return {} if kind is None else {"Content-Type": kind}
+
+
+@pytest.mark.parametrize("said", UNSAID)
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("size", [1, 10_000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_load_of_no_type_is_known_by_its_first_bytes(
+    empty: Client, said: str | None, kind: str, size: int, packed: bool
+) -> None:
+    body = gzip.compress(bodies(10)[kind]) if packed else bodies(10)[kind]
+    answer = empty.post(URL, content=chunked(body, size), headers=headers(said))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["inserted"] == 10
+
+
+def test_parameters_of_a_format_are_for_a_body_known_to_have_it(empty: Client) -> None:
+    assert empty.post(f"{URL}?id_start=7", content=npy(rows(2))).json()["inserted"] == 2
+    assert empty.get(f"{PLANTS}/items/8").status_code == 200
+    answer = empty.post(f"{URL}?id_start=7", content=bodies(2)["ndjson"])
+    assert_problem(answer, 422, "invalid_parameter", "id_start", "NDJSON")
+
+
+def written(kind: str) -> bytes:
+    """Return a file of a format that no route reads, as its library writes it."""
+    out, table = io.BytesIO(), pa.table({"id": ["a"], "x": [1.0]})
+    match kind:
+        case "Arrow file":
+            with pa.ipc.new_file(out, table.schema) as writer:
+                writer.write_table(table)
+        case "Parquet":
+            pyarrow.parquet.write_table(table, out)
+        case ".npz":
+            np.savez(out, X=rows(3))
+        case "CSV":
+            out.write(b"id,x,y\na,1,2\n")
+        case "zstd":
+            return bytes(pa.compress(b"{}" * 99, "zstd", asbytes=True))
+        case "svmlight":
+            out.write(b"-1 3:0.5 17:1\n+1 2:4\n")
+        case "pickle":
+            out.write(b"\x80\x04K\x01.")
+        case "JSON array":
+            out.write(b'[{"id": "a", "vector": [1, 2, 3, 4]}]')
+    return out.getvalue()
+
+
+LOADED = ["Arrow file", "Parquet", ".npz", "CSV", "zstd", "svmlight"]
+
+
+@pytest.mark.parametrize("said", UNSAID)
+@pytest.mark.parametrize("kind", [*LOADED, "pickle", "JSON array"])
+def test_a_body_of_another_format_is_named(empty: Client, said: str | None, kind: str) -> None:
+    answer = empty.post(URL, content=written(kind), headers=headers(said))
+    words = [kind, "NDJSON or .npy data or an Arrow stream"]
+    problem = assert_problem(answer, 415, "unsupported_media_type", *words)
+    assert (COMMAND in problem["detail"]) == (kind in LOADED)
+    assert count(empty) == 0
+
+
+@pytest.mark.parametrize("said", TYPES)
+@pytest.mark.parametrize("kind", ["Arrow file", "Parquet", ".npz"])
+def test_a_body_that_is_not_what_its_type_says_is_named(
+    empty: Client, said: str, kind: str
+) -> None:
+    assert_problem(load(empty, said, written(kind)), 400, "malformed_body", kind, COMMAND)
+
+
+def test_a_format_that_is_another_of_those_read_is_named(empty: Client) -> None:
+    answer = load(empty, "npy", bodies(2)["arrow"])
+    assert_problem(answer, 400, "malformed_body", "expected .npy data, got an Arrow stream")
+    answer = load(empty, "arrow", bodies(2)["npy"])
+    assert_problem(answer, 400, "malformed_body", "expected an Arrow stream, got .npy data")
+
+
+@pytest.mark.parametrize("said", ["text/csv", "application/vnd.apache.parquet", "image/png"])
+def test_another_content_type_is_refused_with_the_command_that_loads_files(
+    empty: Client, said: str
+) -> None:
+    answer = empty.post(URL, content=b"1,2\n", headers=headers(said))
+    assert_problem(answer, 415, "unsupported_media_type", said, COMMAND)
+
+
+@pytest.mark.parametrize("said", UNSAID)
+def test_a_batch_of_no_type_is_known_by_its_first_bytes(client: Client, said: str | None) -> None:
+    vectors = np.array([[1, -2, 0, 3], [1, 0, 0, 1]])
+    url = f"{PLANTS}/query/batch"
+    queries = {"queries": [{"vector": row} for row in vectors.tolist()]}
+    expected = client.post(url, json=queries).json()
+    assert client.post(url, content=npy(vectors), headers=headers(said)).json() == expected
+    body = b'\n {"queries": [{"vector": [1, -2, 0, 3]}, {"vector": [1, 0, 0, 1]}]}'
+    assert client.post(url, content=body, headers=headers(said)).json() == expected
+
+
+@pytest.mark.parametrize("said", UNSAID)
+@pytest.mark.parametrize("kind", ["Parquet", "CSV"])
+def test_a_batch_of_another_format_is_named(client: Client, said: str | None, kind: str) -> None:
+    answer = client.post(f"{PLANTS}/query/batch", content=written(kind), headers=headers(said))
+    assert_problem(answer, 415, "unsupported_media_type", kind, COMMAND, "JSON")
+
+
+def test_url_parameters_of_a_batch_known_to_be_json_are_refused(client: Client) -> None:
+    answer = client.post(f"{PLANTS}/query/batch?limit=3", content=b'{"queries": []}')
+    assert_problem(answer, 422, "invalid_parameter", "limit")
+
+
+def test_an_empty_load_of_no_type_is_no_error(empty: Client) -> None:
+    assert empty.post(URL, content=b"").json()["inserted"] == 0
+
+
+def test_lines_that_are_no_json_are_rows_of_a_load_of_no_type(empty: Client) -> None:
+    body: Json = b'rubbish\n{"id": "a", "vector": [1, 2, 3, 4]}\n'
+    answer = empty.post(f"{URL}?on_error=skip", content=body).json()
+    assert (answer["inserted"], answer["rejected_count"]) == (1, 1)
+
+
+def test_an_arrow_stream_without_batches_is_known(empty: Client) -> None:
+    body = arrow({"id": pa.array([], pa.string()), "vector": pa.array([], pa.list_(pa.float32()))})
+    assert empty.post(URL, content=body).json()["inserted"] == 0
