@@ -133,8 +133,17 @@ class Collection:
         """
         return self.commit(self.prepared(items, mode))
 
-    def prepared(self, items: ItemBatch, mode: Mode = "upsert") -> Put:
+    def prepared(
+        self, items: ItemBatch, mode: Mode = "upsert", *, keeps_payloads: bool = False
+    ) -> Put:
         """Hash items, and turn them into bytes: all of `put` that others need not wait for.
+
+        Parameters
+        ----------
+        items, mode
+            As of `put`.
+        keeps_payloads : bool
+            Whether an item that comes without a payload keeps the one that it has.
 
         Raises
         ------
@@ -142,7 +151,9 @@ class Collection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        return Put.of(items, mode, self._memory)
+        put = Put.of(items, mode, self._memory)
+        put.keeps_payloads = keeps_payloads
+        return put
 
     def commit(self, write: Put) -> WriteResult:
         """Put prepared items; once, and as `put` does.

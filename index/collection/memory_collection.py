@@ -179,6 +179,12 @@ class MemoryCollection:
         keys = self.view.keys
         return [None if row is None else int(keys[row]) for row in rows]
 
+    def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
+        """Return the payload of each id, None where there is no such item."""
+        view = self.view
+        rows = map(self._row_of.get, ids)
+        return [None if row is None else view.payloads[row] for row in rows]
+
     def put(self, parts: Sequence[EncodedBatch], replaced: Sequence[int] = ()) -> None:
         """Add items.
 

@@ -66,11 +66,15 @@ class Put(Change):
     places : sequence of int
         Number of each item in its request.
     mode : {"upsert", "insert"}
+    keeps_payloads : bool
+        Whether an item that comes without a payload keeps the one that it has; then the plan needs
+        all earlier changes to be in memory.
     """
 
     items: EncodedBatch
     places: Sequence[int]
     mode: Mode
+    keeps_payloads: bool = False
 
     @classmethod
     def of(
@@ -108,8 +112,16 @@ class Put(Change):
         if gone and self.mode == "insert":
             at = next(i for i, key in enumerate(old) if key is not None)
             raise ItemExists(ids[at], self.places[at])
+        if gone and self.keeps_payloads:
+            self._keep_payloads(keys.collection)
         self.gone = gone
         self.items.keys = keys.put(ids)
+
+    def _keep_payloads(self, collection: MemoryCollection) -> None:
+        own, stored = self.items.payloads, collection.payloads_of(self.items.ids)
+        payloads = [old if new is None else new for new, old in zip(own, stored, strict=True)]
+        self.items.payloads = payloads
+        self.rows = RowBatch(self.rows.ids, self.rows.vectors, self.rows.codes, payloads)
 
     @property
     def result(self) -> WriteResult:

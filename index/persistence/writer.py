@@ -385,4 +385,9 @@ def _rows(waiting: _Waiting) -> int:
 
 def _is_alone(waiting: _Waiting) -> bool:
     """Return whether the plan of a change needs all earlier ones to be in memory already."""
-    return isinstance(waiting.write, Delete) and waiting.write.where is not None
+    match waiting.write:
+        case Delete(where=where):
+            return where is not None
+        case Put(keeps_payloads=keeps):
+            return keeps
+    return False

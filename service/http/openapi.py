@@ -55,9 +55,10 @@ _GZIP: Final = "Gzip is known by `Content-Encoding: gzip`, or by its first bytes
 _STREAMS: Final = {
     bodies.NDJSON: "One item a line, as in a PUT of items: `id`, `vector`, and maybe `payload`; "
     f"empty lines are passed over. {_GZIP}",
-    bodies.NPY: "What `numpy.save` writes of an (n, dim) array in C order, of any float or integer "
-    "type. Rows become items without payloads; their ids are their numbers, counted from "
-    f"`id_start`. {_GZIP}",
+    bodies.NPY: "What `numpy.save` writes of an (n, dim) array of floats, integers or bools. "
+    "One in Fortran order is read whole, up to the server's `max_arrow_batch_bytes`, 256 MiB "
+    "unless set. Rows become items without payloads, or with `payloads=keep` those that they had; "
+    f"their ids are their numbers, counted from `id_start`. {_GZIP}",
     bodies.ARROW: "An Arrow IPC *stream* (`pyarrow.ipc.new_stream`), not an Arrow file. Columns: "
     "`id`, strings or integers; `vector`, a list or fixed-size list of numbers, or else `indices` "
     "and `values`, a list of integers and one of numbers; maybe `payload`, the text of a JSON "
@@ -74,7 +75,7 @@ _WATCHED: Final[dict[str, Any]] = {
     }
 }
 _MATRIX: Final = (
-    "What `numpy.save` writes of an (n, dim) array of any float or integer type, a query a row; "
+    "What `numpy.save` writes of an (n, dim) array of floats, integers or bools, a query a row; "
     "what they ask for stands in the URL. Not compressed."
 )
 

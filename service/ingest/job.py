@@ -97,13 +97,27 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is loaded into what, and how."""
+    """What is loaded into what, and how.
+
+    Attributes
+    ----------
+    collection : Collection
+    mode : {"upsert", "insert"}
+    on_error : {"stop", "skip"}
+    max_listed : int
+        Rejected rows that are listed; all are counted.
+    require_room : callable
+        Raises where nothing more can be stored.
+    keeps_payloads : bool
+        Whether items that come without a payload keep the one that they have.
+    """
 
     collection: ix.Collection
     mode: Literal["upsert", "insert"]
     on_error: Literal["stop", "skip"]
     max_listed: int
     require_room: Callable[[], None]
+    keeps_payloads: bool = False
 
     def run(
         self, read: Callable[[Source], Iterable[ItemRows]], source: Source, report: Report
@@ -148,7 +162,7 @@ class Load:
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
-                put = self.collection.prepared(batch, self.mode)
+                put = self.collection.prepared(batch, self.mode, keeps_payloads=self.keeps_payloads)
             except ix.InvalidVector as error:  # what only the transform shows
                 space = self.collection.space
                 chunk, raw, bad = self._sorted_out(chunk, raw, error, space.prepare)

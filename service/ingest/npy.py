@@ -20,7 +20,7 @@ _MAGIC: Final = b"\x93NUMPY"
 _LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
 _MAX_HEADER_BYTES: Final = 1 << 16
 _KEYS: Final = {"descr", "fortran_order", "shape"}
-_NUMBERS: Final = re.compile(r"[<>=|]?[fiu]\d{1,2}")
+_NUMBERS: Final = re.compile(r"[<>=|]?(?:[fiu]\d{1,2}|b1)")
 _MATRIX: Final = 2
 
 
@@ -36,6 +36,11 @@ class Header:
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return self.shape[1] * self.dtype.itemsize
+
+    @property
+    def is_by_columns(self) -> bool:
+        """Whether a row is there only when all columns are."""
+        return self.fortran_order and min(self.shape) > 1
 
 
 def read_header(reader: ByteReader, limits: Limits) -> Header:
@@ -89,16 +94,12 @@ def _parsed(text: str) -> Header:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, UnicodeError):
         raise MalformedBody(f"expected an .npy header, got {text[:80]!r}") from None
     if dtype is None:
-        raise ix.InvalidVector(expected="an array of floats or integers", got=descr[:80])
+        raise ix.InvalidVector(expected="an array of floats, integers or bools", got=descr[:80])
     if len(shape) != _MATRIX:
         raise ix.InvalidVector(expected="an array of two dimensions", got=f"{len(shape)}")
     if shape[0] and not shape[1]:
         raise ix.InvalidVector(expected="rows of at least one value", got=f"shape {shape}")
     return Header((shape[0], shape[1]), dtype, fields["fortran_order"])
-
-
-def _allocate(header: Header, rows: int) -> AnyArray:
-    return np.empty((rows, header.shape[1]), header.dtype)
 
 
 def read_matrix(reader: ByteReader, limits: Limits, *, max_bytes: int) -> AnyArray:
@@ -109,24 +110,31 @@ def read_matrix(reader: ByteReader, limits: Limits, *, max_bytes: int) -> AnyArr
     MalformedBody, InvalidVector, BodyTooLarge
     """
     header = read_header(reader, limits)
-    rows, columns = header.shape
-    if rows * header.row_bytes > max_bytes:
+    if header.shape[0] * header.row_bytes > max_bytes:
         raise BodyTooLarge(max_bytes, "an array")
-    array = _allocate(header, rows)
-    _fill(reader, array, header, 0)
+    return _whole(reader, header)
+
+
+def _whole(reader: ByteReader, header: Header) -> AnyArray:
+    """Return the rest of a body as its array."""
+    rows, columns = header.shape
+    array = _read(reader, header, rows, 0)
     _require_end(reader, rows)
     if header.fortran_order:
         return array.reshape(-1).reshape(columns, rows).T
     return array
 
 
-def _fill(reader: ByteReader, out: AnyArray, header: Header, first: int) -> None:
-    if not out.size:
-        return
-    got = reader.readinto(out.reshape(-1).view(np.uint8).data)
-    if got != out.nbytes:
-        row = first + got // header.row_bytes
-        raise MalformedBody(f"expected {header.shape[0]} rows, the body ended in row {row}")
+def _read(reader: ByteReader, header: Header, rows: int, first: int) -> AnyArray:
+    """Return the next rows, of which the first has this number."""
+    array = np.empty((rows, header.shape[1]), header.dtype)
+    if array.size:
+        got = reader.readinto(array.reshape(-1).view(np.uint8).data)
+        if got != array.nbytes:
+            row = first + got // header.row_bytes
+            raise MalformedBody(f"expected {header.shape[0]} rows, the body ended in row {row}")
+    # A byte of a body may hold more than the 0 and 1 that numpy takes for granted.
+    return array.view(np.uint8) != 0 if header.dtype == np.bool_ else array
 
 
 def _require_end(reader: ByteReader, rows: int) -> None:
@@ -135,23 +143,42 @@ def _require_end(reader: ByteReader, rows: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of rows and bytes that are held at once.
+
+    Attributes
+    ----------
+    chunk_rows, chunk_bytes : int
+        Of a chunk.
+    row_bytes : int
+        Of a row.
+    array_bytes : int
+        Of an array in Fortran order, whose rows are there when all of it is.
+    """
+
+    chunk_rows: int
+    chunk_bytes: int
+    row_bytes: int
+    array_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NpyRows:
     """The chunks of an ``.npy`` body.
 
     Parameters
     ----------
+    reader : ByteReader
     limits : Limits
     id_start : int
         Id of the first row; the others count on.
-    chunk_rows, chunk_bytes, max_row_bytes : int
+    sizes : Sizes
     """
 
     reader: ByteReader
     limits: Limits
     id_start: int
-    chunk_rows: int
-    chunk_bytes: int
-    max_row_bytes: int
+    sizes: Sizes
 
     def __iter__(self) -> Iterator[ItemRows]:
         """Yield chunks of rows.
@@ -161,26 +188,45 @@ class NpyRows:
         MalformedBody, InvalidVector, BodyTooLarge
         """
         header = read_header(self.reader, self.limits)
-        total, columns = header.shape
-        if header.fortran_order and total > 1 and columns > 1:
-            raise ix.InvalidVector(
-                expected="an array in C order, which can be read row by row", got="Fortran order"
-            )
-        if header.row_bytes > self.max_row_bytes:
-            raise BodyTooLarge(self.max_row_bytes, "a row")
-        size = max(1, min(self.chunk_rows, self.chunk_bytes // max(1, header.row_bytes)))
-        for first in range(0, total, size):
-            array = _allocate(header, min(size, total - first))
-            _fill(self.reader, array, header, first)
-            last = first + len(array)
-            if last == total:
-                _require_end(self.reader, total)
-            start = self.id_start + first
+        if header.row_bytes > self.sizes.row_bytes:
+            raise BodyTooLarge(self.sizes.row_bytes, "a row")
+        arrays = self._of_columns(header) if header.is_by_columns else self._of_rows(header)
+        first = 0
+        for array in arrays:
+            last, start = first + len(array), self.id_start + first
             yield ItemRows(
                 numbers=np.arange(first, last),
                 ids=list(map(str, range(start, start + len(array)))),
                 payloads=[None] * len(array),
                 vectors=DenseRows(array),
             )
+            first = last
+
+    def _chunks(self, header: Header) -> Iterator[tuple[int, int]]:
+        """Yield where each chunk begins and how many rows it has."""
+        sizes, total = self.sizes, header.shape[0]
+        step = max(1, min(sizes.chunk_rows, sizes.chunk_bytes // max(1, header.row_bytes)))
+        for first in range(0, total, step):
+            yield first, min(step, total - first)
+
+    def _of_rows(self, header: Header) -> Iterator[AnyArray]:
+        total = header.shape[0]
+        for first, count in self._chunks(header):
+            array = _read(self.reader, header, count, first)
+            if first + count == total:
+                _require_end(self.reader, total)
+            yield array
         if not total:
             _require_end(self.reader, 0)
+
+    def _of_columns(self, header: Header) -> Iterator[AnyArray]:
+        most, size = self.sizes.array_bytes, header.shape[0] * header.row_bytes
+        if size > most:
+            raise ix.InvalidVector(
+                expected=f"an array in C order, or one in Fortran order of at most {most} bytes "
+                "(numpy.ascontiguousarray makes one in C order)",
+                got=f"Fortran order and {size} bytes",
+            )
+        array = _whole(self.reader, header)
+        for first, count in self._chunks(header):
+            yield array[first : first + count]

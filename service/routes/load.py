@@ -15,11 +15,10 @@ from gcws_search.service.execution.context import Service, may_write, service_of
 from gcws_search.service.http import problems
 from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.http.responses import WRITE_PROBLEMS, json_response
-from gcws_search.service.ingest import formats
+from gcws_search.service.ingest import formats, npy
 from gcws_search.service.ingest.arrow import ArrowRows
 from gcws_search.service.ingest.job import Account, Load, LoadFailed
 from gcws_search.service.ingest.ndjson import NdjsonRows
-from gcws_search.service.ingest.npy import NpyRows
 from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import (
     BodyAborted,
@@ -144,6 +143,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
             params.on_error,
             service.settings.max_rejected_listed,
             service.room.require,
+            keeps_payloads=params.payloads == "keep",
         ),
     )
     if bodies.NDJSON not in request.headers.get("accept", ""):
@@ -231,8 +231,8 @@ def _reader(
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == bodies.NPY:
             first_id = params.id_start or 0
-            longest = settings.max_line_bytes
-            return NpyRows(reader, limits, first_id, rows, size, max_row_bytes=longest)
+            sizes = npy.Sizes(rows, size, settings.max_line_bytes, settings.max_arrow_batch_bytes)
+            return npy.NpyRows(reader, limits, first_id, sizes)
         return ArrowRows(reader, limits, rows, size)
 
     return chunks
@@ -240,9 +240,8 @@ def _reader(
 
 def _require_its_parameters(params: LoadParams, kind: str) -> None:
     """Raise InvalidParameter where one is given that a format has no use for."""
-    if params.id_start is not None and kind != bodies.NPY:
-        raise ix.InvalidParameter(
-            expected=f"no such parameter for {formats.NAMES[kind]}",
-            got=str(params.id_start),
-            loc=("id_start",),
-        )
+    for name in ("id_start", "payloads") if kind != bodies.NPY else ():
+        if (given := getattr(params, name)) is not None:
+            raise ix.InvalidParameter(
+                expected=f"no such parameter for {formats.NAMES[kind]}", got=str(given), loc=(name,)
+            )

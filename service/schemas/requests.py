@@ -196,6 +196,11 @@ class LoadParams(BaseModel):
         lt=2**63,
         description="npy only: id of the first row; the others count on. Default 0.",
     )
+    payloads: Literal["replace", "keep"] | None = Field(
+        default=None,
+        description="npy only: what becomes of the payloads of items that exist. `replace`, the "
+        "default: an upsert leaves none; `keep`: they stay.",
+    )
 
 
 class QueryBody(Body):

@@ -12,6 +12,7 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
@@ -20,6 +21,7 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
 )
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.payload.encoding import encode_payload
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence.changes import WriteResult
 from gcws_search.index.persistence.writer import GROUP_ROWS
@@ -155,6 +157,27 @@ def test_a_delete_by_filter_sees_all_that_came_before_it(stored: Collection) -> 
     assert results == [WriteResult(2, 0), 1, WriteResult(1, 0)]
     assert commits == 3
     assert held(stored) == holding({"a": 1, "c": 3})
+
+
+def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(stored: Collection) -> None:
+    def keep() -> WriteResult:
+        vectors = stored.space.from_items([vector(7), vector(8), vector(9)])
+        items = ItemBatch(["a", "b", "c"], vectors, [None, None, None])
+        return stored.commit(stored.prepared(items, keeps_payloads=True))
+
+    results, _ = while_a_commit_is_waited_for(
+        stored,
+        lambda: put(stored, {"a": 1, "b": 2}),
+        keep,
+        lambda: stored.delete(["b"]),
+        keep,
+    )
+    assert results == [WriteResult(2, 0), WriteResult(1, 2), 1, WriteResult(1, 2)]
+    found = {each: stored.get(each) for each in "abc"}
+    assert {each: item.payload for each, item in found.items()} == {
+        "a": encode_payload({"x": 1}), "b": None, "c": None
+    }  # fmt: skip
+    assert [item.vector for item in found.values()] == [vector(7), vector(8), vector(9)]
 
 
 def test_writes_that_wait_for_another_programs_lock_wait_once(

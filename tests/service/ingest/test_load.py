@@ -60,10 +60,75 @@ def test_npy_ids_are_row_numbers_from_id_start(empty: Client) -> None:
     assert vector_of(empty, "105") == rows(6)[5].tolist()
 
 
-def test_npy_in_fortran_order_is_refused_where_it_differs(empty: Client) -> None:
-    answer = load(empty, "npy", npy(np.asfortranarray(rows(6))))
-    assert_problem(answer, 422, "invalid_vector", "C order", "Fortran")
-    assert load(empty, "npy", npy(np.asfortranarray(rows(1)))).json()["inserted"] == 1
+def test_npy_in_fortran_order_loads(empty: Client) -> None:
+    body = npy(np.asfortranarray(rows(10)))
+    assert body != npy(rows(10))
+    assert load(empty, "npy", chunked(body, 7), "?id_start=5").json()["inserted"] == 10
+    for row in range(10):
+        assert vector_of(empty, str(5 + row)) == rows(10)[row].tolist()
+    for wrong in (body[:-3], body + b"x"):
+        assert_problem(load(empty, "npy", wrong), 400, "malformed_body")
+
+
+def test_a_long_npy_in_fortran_order_is_refused_with_what_makes_it_shorter(serve: Serve) -> None:
+    client = serve(max_arrow_batch_bytes=159)
+    client.put("/v1/collections/plants", json={"dim": 4})
+    array = np.asfortranarray(rows(10))
+    words = ["numpy.ascontiguousarray", "159 bytes", "160 bytes", "Fortran order"]
+    assert_problem(load(client, "npy", npy(array)), 422, "invalid_vector", *words)
+    assert load(client, "npy", npy(np.ascontiguousarray(array))).json()["inserted"] == 10
+    assert load(client, "npy", npy(array[:1])).json()["updated"] == 1
+    assert load(client, "npy", npy(array[:9])).json()["updated"] == 9
+
+
+def test_npy_of_bools_are_zeros_and_ones(empty: Client) -> None:
+    array = np.array([[True, False, True, True], [False, True, False, False]])
+    assert load(empty, "npy", npy(array)).json()["inserted"] == 2
+    assert vector_of(empty, "0") == [1.0, 0.0, 1.0, 1.0]
+    body = npy(array)[:-8] + bytes([0, 2, 0, 255, 1, 0, 0, 0])  # bytes numpy would not write
+    assert load(empty, "npy", body).json()["updated"] == 2
+    assert vector_of(empty, "0") == [0.0, 1.0, 0.0, 1.0]
+
+
+def payloads(client: Client) -> dict[str, Json]:
+    """Return the payload of every item."""
+    items = client.get("/v1/collections/plants/items").json()["items"]
+    return {item["id"]: item["payload"] for item in items}
+
+
+def test_payloads_of_items_that_exist_can_be_kept(empty: Client) -> None:
+    load(empty, "ndjson", ndjson(*items(3), {"id": "3", "vector": [1, 2, 3, 4]}))
+    answer = load(empty, "npy", npy(-rows(6)), "?payloads=keep")
+    assert (answer.json()["inserted"], answer.json()["updated"]) == (2, 4)
+    expected = {str(i): {"row": i} if i < 3 else None for i in range(6)}
+    assert payloads(empty) == expected
+    assert vector_of(empty, "1") == (-rows(6))[1].tolist()
+    where = {"must": {"key": "row", "match": {"value": 2}}}
+    query = {"vector": [1, 1, 1, 1], "filter": where}
+    hits = empty.post("/v1/collections/plants/query", json=query).json()["hits"]
+    assert [hit["id"] for hit in hits] == ["2"]
+
+
+def test_payloads_that_were_kept_are_in_the_file(serve: Serve) -> None:
+    client = serve()
+    client.put("/v1/collections/plants", json={"dim": 4})
+    load(client, "ndjson", ndjson(*items(3)))
+    load(client, "npy", npy(-rows(3)), "?payloads=keep")
+    expected = payloads(client)
+    client = serve()
+    assert payloads(client) == expected == {str(i): {"row": i} for i in range(3)}
+
+
+@pytest.mark.parametrize("query", ["", "?payloads=replace"])
+def test_an_upsert_leaves_no_payload_unless_asked(empty: Client, query: str) -> None:
+    load(empty, "ndjson", ndjson(*items(3)))
+    load(empty, "npy", npy(rows(3)), query)
+    assert payloads(empty) == dict.fromkeys("012")
+
+
+def test_payloads_are_kept_of_npy_alone(empty: Client) -> None:
+    answer = load(empty, "ndjson", ndjson(*items(1)), "?payloads=keep")
+    assert_problem(answer, 422, "invalid_parameter", "payloads", "NDJSON")
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -138,7 +203,9 @@ def test_insert_can_skip_known_and_repeated_ids(empty: Client) -> None:
     assert count(empty) == 8
 
 
-@pytest.mark.parametrize("query", ["?mode=replace", "?on_error=ignore", "?id_start=-1", "?x=1"])
+@pytest.mark.parametrize(
+    "query", ["?mode=replace", "?payloads=drop", "?on_error=ignore", "?id_start=-1", "?x=1"]
+)
 def test_bad_load_parameters_are_refused(empty: Client, query: str) -> None:
     word = query[1:].partition("=")[0]
     assert_problem(load(empty, "npy", npy(rows(1)), query), 422, "invalid_parameter", word)

@@ -155,12 +155,11 @@ def test_arrow_columns_are_checked(empty: Client, columns: dict[str, Json], word
         (np.ones((3, 3), np.float32), "row 0: expected 4 values"),
         (np.ones(4), "two dimensions"),
         (np.ones((2, 2, 2)), "two dimensions"),
-        (np.ones((3, 4), bool), "floats or integers"),
-        (np.ones((3, 4), complex), "floats or integers"),
-        (np.array([["a", "b"]]), "floats or integers"),
+        (np.ones((3, 4), complex), "floats, integers or bools"),
+        (np.array([["a", "b"]]), "floats, integers or bools"),
         (np.ones((3, 0)), "at least one value"),
         (np.full((3, 4), 1e39), "row 0"),
-        (np.zeros((1, 4), [("a", "<f4")]), "floats or integers"),
+        (np.zeros((1, 4), [("a", "<f4")]), "floats, integers or bools"),
     ],
     ids=str,
 )
@@ -171,7 +170,9 @@ def test_npy_of_something_else_is_refused(empty: Client, array: Json, word: str)
 def test_npy_of_objects_is_never_unpickled(empty: Client) -> None:
     body = io.BytesIO()
     np.save(body, np.array([[{}]], dtype=object), allow_pickle=True)
-    assert_problem(load(empty, "npy", body.getvalue()), 422, "invalid_vector", "floats or integers")
+    assert_problem(
+        load(empty, "npy", body.getvalue()), 422, "invalid_vector", "floats, integers or bools"
+    )
 
 
 def test_what_only_the_transform_shows_is_rejected_too(serve: Serve) -> None:
