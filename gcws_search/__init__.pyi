@@ -1,3 +1,63 @@
+from .client.collection import (
+    AsyncCollection as AsyncCollection,
+)
+from .client.collection import (
+    Collection as Collection,
+)
+from .client.connection import (
+    AsyncServer as AsyncServer,
+)
+from .client.connection import (
+    Server as Server,
+)
+from .client.connection import (
+    connect as connect,
+)
+from .client.connection import (
+    connect_async as connect_async,
+)
+from .client.errors import (
+    AccessRefused as AccessRefused,
+)
+from .client.errors import (
+    NoServer as NoServer,
+)
+from .client.errors import (
+    ServerBusy as ServerBusy,
+)
+from .client.errors import (
+    ServerError as ServerError,
+)
+from .client.results import (
+    Added as Added,
+)
+from .client.results import (
+    Explained as Explained,
+)
+from .client.results import (
+    Hit as Hit,
+)
+from .client.results import (
+    Hits as Hits,
+)
+from .client.results import (
+    Item as Item,
+)
+from .client.results import (
+    ManyHits as ManyHits,
+)
+from .client.results import (
+    Pair as Pair,
+)
+from .client.results import (
+    Rejected as Rejected,
+)
+from .client.results import (
+    Share as Share,
+)
+from .client.retries import (
+    RetryPolicy as RetryPolicy,
+)
 from .index import (
     KERNEL_NAMES as KERNEL_NAMES,
 )
@@ -15,9 +75,6 @@ from .index import (
 )
 from .index import (
     Catalog as Catalog,
-)
-from .index import (
-    Collection as Collection,
 )
 from .index import (
     CollectionBusy as CollectionBusy,
@@ -75,9 +132,6 @@ from .index import (
 )
 from .index import (
     GcwsParams as GcwsParams,
-)
-from .index import (
-    Hit as Hit,
 )
 from .index import (
     IncompatibleFile as IncompatibleFile,

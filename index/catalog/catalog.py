@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -62,7 +62,11 @@ class Catalog:
     """
 
     def __init__(
-        self, directory: DataDirectory, durability: Durability, threads: int | None
+        self,
+        directory: DataDirectory,
+        durability: Durability,
+        threads: int | None,
+        names: Iterable[str],
     ) -> None:
         self._directory = directory
         self._durability: Durability = durability
@@ -76,11 +80,16 @@ class Catalog:
         self._started = False
         self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
-        self._found: dict[str, Collection | StoreError | None] = dict.fromkeys(directory.names())
+        self._found: dict[str, Collection | StoreError | None] = dict.fromkeys(names)
 
     @classmethod
     def open(
-        cls, directory: Path, *, durability: Durability = "full", threads: int | None = None
+        cls,
+        directory: Path,
+        *,
+        durability: Durability = "full",
+        threads: int | None = None,
+        only: Iterable[str] | None = None,
     ) -> Catalog:
         """Take possession of a directory, made when it does not exist.
 
@@ -92,6 +101,8 @@ class Catalog:
             process.
         threads : int or None
             Threads for kernels; None takes as many as the process may use.
+        only : iterable of str or None
+            Names of the collections that `load` reads; None for all. `read` reads others.
 
         Raises
         ------
@@ -100,7 +111,7 @@ class Catalog:
         """
         owned = DataDirectory(directory)
         try:
-            return cls(owned, durability, threads)
+            return cls(owned, durability, threads, owned.names() if only is None else only)
         except BaseException:
             owned.close()
             raise
@@ -333,6 +344,35 @@ class Catalog:
                 self._try_again()
             raise found.with_traceback(None)
         return found
+
+    def read(self, name: str) -> Collection | None:
+        """Return a collection, its file read now if it was not; None where there is no file.
+
+        Raises
+        ------
+        InvalidParameter
+            The name is none.
+        CollectionBusy, CollectionLoading
+        DamagedFile, IncompatibleFile, DiskFull, OutOfDescriptors, StorageFailed
+            The next call tries again.
+        """
+        check_name(name)
+        with self._names.reserved(Operation.LOAD, name):
+            if name in self._found:
+                return self.get(name)
+            if not self._directory.file(name).exists():
+                return None
+            try:
+                return self._reloaded(name)
+            except StoreError:
+                self._found.pop(name, None)
+                raise
+
+    def release(self, name: str) -> None:
+        """Close a collection that is not to be used any more; its file stays."""
+        found = self._found.pop(name, None)
+        if isinstance(found, Collection):
+            found.close()
 
     def _try_again(self) -> None:
         if self._started and self._retrying.acquire(blocking=False):

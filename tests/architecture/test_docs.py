@@ -19,6 +19,7 @@ from tests.support.documents import curl, markdown
 from tests.support.documents.markdown import DOCS, README, pages
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json, started
+from tests.support.service.live_server import listening
 
 BASE = "http://localhost:8000"
 MAX_LINES = 200
@@ -33,6 +34,9 @@ PREPOSITIONS = {"by", "of"}
 
 PAGES = [pytest.param(page, id=page.stem) for page in pages()]
 LINKED = [*PAGES, pytest.param(REPOSITORY / "benchmarks/papers/README.md", id="papers")]
+CONVERSATIONS = [
+    pytest.param(page, id=page.stem) for page in pages() if "```pycon" in page.read_text()
+]
 SESSIONS = [
     pytest.param(page, id=page.stem) for page in pages() if "```console" in page.read_text()
 ]
@@ -45,7 +49,7 @@ def joined() -> str:
 
 def modules() -> Iterator[Path]:
     """Yield every module of index and service."""
-    for package in ("index", "service"):
+    for package in ("index", "service", "gcws_search"):
         yield from sorted((REPOSITORY / package).rglob("*.py"))
 
 
@@ -101,12 +105,30 @@ def test_the_python_of_the_docs_loads_what_it_says(
     assert [item["id"] for item in shown] == ["100", "101", "santos", "sidamo"]
 
 
-def test_the_interpreter_answers_as_the_docs_say() -> None:
-    examples = [content for language, content in markdown.blocks(joined()) if language == "pycon"]
-    assert examples
-    for content in examples:
-        example = doctest.DocTestParser().get_doctest(content, {}, "docs", None, None)
-        doctest.DebugRunner(verbose=False).run(example)  # raises where an answer is another
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a server without collections but one."""
+    with listening(tmp_path_factory.mktemp("data")) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("page", CONVERSATIONS)
+def test_the_interpreter_answers_as_the_docs_say(
+    page: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The examples of a page share their names, and a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Json] = {}
+    for language, content in markdown.blocks(page.read_text()):
+        if language != "pycon":
+            continue
+        example = doctest.DocTestParser().get_doctest(
+            content.replace(BASE, url), known, page.name, None, None
+        )
+        # Raises where an answer is another.
+        runner = doctest.DebugRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+        runner.run(example, clear_globs=False)
+        known = example.globs
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -159,7 +181,7 @@ def test_metrics_that_docs_name_exist() -> None:
     assert named == set(re.findall(r'"(gcws_[a-z_]+)"', source))
 
 
-@pytest.mark.parametrize("package", ["index", "service"])
+@pytest.mark.parametrize("package", ["index", "service", "gcws_search"])
 def test_every_package_is_in_a_layout_table(package: str) -> None:
     [table] = [
         table
@@ -168,7 +190,8 @@ def test_every_package_is_in_a_layout_table(package: str) -> None:
     ]
     folder = REPOSITORY / package
     files = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
-    folders = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    found = (path.parent for path in folder.glob("*/__init__.py"))
+    folders = {f"{path.name}/" for path in found if not path.is_symlink()}
     assert {row[f"`{package}/`"].strip("`") for row in table} == files | folders
 
 

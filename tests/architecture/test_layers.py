@@ -57,6 +57,14 @@ KERNEL_ARROWS: dict[str, set[str]] = {
 }
 """Folder of kernels, and which other folders of kernels it may import."""
 
+CLIENT_ARROWS: dict[str, set[str]] = {
+    "formats": {"index"},
+    "client": {"formats", "index"},
+}
+"""Folder of gcws_search, and what else of the project it may import; numba comes with none."""
+
+PRODUCT = ("index", "service", "gcws_search")
+
 MAX_FILES = 10
 """Files of a package, besides ``__init__``."""
 MAX_FILE_LINES = 600
@@ -139,8 +147,8 @@ def lines_of(function: ast.FunctionDef) -> int:
 
 def packages() -> list[Path]:
     """Return every folder of modules of the product."""
-    found = {path.parent for package in ("index", "service") for path, _ in sources(package)}
-    return sorted(found)
+    found = {path.parent for package in PRODUCT for path, _ in sources(package)}
+    return sorted(found - {REPOSITORY / "gcws_search"})
 
 
 def test_packages_import_only_along_the_arrows() -> None:
@@ -178,6 +186,16 @@ def test_the_arrows_have_no_cycle(arrows: dict[str, set[str]]) -> None:
     assert not remaining
 
 
+@pytest.mark.parametrize("folder", CLIENT_ARROWS)
+def test_the_client_side_imports_along_its_arrows(folder: str) -> None:
+    for path, tree in sources(f"gcws_search/{folder}"):
+        names = {name.removeprefix("gcws_search.") for name in imported(tree)}
+        ours = {top(name) for name in names} & {"service", "index", *CLIENT_ARROWS}
+        assert ours <= CLIENT_ARROWS[folder] | {folder}, path
+        inner = {name for name in names if name.count(".") > 1 and top(name) == "index"}
+        assert not {name for name in inner if not name.startswith("index.contracts.")}, path
+
+
 def test_storage_and_collection_meet_in_persistence() -> None:
     assert not ARROWS["storage"] & {"collection", "vectors", "backends"}
     assert "storage" not in ARROWS["collection"]
@@ -212,7 +230,7 @@ def test_compiled_functions_are_short() -> None:
     assert not {each.name for each in kernels() if lines_of(each) > MAX_KERNEL_LINES}
 
 
-@pytest.mark.parametrize("package", ["index", "service"])
+@pytest.mark.parametrize("package", PRODUCT)
 def test_files_are_short(package: str) -> None:
     lengths = {path: path.read_text().count("\n") for path, _ in sources(package)}
     assert not {path: length for path, length in lengths.items() if length > MAX_FILE_LINES}
@@ -237,7 +255,7 @@ def test_service_knows_nothing_of_numba_or_sql() -> None:
 
 def test_nothing_is_imported_by_the_names_of_its_folders() -> None:
     """``import index`` may be anybody's; the project is ``gcws_search``."""
-    for package in ("index", "service", "tests", "benchmarks"):
+    for package in (*PRODUCT, "tests", "benchmarks"):
         for path, tree in sources(package):
             for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
@@ -259,7 +277,7 @@ PERMITTED_ELSEWHERE = {"catalog/describe.py", "persistence/reclaim.py"}
 """SQLite's version is described; its log and free pages are given back."""
 
 
-@pytest.mark.parametrize("package", ["index", "service"])
+@pytest.mark.parametrize("package", PRODUCT)
 def test_nobody_imports_benchmarks_or_tests(package: str) -> None:
     for path, tree in sources(package):
         assert not tops(tree) & {"benchmarks", "tests"}, path
@@ -274,6 +292,6 @@ def test_compiled_functions_live_in_kernels() -> None:
 
 
 def test_nothing_persists_objects() -> None:
-    for package in ("index", "service"):
+    for package in PRODUCT:
         for path, tree in sources(package):
             assert not tops(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, path

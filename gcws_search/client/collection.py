@@ -1,0 +1,327 @@
+"""The faces of a collection: one for callers that wait, one for callers that await."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, TypeVar, cast
+
+from gcws_search.client.operations import (
+    AsyncExchange,
+    Exchange,
+    Operations,
+    Plan,
+    Reply,
+    Send,
+    run,
+    run_async,
+)
+from gcws_search.client.results import Item
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    GcwsParams,
+    Transform,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+UNSET: Final[Any] = object()
+"""Stands for a ``dim`` that is not given; None is an open space."""
+
+
+def config_of(
+    dim: int | None,
+    transform: Transform | dict[str, Any] | None = None,
+    backend: BackendParams | dict[str, Any] | None = None,
+) -> CollectionConfig:
+    """Return a configuration, its parts given as objects or as the API has them.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    from gcws_search.index import backend_params  # noqa: PLC0415
+
+    if isinstance(transform, dict):
+        center = transform.get("center")
+        parts = transform | ({} if center is None else {"center": tuple(map(float, center))})
+        transform = Transform(**parts)
+    if isinstance(backend, dict):
+        backend = backend_params(backend["kind"], backend.get("params", {}))
+    return CollectionConfig(
+        dim=None if dim is None else int(dim),
+        transform=transform or Transform(),
+        backend=backend or GcwsParams(),
+    )
+
+
+def _waiting(
+    operation: Callable[Concatenate[Any, P], Plan[R]],
+) -> Callable[Concatenate[Collection, P], R]:
+    """Return an operation as a method that returns when it is done."""
+
+    @wraps(operation)
+    def method(self: Collection, *given: P.args, **named: P.kwargs) -> R:
+        plan: Plan[R] = getattr(self.operations, operation.__name__)(*given, **named)
+        return run(plan, self._exchange)
+
+    return cast("Callable[Concatenate[Collection, P], R]", method)
+
+
+def _awaiting(
+    operation: Callable[Concatenate[Any, P], Plan[R]],
+) -> Callable[Concatenate[AsyncCollection, P], Awaitable[R]]:
+    """Return an operation as a method to be awaited."""
+
+    @wraps(operation)
+    async def method(self: AsyncCollection, *given: P.args, **named: P.kwargs) -> R:
+        plan: Plan[R] = getattr(self.operations, operation.__name__)(*given, **named)
+        return await run_async(plan, self._exchange)
+
+    return cast("Callable[Concatenate[AsyncCollection, P], Awaitable[R]]", method)
+
+
+def _no_exchange(request: Send) -> Reply:
+    raise AssertionError(f"{request.path}: an embedded collection sends nothing")
+
+
+async def _no_async_exchange(request: Send) -> Reply:
+    return _no_exchange(request)
+
+
+class Collection:
+    """A collection: of a server (`connect`), of a file, or in memory (`Collection.open`).
+
+    Parameters
+    ----------
+    operations : Operations
+    exchange : callable
+        Sends requests.
+    close : callable
+        Is called by `close`.
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        exchange: Exchange = _no_exchange,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.operations = operations
+        self._exchange = exchange
+        self._close = close
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        dim: int | None = UNSET,
+        transform: Transform | dict[str, Any] | None = None,
+        backend: BackendParams | dict[str, Any] | None = None,
+        durability: Literal["full", "normal"] = "full",
+        threads: int | None = None,
+    ) -> Collection:
+        """Open a collection's file without a server; it is created where ``dim`` is given.
+
+        Parameters
+        ----------
+        path : str or Path
+            Ends in ``.sqlite``; the file that a server would have of a collection of that name.
+            ":memory:" is an empty collection that is gone when it is closed.
+        dim : int or None
+            Number of coordinates; None for an open space of sparse vectors. May be left out where
+            the file exists.
+        transform, backend : objects, or dicts as in the API
+        durability : {"full", "normal"}
+            Whether a write survives a power cut, or the end of the process only.
+        threads : int or None
+            None takes as many as the process may use. Collections of one folder share the threads
+            and durability that the first of them was opened with.
+
+        Raises
+        ------
+        DirectoryLocked
+            A server or another process has the folder; the error names it.
+        CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
+        """
+        operations, close = _opened(path, dim, transform, backend, durability, threads)
+        return cls(operations, close=close)
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+        return self.operations.name
+
+    @property
+    def config(self) -> CollectionConfig:
+        """What the collection was created with."""
+        return self.operations.config
+
+    add = _waiting(Operations.add)
+    query = _waiting(Operations.query)
+    query_many = _waiting(Operations.query_many)
+    get = _waiting(Operations.get)
+    delete = _waiting(Operations.delete)
+    pairs = _waiting(Operations.pairs)
+    explain = _waiting(Operations.explain)
+    compare = _waiting(Operations.compare)
+    page = _waiting(Operations.page)
+    export = _waiting(Operations.export)
+    count = _waiting(Operations.count)
+    describe = _waiting(Operations.describe)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """Return True, also while there are no items."""
+        return True
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield every item, in the order in which they were put."""
+        cursor: str | None = None
+        while True:
+            items, cursor = self.page(cursor)
+            yield from items
+            if cursor is None:
+                return
+
+    def __repr__(self) -> str:
+        """Return name and dim in one line."""
+        return f"Collection({self.name!r}, dim={self.config.dim})"
+
+    def close(self) -> None:
+        """Close the file; a collection of a server has nothing to close."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        """Return the collection."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the collection."""
+        self.close()
+
+
+class AsyncCollection:
+    """A collection whose operations are awaited; otherwise as `Collection`.
+
+    Parameters
+    ----------
+    operations : Operations
+    exchange : callable
+        Sends requests.
+    close : callable
+        Is called by `close`, on another thread.
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        exchange: AsyncExchange = _no_async_exchange,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.operations = operations
+        self._exchange = exchange
+        self._close = close
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        dim: int | None = UNSET,
+        transform: Transform | dict[str, Any] | None = None,
+        backend: BackendParams | dict[str, Any] | None = None,
+        durability: Literal["full", "normal"] = "full",
+        threads: int | None = None,
+    ) -> AsyncCollection:
+        """Open a collection's file without a server; see `Collection.open`."""
+        import asyncio  # noqa: PLC0415  # waiting callers need none
+
+        operations, close = await asyncio.to_thread(
+            _opened, path, dim, transform, backend, durability, threads
+        )
+        return cls(operations, close=close)
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+        return self.operations.name
+
+    @property
+    def config(self) -> CollectionConfig:
+        """What the collection was created with."""
+        return self.operations.config
+
+    add = _awaiting(Operations.add)
+    query = _awaiting(Operations.query)
+    query_many = _awaiting(Operations.query_many)
+    get = _awaiting(Operations.get)
+    delete = _awaiting(Operations.delete)
+    pairs = _awaiting(Operations.pairs)
+    explain = _awaiting(Operations.explain)
+    compare = _awaiting(Operations.compare)
+    page = _awaiting(Operations.page)
+    export = _awaiting(Operations.export)
+    count = _awaiting(Operations.count)
+    describe = _awaiting(Operations.describe)
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        """Yield every item, in the order in which they were put."""
+        cursor: str | None = None
+        while True:
+            items, cursor = await self.page(cursor)
+            for item in items:
+                yield item
+            if cursor is None:
+                return
+
+    def __repr__(self) -> str:
+        """Return name and dim in one line."""
+        return f"AsyncCollection({self.name!r}, dim={self.config.dim})"
+
+    async def close(self) -> None:
+        """Close the file; a collection of a server has nothing to close."""
+        import asyncio  # noqa: PLC0415
+
+        await asyncio.to_thread(self._close)
+
+    async def __aenter__(self) -> Self:
+        """Return the collection."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the collection."""
+        await self.close()
+
+
+def _opened(
+    path: str | Path,
+    dim: int | None,
+    transform: Transform | dict[str, Any] | None,
+    backend: BackendParams | dict[str, Any] | None,
+    durability: Literal["full", "normal"],
+    threads: int | None,
+) -> tuple[Operations, Callable[[], None]]:
+    from gcws_search.client.embedded import opened  # noqa: PLC0415
+
+    config = None if dim is UNSET else config_of(dim, transform, backend)
+    operations = opened(path, config, durability=durability, threads=threads)
+    return operations, operations.close

@@ -1,0 +1,522 @@
+"""A collection of this process: in a file, or in a folder that is gone when it is closed."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import numpy as np
+
+from gcws_search.client.explanation import Coordinates, coordinates_of, explained
+from gcws_search.client.export import exported
+from gcws_search.client.operations import Call, Mode, OnError, Plan, Progress
+from gcws_search.client.results import (
+    Added,
+    BackendFigures,
+    Compared,
+    Explained,
+    Hit,
+    Hits,
+    Item,
+    ManyHits,
+    Pair,
+    Rejected,
+)
+from gcws_search.formats.filters import filter_of
+from gcws_search.formats.items import Items, items_of
+from gcws_search.formats.payloads import read_json
+from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
+from gcws_search.index.contracts.errors import (
+    CollectionExists,
+    CollectionNotFound,
+    GcwsError,
+    InvalidInput,
+    InvalidParameter,
+    InvalidVector,
+    ItemExists,
+)
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+
+if TYPE_CHECKING:
+    from gcws_search import index as ix
+
+MEMORY: Final = ":memory:"
+_SUFFIX: Final = ".sqlite"
+_BATCH_BYTES: Final = 32 << 20
+_CODES: Final = {"ItemExists": "item_exists", "InvalidId": "invalid_id"}
+
+
+class OpenFolder:
+    """The catalog of a folder, shared by all collections of it that this process has open.
+
+    Parameters
+    ----------
+    path : Path
+        Resolved.
+    durability : {"full", "normal"}
+    threads : int or None
+    """
+
+    _open: ClassVar[dict[Path, OpenFolder]] = {}
+    _lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self, path: Path, durability: Literal["full", "normal"], threads: int | None
+    ) -> None:
+        from gcws_search.index import Catalog  # noqa: PLC0415  # loads the compiler
+
+        self.path = path
+        self.catalog = Catalog.open(path, durability=durability, threads=threads, only=())
+        self._users: set[str] = set()
+
+    @classmethod
+    def collection(
+        cls,
+        path: Path,
+        name: str,
+        config: CollectionConfig | None,
+        *,
+        durability: Literal["full", "normal"],
+        threads: int | None,
+    ) -> tuple[OpenFolder, ix.Collection]:
+        """Return a collection of a folder, and the folder; made where it is not there.
+
+        Raises
+        ------
+        DirectoryLocked
+            Another process has the folder, which it names.
+        CollectionNotFound
+            It is not there, and there is no configuration to create it with.
+        CollectionExists
+            It is there with another configuration.
+        CollectionBusy
+            This process has it open already.
+        DamagedFile, IncompatibleFile, StorageFailed
+        """
+        from gcws_search.index import CollectionBusy  # noqa: PLC0415
+
+        with cls._lock:
+            folder = cls._open.get(path) or cls(path, durability, threads)
+            cls._open[path] = folder
+            try:
+                if name in folder._users:
+                    raise CollectionBusy(name, "this process has it open already")
+                found = folder.catalog.read(name)
+                if found is None and config is None:
+                    raise CollectionNotFound(name)
+                if found is None:
+                    assert config is not None
+                    found, _ = folder.catalog.create(name, config)
+                elif config is not None and found.config != config:
+                    folder.catalog.release(name)
+                    raise CollectionExists(name)
+                folder._users.add(name)
+                return folder, found
+            finally:
+                folder._close_if_unused()
+
+    def leave(self, name: str) -> None:
+        """Close a collection, and the folder after its last one."""
+        with self._lock:
+            if name in self._users:
+                self._users.remove(name)
+                self.catalog.release(name)
+                self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not self._users:
+            self._open.pop(self.path, None)
+            self.catalog.close()
+
+
+def opened(
+    path: str | Path,
+    config: CollectionConfig | None,
+    *,
+    durability: Literal["full", "normal"] = "full",
+    threads: int | None = None,
+) -> EmbeddedOperations:
+    """Return the operations of a file, or of ":memory:"; see `OpenFolder.collection` for errors.
+
+    Raises
+    ------
+    InvalidParameter
+        The path is none of a collection's file.
+    """
+    if str(path) == MEMORY:
+        temporary = tempfile.TemporaryDirectory(prefix="gcws-search-")
+        try:
+            folder, found = OpenFolder.collection(
+                Path(temporary.name).resolve(), "memory", config or _no_dim(),
+                durability="normal", threads=threads,
+            )  # fmt: skip
+        except BaseException:
+            temporary.cleanup()
+            raise
+        return EmbeddedOperations(folder, found, temporary.cleanup)
+    file = Path(path)
+    if file.suffix != _SUFFIX:
+        raise InvalidParameter(
+            expected=f"a path that ends in {_SUFFIX!r}, or {MEMORY!r}",
+            got=repr(str(path)),
+            loc=("path",),
+        )
+    if config is None and not file.exists():
+        raise CollectionNotFound(file.stem)
+    folder, found = OpenFolder.collection(
+        file.parent.resolve(), file.stem, config, durability=durability, threads=threads
+    )
+    return EmbeddedOperations(folder, found)
+
+
+def _no_dim() -> CollectionConfig:
+    raise InvalidParameter(
+        expected="dim, the number of coordinates, or None for an open space of sparse vectors",
+        got="none",
+        loc=("dim",),
+    )
+
+
+class EmbeddedOperations:
+    """Operations on a collection of this process.
+
+    Parameters
+    ----------
+    folder : OpenFolder
+    collection : gcws_search.index.Collection
+    after : callable
+        Is called once the collection is closed.
+    """
+
+    def __init__(
+        self,
+        folder: OpenFolder,
+        collection: ix.Collection,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._folder = folder
+        self._collection = collection
+        self._after = after
+        self.name = collection.name
+        self.config = collection.config
+
+    def close(self) -> None:
+        """Close the file; once is enough."""
+        self._folder.leave(self.name)
+        self._after()
+
+    # Writing
+
+    def add(  # noqa: D102  # as `Operations` says; so are those below
+        self,
+        data: Any,
+        *,
+        ids: Any = None,
+        payloads: Any = None,
+        mode: Mode = "upsert",
+        on_error: OnError = "stop",
+        id_start: int = 0,
+        progress: Progress | None = None,
+    ) -> Plan[Added]:
+        items: Items = yield Call(lambda: items_of(data, ids, payloads, id_start))
+        done = Added(0, 0)
+        first = 0
+        for batch in items.batches(_BATCH_BYTES):
+            try:
+                done += yield Call(partial(self._put, batch, first, mode, on_error))
+            except GcwsError as error:
+                stored = done.inserted + done.updated
+                if stored:
+                    error.add_note(f"{stored} rows were stored before")
+                raise
+            first += len(batch)
+            if progress is not None:
+                progress(len(batch))
+        return done
+
+    def _put(self, batch: Items, first: int, mode: Mode, on_error: OnError) -> Added:
+        """Store a batch whose first row has the number ``first``."""
+        try:
+            result = self._collection.put(self._checked(batch), mode)
+        except (InvalidInput, ItemExists) as error:
+            if on_error == "stop":
+                raise _moved(error, first) from None
+            return self._put_good(batch, first, mode)
+        return Added(result.inserted, result.updated)
+
+    def _put_good(self, batch: Items, first: int, mode: Mode) -> Added:
+        """Store those items of a batch that can be stored."""
+        bad = self._bad_rows(batch)
+        good = [row for row in range(len(batch)) if row not in bad]
+        done = Added(0, 0)
+        while good:
+            try:
+                result = self._collection.put(self._checked(batch.take(good)), mode)
+            except ItemExists as error:
+                row = good.pop(error.row)
+                bad[row] = ItemExists(error.item_id, row)
+            else:
+                done = Added(result.inserted, result.updated)
+                break
+        rejected = [
+            Rejected(first + row, _code(bad[row]), str(_moved(bad[row], first)))
+            for row in sorted(bad)
+        ]
+        return done + Added(0, 0, rejected, len(rejected))
+
+    def _bad_rows(self, batch: Items) -> dict[int, InvalidInput | ItemExists]:
+        """Return the rows that are no items, with the cause, by trying ever smaller stretches."""
+        bad: dict[int, InvalidInput | ItemExists] = {}
+        stretches = [(0, len(batch))]
+        while stretches:
+            start, stop = stretches.pop()
+            part = batch.part(start, stop)
+            try:
+                self._collection.prepared(self._checked(part))
+            except InvalidInput as error:
+                if stop - start > 1:
+                    middle = (start + stop) // 2
+                    stretches += [(middle, stop), (start, middle)]
+                else:
+                    bad[start] = type(error)(
+                        expected=error.expected, got=error.got, loc=(start, *error.loc[1:])
+                    )
+        return bad
+
+    def _checked(self, batch: Items) -> ix.ItemBatch:
+        from gcws_search.index import ItemBatch  # noqa: PLC0415
+
+        payloads = batch.payloads or [None] * len(batch)
+        return ItemBatch(batch.texts(), self._raw(batch.rows), [*payloads])
+
+    def _raw(self, rows: Rows) -> ix.RawBatch:
+        space = self._collection.space
+        if isinstance(rows, DenseRows):
+            return space.from_dense(rows.array)
+        if rows.is_named and len(rows.values):
+            raise InvalidVector(
+                expected="coordinates by their numbers", got=repr(rows.indices[0]), loc=(0,)
+            )
+        indices = rows.indices if len(rows.indices) else np.empty(0, np.int64)
+        return space.from_sparse(rows.indptr, indices, rows.values)
+
+    def delete(  # noqa: D102
+        self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
+    ) -> Plan[int]:
+        if (ids is None) == (where is None):
+            got = "neither" if ids is None else "both"
+            raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
+        if ids is not None:
+            names = [ids] if isinstance(ids, str) else [*map(str, ids)]
+            deleted: int = yield Call(lambda: self._collection.delete(names))
+            return deleted
+        found = self._filter(where)
+        assert found is not None
+        gone: int = yield Call(lambda: self._collection.delete_where(found))
+        return gone
+
+    # Searching
+
+    def query(  # noqa: D102, PLR0913
+        self,
+        vector: Any = None,
+        *,
+        id: str | None = None,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Literal["measured", "proven"] = "measured",
+        backend: str | None = None,
+        explain: bool = False,
+    ) -> Plan[Hits]:
+        if (vector is None) == (id is None):
+            got = "neither" if vector is None else "both"
+            raise InvalidParameter(expected="one of 'vector' and 'id'", got=got)
+        params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+        condition = self._filter(where)
+
+        def search() -> ix.QueryResult:
+            if id is not None:
+                return self._collection.search_around(id, params, where=condition, backend=backend)
+            raw = self._raw(row_of(vector))
+            return self._collection.search(raw, params, where=condition, backend=backend)[0]
+
+        found: ix.QueryResult = yield Call(_located(search, "vector"))
+        hits = [
+            Hit(item_id, score, None if payload is None else read_json(payload))
+            for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
+        ]
+        return Hits(hits, asdict(found.explanation) if explain else None)
+
+    def query_many(  # noqa: D102
+        self,
+        vectors: Any,
+        *,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Literal["measured", "proven"] = "measured",
+        backend: str | None = None,
+    ) -> Plan[ManyHits]:
+        params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+        condition = self._filter(where)
+
+        def search() -> ManyHits:
+            rows = rows_of(vectors)
+            if not len(rows):
+                return ManyHits(np.empty((0, 0), object), np.empty((0, 0)))
+            found = self._collection.search(
+                self._raw(rows), params, where=condition, backend=backend
+            )
+            return _arrays(found, limit)
+
+        many: ManyHits = yield Call(_located(search, "queries"))
+        return many
+
+    def pairs(  # noqa: D102
+        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
+    ) -> Plan[list[Pair]]:
+        for name, value in (("min_score", min_score), ("recall", recall)):
+            if not 0 < value <= 1:
+                raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
+        found = yield Call(
+            lambda: self._collection.pairs(min_score=min_score, limit=limit, recall=recall)
+        )
+        return [Pair(*each) for each in found]
+
+    def explain(self, a: Any, b: Any) -> Plan[Explained]:  # noqa: D102
+        first: Coordinates = yield Call(lambda: self._coordinates(a))
+        second: Coordinates = yield Call(lambda: self._coordinates(b))
+        return explained(first, second, self.config.transform)
+
+    def _coordinates(self, what: Any) -> Coordinates:
+        return coordinates_of(
+            row_of(self._collection.get(what).vector if isinstance(what, str) else what)
+        )
+
+    def compare(  # noqa: D102
+        self,
+        queries: Any = None,
+        *,
+        sample: int = 100,
+        limit: int = 10,
+        recall: float = 0.9,
+        backends: list[str] | None = None,
+        seed: int = 0,
+    ) -> Plan[Compared]:
+        params = SearchParams(limit=limit, recall=recall)
+
+        def compare() -> Compared:
+            raw = None if queries is None else self._raw(rows_of(queries))
+            found = self._collection.compare(
+                raw, params, sample=sample, seed=seed, backends=backends
+            )
+            figures = [BackendFigures(**asdict(each)) for each in found.backends]
+            return Compared(figures, found.similarities.tolist())
+
+        compared: Compared = yield Call(_located(compare, "queries"))
+        return compared
+
+    def _filter(self, where: Mapping[str, Any] | None) -> ix.Filter | None:
+        if where is None:
+            return None
+        from gcws_search.index import parse_filter  # noqa: PLC0415
+
+        return parse_filter(filter_of(where))
+
+    # Reading
+
+    def get(self, id: str) -> Plan[Item]:  # noqa: D102
+        return _item((yield Call(lambda: self._collection.get(str(id)))))
+
+    def page(  # noqa: D102
+        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+    ) -> Plan[tuple[list[Item], str | None]]:
+        found: ix.Page = yield Call(
+            lambda: self._collection.page(limit=limit, cursor=cursor, with_vector=with_vector)
+        )
+        return [*map(_item, found.items)], found.next_cursor
+
+    def export(self, path: str, *, progress: Progress | None = None) -> Plan[int]:  # noqa: D102
+        return (yield from exported(self, path, progress))
+
+    def count(self) -> Plan[int]:  # noqa: D102
+        yield from ()
+        return len(self._collection)
+
+    def describe(self) -> Plan[dict[str, Any]]:  # noqa: D102
+        found = asdict((yield Call(self._collection.describe)))
+        del found["config"]
+        return {"name": found.pop("name"), **self.config.to_dict(), **found}
+
+
+def _item(stored: ix.StoredItem) -> Item:
+    payload = None if stored.payload is None else read_json(stored.payload)
+    return Item(stored.id, stored.vector, payload)
+
+
+def _arrays(found: ix.QueryResults, limit: int) -> ManyHits:
+    """Return the hits of all queries as arrays; ties are told apart by id, as one query's are."""
+    raw = found.found
+    width = min(limit, raw.rows.shape[1])
+    rows, scores = raw.rows[:, :width], raw.scores[:, :width].astype(np.float64)
+    present = np.arange(width) < raw.sizes[:, None]
+    ids = found.view.ids
+    names = np.full(rows.shape, None, object)
+    names[present] = [ids[row] for row in rows[present].tolist()]
+    scores[~present] = np.nan
+    tied = (scores[:, 1:] == scores[:, :-1]).any(axis=1)
+    for query in {*np.flatnonzero(tied).tolist(), *raw.wider}:
+        one = found[query]
+        names[query, : len(one.ids)] = one.ids
+        scores[query, : len(one.ids)] = one.scores
+    return ManyHits(names, scores)
+
+
+def _row_of(error: Exception) -> int | None:
+    """Return the number of the row that an error is about, in its batch."""
+    if isinstance(error, ItemExists):
+        return error.row
+    loc = error.loc if isinstance(error, InvalidInput) else ()
+    return next((part for part in loc if isinstance(part, int)), None)
+
+
+def _moved(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
+    """Return an error of a batch as one of the whole: its row counts from the first batch on."""
+    if isinstance(error, ItemExists):
+        return ItemExists(error.item_id, first + error.row)
+    row = _row_of(error)
+    if row is None:
+        return error
+    at = error.loc.index(row)
+    inner = error.loc[at + 1 :]
+    word = ("vector",) if isinstance(error, InvalidVector) else ()
+    return type(error)(
+        expected=error.expected, got=error.got, loc=("rows", first + row, *word, *inner)
+    )
+
+
+def _code(error: Exception) -> str:
+    from gcws_search.client.errors import CLASSES  # noqa: PLC0415
+
+    return next((code for code, cls in CLASSES.items() if cls is type(error)), "invalid_input")
+
+
+def _located(work: Callable[[], Any], name: str) -> Callable[[], Any]:
+    """Return work whose errors of vectors say which argument they are about."""
+
+    def located() -> Any:
+        try:
+            return work()
+        except InvalidVector as error:
+            loc = error.loc[1:] if name == "vector" else error.loc
+            raise type(error)(expected=error.expected, got=error.got, loc=(name, *loc)) from None
+
+    return located

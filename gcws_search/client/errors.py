@@ -1,0 +1,141 @@
+"""What can go wrong between a client and its server, and the index's errors as a server tells them.
+
+::
+
+    GcwsError                      the root; the index's own classes come back as themselves
+    └── ServerError                status, code, detail
+        ├── NoServer               url
+        ├── ServerBusy             429 or 503 after the last attempt
+        └── AccessRefused          no key, a wrong one, or one that may only read
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from gcws_search.index.contracts import errors as index_errors
+from gcws_search.index.contracts.errors import GcwsError, InvalidInput, Loc
+
+_BUSY: Final = (429, 503)
+_REFUSED: Final = (401, 403)
+_QUOTED: Final = re.compile(r"'([^']*)'")
+_FINDING: Final = re.compile(r"expected (.*), got (.*)", re.DOTALL)
+_ROW: Final = re.compile(r"(?:item|row|query) (\d+)")
+
+
+class ServerError(GcwsError):
+    """A server could not do what it was asked.
+
+    Attributes
+    ----------
+    status : int or None
+        Of HTTP; None where no answer came.
+    code : str
+        The stable name of the cause.
+    detail : str
+        One sentence.
+    """
+
+    def __init__(self, detail: str, *, status: int | None = None, code: str = "") -> None:
+        self.status = status
+        self.code = code
+        self.detail = detail
+        super().__init__(detail)
+
+
+class NoServer(ServerError):
+    """Nobody answers, or the connection broke and did not come back.
+
+    Attributes
+    ----------
+    url : str
+    """
+
+    def __init__(self, url: str, cause: str) -> None:
+        self.url = url
+        super().__init__(
+            f"expected a server at {url}, got {cause}; `gcws-search serve` starts one",
+            code="no_server",
+        )
+
+
+class ServerBusy(ServerError):
+    """The server had no room, or was still loading, at every attempt."""
+
+
+class AccessRefused(ServerError):
+    """The server asks for a key, and the one that was sent does not permit this."""
+
+
+def _classes(root: type[GcwsError]) -> Iterator[type[GcwsError]]:
+    for cls in root.__subclasses__():
+        if cls.__module__ == index_errors.__name__:
+            yield cls
+            yield from _classes(cls)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+CLASSES: Final[Mapping[str, type[GcwsError]]] = {
+    **{_snake(cls.__name__): cls for cls in _classes(GcwsError)},
+    "loading": index_errors.CollectionLoading,
+}
+"""The code of a problem, and the class that it stands for."""
+
+
+def error_of(
+    status: int, document: Mapping[str, Any], *, collection: str | None = None
+) -> GcwsError:
+    """Return what a server answered as an exception.
+
+    Parameters
+    ----------
+    status : int
+    document : mapping
+        The problem (RFC 9457).
+    collection : str or None
+        Name of the collection that was asked.
+    """
+    code, detail = str(document.get("code", "")), str(document.get("detail", ""))
+    cls = CLASSES.get(code)
+    if cls is None:
+        detail = detail or f"the server answered with {status}"
+        kind = ServerError
+        if status in _REFUSED:
+            kind, detail = AccessRefused, f"{detail}; set GCWS_API_KEY, or give api_key"
+        elif status in _BUSY:
+            kind = ServerBusy
+        return _with_progress(kind(detail, status=status, code=code), document)
+    if issubclass(cls, InvalidInput):
+        found: Mapping[str, Any] = next(iter(document.get("errors") or ()), {})
+        parts = _FINDING.fullmatch(str(found.get("msg", detail)))
+        if parts is None:
+            return ServerError(detail, status=status, code=code)
+        loc: Loc = tuple(found.get("loc", ()))
+        return _with_progress(cls(expected=parts[1], got=parts[2], loc=loc), document)
+    # The classes' own constructors write the sentence that the server has written already.
+    error = cls.__new__(cls)
+    Exception.__init__(error, detail)
+    quoted, parts = _QUOTED.findall(detail), _FINDING.search(detail)
+    known = {
+        "name": collection,
+        "collection": collection,
+        "item_id": quoted[0] if quoted else None,
+        "row": int(at[1]) if (at := _ROW.search(detail)) else None,
+        "reason": detail,
+        "expected": parts[1] if parts else None,
+        "got": parts[2] if parts else None,
+    }
+    error.__dict__.update(known)
+    return _with_progress(error, document)
+
+
+def _with_progress(error: GcwsError, document: Mapping[str, Any]) -> GcwsError:
+    """Note on an error what a load had stored when it ended."""
+    if document.get("committed"):
+        error.add_note(f"{document['committed']} rows were stored before")
+    return error

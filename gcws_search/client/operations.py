@@ -1,0 +1,309 @@
+"""What every collection can do, written once for callers that wait and callers that await.
+
+An operation is a generator. It yields effects (a request, a call that takes a while, a pause), is
+sent what each brings, and returns its result. `run` performs effects on the caller's thread, and
+`run_async` on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+from gcws_search.client.results import (
+    Added,
+    Compared,
+    Explained,
+    Hits,
+    Item,
+    ManyHits,
+    Pair,
+)
+from gcws_search.index.contracts.parameters import CollectionConfig
+
+R = TypeVar("R")
+Mode = Literal["upsert", "insert"]
+OnError = Literal["stop", "skip"]
+Progress = Callable[[int], None]
+"""Is told how many rows have been handed over since it was last called."""
+Piece = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Effect: send a request; brings a `Reply`.
+
+    Attributes
+    ----------
+    method, path : str
+    content : bytes, or callable that returns an iterable of bytes
+        A callable is called anew for each attempt.
+    headers, params : mapping of str to str
+    repeatable : bool
+        Whether the request may be sent again when its connection broke.
+    """
+
+    method: str
+    path: str
+    content: bytes | Callable[[], Iterable[Piece]] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Effect: wait for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Effect: call a function that computes, or reads and writes files; brings what it returns."""
+
+    function: Callable[[], Any]
+
+
+Effect = Send | Pause | Call
+Plan = Generator[Effect, Any, R]
+"""An operation that returns R."""
+
+
+Exchange = Callable[[Send], Reply]
+"""Sends a request and returns the answer; raises `retries.DroppedConnection`."""
+AsyncExchange = Callable[[Send], Awaitable[Reply]]
+
+
+def run(plan: Plan[R], exchange: Exchange) -> R:
+    """Return the result of an operation; its effects happen on this thread."""
+    brought: Any = None
+    failure: Exception | None = None
+    while True:
+        try:
+            effect = plan.send(brought) if failure is None else plan.throw(failure)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        brought, failure = None, None
+        try:
+            if isinstance(effect, Send):
+                brought = exchange(effect)
+            elif isinstance(effect, Call):
+                brought = effect.function()
+            else:
+                time.sleep(effect.seconds)
+        except Exception as error:
+            failure = error
+
+
+async def run_async(plan: Plan[R], exchange: AsyncExchange) -> R:
+    """Return the result of an operation; calls happen on threads, the rest on this event loop."""
+    brought: Any = None
+    failure: Exception | None = None
+    while True:
+        try:
+            effect = plan.send(brought) if failure is None else plan.throw(failure)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        brought, failure = None, None
+        try:
+            if isinstance(effect, Send):
+                brought = await exchange(effect)
+            elif isinstance(effect, Call):
+                brought = await asyncio.to_thread(effect.function)
+            else:
+                await asyncio.sleep(effect.seconds)
+        except Exception as error:
+            failure = error
+
+
+class Operations(Protocol):
+    """What every collection can do, on a server or in a file of this process."""
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+
+    @property
+    def config(self) -> CollectionConfig:
+        """What the collection was created with."""
+
+    def add(
+        self,
+        data: Any,
+        *,
+        ids: Any = None,
+        payloads: Any = None,
+        mode: Mode = "upsert",
+        on_error: OnError = "stop",
+        id_start: int = 0,
+        progress: Progress | None = None,
+    ) -> Plan[Added]:
+        """Store items, a batch at a time; what was stored before an error stays.
+
+        Parameters
+        ----------
+        data : array, sparse matrix, frame, sequence of vectors, or iterable of items
+            An (n, dim) array of any type and order; anything of scipy's sparse; a frame of pandas,
+            polars or Arrow; lists of numbers; dicts of names or coordinates and their values.
+        ids : sequence, str or None
+            None takes the frame's column ``id``, or numbers rows from ``id_start``. A string names
+            the column of a frame.
+        payloads : dict of columns, sequence of dicts, names of columns, or None
+            ``{"label": y}`` gives row i the payload ``{"label": y[i]}``.
+        mode : {"upsert", "insert"}
+            "upsert" replaces items that exist; "insert" refuses them.
+        on_error : {"stop", "skip"}
+            "skip" leaves out rows that cannot be stored, and names them in the result.
+        id_start : int
+            The first id where rows are numbered.
+        progress : callable or None
+            Is told how many rows were handed over since it was last called.
+
+        Raises
+        ------
+        InvalidVector, InvalidId, InvalidPayload
+        ItemExists
+            The mode is "insert".
+        """
+
+    def query(  # noqa: PLR0913  # each is an option of its own
+        self,
+        vector: Any = None,
+        *,
+        id: str | None = None,  # the API's word
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Literal["measured", "proven"] = "measured",
+        backend: str | None = None,
+        explain: bool = False,
+    ) -> Plan[Hits]:
+        """Return the most similar items.
+
+        Parameters
+        ----------
+        vector : (dim,) array, sequence of numbers, dict, or sparse row
+        id : str or None
+            Search around this stored item instead, which is left out.
+        limit : int
+        recall : float
+            Expected share of the true hits, in (0, 1]; 1 is an exact scan.
+        min_score : float
+        where : dict or None
+            Condition on payloads: a filter of the API, or ``{"label": 3}`` for equality.
+        guarantee : {"measured", "proven"}
+        backend : str or None
+        explain : bool
+            Whether the hits have an ``explanation`` of what the query cost.
+
+        Raises
+        ------
+        InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
+        """
+
+    def query_many(
+        self,
+        vectors: Any,
+        *,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Literal["measured", "proven"] = "measured",
+        backend: str | None = None,
+    ) -> Plan[ManyHits]:
+        """Return the most similar items of each vector, as arrays; see `query` and `add`."""
+
+    def get(self, id: str) -> Plan[Item]:
+        """Return an item.
+
+        Raises
+        ------
+        ItemNotFound
+        """
+
+    def delete(
+        self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
+    ) -> Plan[int]:
+        """Delete items by their ids, or all that pass a filter; return how many there were."""
+
+    def pairs(
+        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
+    ) -> Plan[list[Pair]]:
+        """Return the pairs of items at least so similar, the most similar first."""
+
+    def explain(self, a: Any, b: Any) -> Plan[Explained]:
+        """Return what each coordinate adds to the similarity of two items, or vectors.
+
+        A string is the id of an item; anything else is a vector.
+
+        Raises
+        ------
+        ItemNotFound, InvalidVector
+        """
+
+    def compare(
+        self,
+        queries: Any = None,
+        *,
+        sample: int = 100,
+        limit: int = 10,
+        recall: float = 0.9,
+        backends: list[str] | None = None,
+        seed: int = 0,
+    ) -> Plan[Compared]:
+        """Return what each backend finds of the exact neighbours, and what it costs.
+
+        Parameters
+        ----------
+        queries : vectors or None
+            None takes ``sample`` stored items.
+        sample, limit : int
+        recall : float
+        backends : list of str or None
+            Names; None for all.
+        seed : int
+            Of the choice of the sample.
+        """
+
+    def page(
+        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+    ) -> Plan[tuple[list[Item], str | None]]:
+        """Return some items in the order in which they were put, and where the next page starts."""
+
+    def export(
+        self,
+        path: str,
+        *,
+        progress: Progress | None = None,
+    ) -> Plan[int]:
+        """Write all items to a file that `gcws-search load` and `add` read; return how many.
+
+        Parameters
+        ----------
+        path : str
+            Ends in ``.ndjson`` or ``.parquet``; the file appears when it is whole.
+        progress : callable or None
+        """
+
+    def count(self) -> Plan[int]:
+        """Return the number of items."""
+
+    def describe(self) -> Plan[dict[str, Any]]:
+        """Return all there is to know of the collection, as the API shows it."""

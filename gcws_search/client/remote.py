@@ -1,0 +1,325 @@
+"""A collection of a server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from gcws_search.client.explanation import Coordinates, coordinates_of, explained
+from gcws_search.client.export import exported
+from gcws_search.client.operations import Call, Mode, OnError, Piece, Plan, Progress, Reply, Send
+from gcws_search.client.results import (
+    Added,
+    BackendFigures,
+    Compared,
+    Explained,
+    Hit,
+    Hits,
+    Item,
+    ManyHits,
+    Pair,
+    Rejected,
+)
+from gcws_search.client.retries import RetryPolicy, answered
+from gcws_search.formats import bodies
+from gcws_search.formats.filters import filter_of
+from gcws_search.formats.items import Items, items_of
+from gcws_search.formats.payloads import read_json
+from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
+from gcws_search.index.contracts.parameters import CollectionConfig
+
+_JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
+_NPY_HEADERS: Final = {"Content-Type": bodies.NPY}
+_QUERY_BYTES: Final = 8 << 20
+"""Bytes of the queries of one request."""
+_QUERY_HITS: Final = 1_000_000
+"""Hits that one answer holds."""
+
+
+def path_of(name: str, *rest: str) -> str:
+    """Return the path of a collection, or of something in it."""
+    return "/".join(["/v1/collections", *(quote(part, safe="") for part in (name, *rest))])
+
+
+class RemoteOperations:
+    """Operations as requests to a server.
+
+    Parameters
+    ----------
+    name : str
+    config : CollectionConfig
+    policy : RetryPolicy
+    """
+
+    def __init__(self, name: str, config: CollectionConfig, policy: RetryPolicy) -> None:
+        self.name = name
+        self.config = config
+        self._policy = policy
+        self._paths = {
+            word: path_of(name, *word.split("/")) if word else path_of(name)
+            for word in ("", "query", "query/batch", "load", "items", "items/delete", "pairs")
+        } | {"compare": path_of(name, "compare")}
+
+    def _ask(self, request: Send) -> Plan[Reply]:
+        return (yield from answered(request, self._policy, self.name))
+
+    def _post(self, word: str, document: Mapping[str, Any]) -> Plan[Any]:
+        body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        reply = yield from self._ask(Send("POST", self._paths[word], body, _JSON_HEADERS))
+        return read_json(reply.content)
+
+    # Writing
+
+    def add(  # noqa: D102  # as `Operations` says; so are those below
+        self,
+        data: Any,
+        *,
+        ids: Any = None,
+        payloads: Any = None,
+        mode: Mode = "upsert",
+        on_error: OnError = "stop",
+        id_start: int = 0,
+        progress: Progress | None = None,
+    ) -> Plan[Added]:
+        items: Items = yield Call(lambda: items_of(data, ids, payloads, id_start))
+        if not len(items):
+            return Added(0, 0)
+        params: dict[str, str] = {"mode": mode, "on_error": on_error}
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        rows = items.rows
+        is_plain = isinstance(items.ids, range) and items.payloads is None
+        if is_plain and isinstance(rows, DenseRows) and rows.array.shape[1]:
+            params["id_start"] = str(items.ids[0])
+            headers |= _NPY_HEADERS | {"Content-Length": str(bodies.npy_bytes(rows))}
+            return (yield from self.load(lambda: _told(rows, progress), headers, params))
+        headers["Content-Type"] = bodies.ARROW
+        return (
+            yield from self.load(
+                lambda: bodies.arrow(_each_told(items.batches(), progress)), headers, params
+            )
+        )
+
+    def load(
+        self,
+        content: Any,
+        headers: Mapping[str, str],
+        params: Mapping[str, str],
+    ) -> Plan[Added]:
+        """Send a body of any length to the route ``load``.
+
+        Parameters
+        ----------
+        content : callable
+            Returns the pieces of the body; called anew where the connection broke.
+        headers : mapping of str to str
+            ``Content-Type``, and ``Idempotency-Key``, by which a load goes on where it broke off.
+        params : mapping of str to str
+            ``mode``, ``on_error``, ``id_start``.
+        """
+        is_repeatable = "Idempotency-Key" in headers
+        request = Send(
+            "POST", self._paths["load"], content, headers, params, repeatable=is_repeatable
+        )
+        reply = yield from self._ask(request)
+        found = orjson.loads(reply.content)
+        rejected = [
+            Rejected(each["row"], each["code"], each["detail"]) for each in found["rejected"]
+        ]
+        return Added(found["inserted"], found["updated"], rejected, found["rejected_count"])
+
+    def delete(  # noqa: D102
+        self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
+    ) -> Plan[int]:
+        document: dict[str, Any] = {}
+        if ids is not None:
+            document["ids"] = [ids] if isinstance(ids, str) else [*map(str, ids)]
+        if where is not None:
+            document["filter"] = filter_of(where)
+        found = yield from self._post("items/delete", document)
+        return int(found["deleted"])
+
+    # Searching
+
+    def query(  # noqa: D102, PLR0913
+        self,
+        vector: Any = None,
+        *,
+        id: str | None = None,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Literal["measured", "proven"] = "measured",
+        backend: str | None = None,
+        explain: bool = False,
+    ) -> Plan[Hits]:
+        document: dict[str, Any] = {"limit": limit, "recall": recall}
+        if vector is not None:
+            document["vector"] = _json_vector(vector)
+        if id is not None:
+            document["id"] = id
+        if min_score:
+            document["min_score"] = min_score
+        if where is not None:
+            document["filter"] = filter_of(where)
+        if guarantee != "measured":
+            document["guarantee"] = guarantee
+        if backend is not None:
+            document["backend"] = backend
+        if explain:
+            document["explain"] = True
+        found = yield from self._post("query", document)
+        hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
+        return Hits(hits, found.get("explain"))
+
+    def query_many(  # noqa: D102
+        self,
+        vectors: Any,
+        *,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Literal["measured", "proven"] = "measured",
+        backend: str | None = None,
+    ) -> Plan[ManyHits]:
+        rows: Rows = yield Call(lambda: rows_of(vectors))
+        asked: dict[str, Any] = {
+            "limit": limit,
+            "recall": recall,
+            "min_score": min_score,
+            "guarantee": guarantee,
+            "with_payload": False,
+        }
+        if backend is not None:
+            asked["backend"] = backend
+        step = max(1, min(_QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit)))
+        found: list[dict[str, Any]] = []
+        for first in range(0, len(rows), step):
+            part = rows.part(first, min(first + step, len(rows)))
+            if isinstance(part, DenseRows) and where is None:
+                found += yield from self._matrix(part, asked)
+            else:
+                each = asked | ({} if where is None else {"filter": filter_of(where)})
+                queries = [{"vector": vector, **each} for vector in part.json()]
+                answer = yield from self._post("query/batch", {"queries": queries})
+                found += answer["results"]
+        return _many(found, limit)
+
+    def _matrix(self, rows: DenseRows, asked: Mapping[str, Any]) -> Plan[list[dict[str, Any]]]:
+        body = b"".join(bodies.npy(rows))
+        params = {name: str(value).lower() for name, value in asked.items() if name != "backend"}
+        if "backend" in asked:
+            params["backend"] = asked["backend"]
+        request = Send("POST", self._paths["query/batch"], body, _NPY_HEADERS, params)
+        reply = yield from self._ask(request)
+        results: list[dict[str, Any]] = orjson.loads(reply.content)["results"]
+        return results
+
+    def pairs(  # noqa: D102
+        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
+    ) -> Plan[list[Pair]]:
+        body = orjson.dumps({"min_score": min_score, "limit": limit, "recall": recall})
+        reply = yield from self._ask(Send("POST", self._paths["pairs"], body, _JSON_HEADERS))
+        return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
+
+    def explain(self, a: Any, b: Any) -> Plan[Explained]:  # noqa: D102
+        first = yield from self._coordinates(a)
+        second = yield from self._coordinates(b)
+        return explained(first, second, self.config.transform)
+
+    def _coordinates(self, what: Any) -> Plan[Coordinates]:
+        if isinstance(what, str):
+            item = yield from self.get(what)
+            what = item.vector
+        return coordinates_of(row_of(what))
+
+    def compare(  # noqa: D102
+        self,
+        queries: Any = None,
+        *,
+        sample: int = 100,
+        limit: int = 10,
+        recall: float = 0.9,
+        backends: list[str] | None = None,
+        seed: int = 0,
+    ) -> Plan[Compared]:
+        asked: dict[str, Any] = {"limit": limit, "recall": recall, "seed": seed}
+        if queries is None:
+            asked["sample"] = sample
+        else:
+            asked["queries"] = [*rows_of(queries).json()]
+        if backends is not None:
+            asked["backends"] = backends
+        found = yield from self._post("compare", asked)
+        figures = [BackendFigures(**each) for each in found["backends"]]
+        return Compared(figures, found["mean_similarity"])
+
+    # Reading
+
+    def get(self, id: str) -> Plan[Item]:  # noqa: D102
+        reply = yield from self._ask(Send("GET", path_of(self.name, "items", str(id))))
+        return Item(**read_json(reply.content))
+
+    def page(  # noqa: D102
+        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+    ) -> Plan[tuple[list[Item], str | None]]:
+        params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
+        if cursor is not None:
+            params["cursor"] = cursor
+        reply = yield from self._ask(Send("GET", self._paths["items"], params=params))
+        found = read_json(reply.content)
+        items = [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
+        return items, found["next_cursor"]
+
+    def export(self, path: str, *, progress: Progress | None = None) -> Plan[int]:  # noqa: D102
+        return (yield from exported(self, path, progress))
+
+    def count(self) -> Plan[int]:  # noqa: D102
+        found = yield from self.describe()
+        return int(found["items"])
+
+    def describe(self) -> Plan[dict[str, Any]]:  # noqa: D102
+        reply = yield from self._ask(Send("GET", self._paths[""]))
+        found: dict[str, Any] = orjson.loads(reply.content)
+        return found
+
+
+def _json_vector(vector: Any) -> Any:
+    """Return one vector as orjson writes it; an array of float32 goes as it is."""
+    if isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(vector, np.float32)
+    rows = row_of(vector)
+    return rows.matrix()[0] if isinstance(rows, DenseRows) else next(rows.json())
+
+
+def _many(found: list[dict[str, Any]], limit: int) -> ManyHits:
+    width = max((len(each["hits"]) for each in found), default=0)
+    ids = np.full((len(found), min(limit, width)), None, object)
+    scores = np.full(ids.shape, np.nan)
+    for row, each in enumerate(found):
+        hits = each["hits"]
+        ids[row, : len(hits)] = [hit["id"] for hit in hits]
+        scores[row, : len(hits)] = [hit["score"] for hit in hits]
+    return ManyHits(ids, scores)
+
+
+def _told(rows: DenseRows, progress: Progress | None) -> Iterator[Piece]:
+    """Yield the pieces of an `.npy` body, and tell how many rows each holds."""
+    for piece in bodies.npy(rows):
+        yield piece
+        if progress is not None and isinstance(piece, memoryview):
+            progress(len(piece) // rows.row_bytes)
+
+
+def _each_told(batches: Iterable[Items], progress: Progress | None) -> Iterator[Items]:
+    for batch in batches:
+        yield batch
+        if progress is not None:
+            progress(len(batch))

@@ -1,0 +1,246 @@
+"""What a collection answers; each prints in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SHOWN: Final = 5
+
+
+class Hit(NamedTuple):
+    """An item that was found.
+
+    Attributes
+    ----------
+    id : str
+    score : float
+        Exact GMM similarity, in [0, 1].
+    payload : dict or None
+    """
+
+    id: str
+    score: float
+    payload: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """Return the hit in one line."""
+        tail = "" if self.payload is None else f", {self.payload}"
+        return f"Hit({self.id!r}, {self.score:.4g}{tail})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Hits(Sequence[Hit]):
+    """The hits of one query, by falling score, equal scores by id.
+
+    Attributes
+    ----------
+    hits : list of Hit
+    explanation : dict or None
+        What the query cost: method, candidates, scored, expected_recall and more.
+    """
+
+    hits: list[Hit]
+    explanation: Mapping[str, Any] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of hits."""
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Hit]: ...
+
+    def __getitem__(self, place: int | slice) -> Hit | list[Hit]:
+        """Return one hit, or some."""
+        return self.hits[place]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the hits."""
+        return [hit.id for hit in self.hits]
+
+    @property
+    def scores(self) -> list[float]:
+        """The scores of the hits."""
+        return [hit.score for hit in self.hits]
+
+    def __repr__(self) -> str:
+        """Return the hits in one line."""
+        shown = ", ".join(f"{hit.id} {hit.score:.3f}" for hit in self.hits[:_SHOWN])
+        more = ", …" if len(self.hits) > _SHOWN else ""
+        return f"Hits({len(self.hits)}: {shown}{more})"
+
+
+class ManyHits(NamedTuple):
+    """The hits of m queries as arrays.
+
+    Attributes
+    ----------
+    ids : (m, limit) object
+        Strings; None where a query has fewer hits.
+    scores : (m, limit) float64
+        NaN where a query has fewer hits.
+    """
+
+    ids: NDArray[np.object_]
+    scores: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        """Return the shape in one line."""
+        return "ManyHits({} queries × {} hits)".format(*self.ids.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A stored item.
+
+    Attributes
+    ----------
+    id : str
+    vector : list of float, or dict
+        As it was sent, in float32: dense up to ``dim`` 4096, else indices and values.
+    payload : dict or None
+    """
+
+    id: str
+    vector: list[float] | dict[str, list[Any]] | None
+    payload: dict[str, Any] | None = None
+
+
+class Rejected(NamedTuple):
+    """A row that was not stored.
+
+    Attributes
+    ----------
+    row : int
+        From 0.
+    code, detail : str
+        The cause, by its stable name and in a sentence.
+    """
+
+    row: int
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What an `add` did.
+
+    Attributes
+    ----------
+    inserted, updated : int
+        New items, and items that replaced one of their id.
+    rejected : list of Rejected
+        Rows that were left out; a server lists the first thousand.
+    rejected_count : int
+        All of them.
+    """
+
+    inserted: int
+    updated: int
+    rejected: list[Rejected] = field(default_factory=list, repr=False)
+    rejected_count: int = 0
+
+    def __add__(self, other: Added) -> Added:
+        """Return what both did."""
+        return Added(
+            self.inserted + other.inserted,
+            self.updated + other.updated,
+            self.rejected + other.rejected,
+            self.rejected_count + other.rejected_count,
+        )
+
+
+class Pair(NamedTuple):
+    """Two items and their exact score; ``a`` comes before ``b``."""
+
+    a: str
+    b: str
+    score: float
+
+
+class Share(NamedTuple):
+    """What one signed coordinate adds to a similarity.
+
+    Attributes
+    ----------
+    coordinate : int or str
+        Its number, or its name.
+    a, b : float
+        The values of the two vectors, after the collection's transform.
+    shared : float
+        Part of Σ min, divided by Σ max: the shares of all coordinates add up to the score.
+    """
+
+    coordinate: int | str
+    a: float
+    b: float
+    shared: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explained:
+    """Why two vectors are as similar as they are.
+
+    Attributes
+    ----------
+    score : float
+    shares : list of Share
+        Of every coordinate that either vector has, the largest share first.
+    """
+
+    score: float
+    shares: list[Share]
+
+    def __repr__(self) -> str:
+        """Return the score and the largest shares in one line."""
+        shown = ", ".join(f"{s.coordinate} {s.shared:.3f}" for s in self.shares[:_SHOWN])
+        more = ", …" if len(self.shares) > _SHOWN else ""
+        return f"Explained({self.score:.4g}: {shown}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFigures:
+    """What one backend found and cost; see the route ``compare`` for each field."""
+
+    name: str
+    kind: str
+    kernel: str
+    recall: float
+    recall_own: float
+    latency_p50_seconds: float
+    latency_p95_seconds: float
+    candidates: float
+    bytes_per_item: float
+    build_seconds: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Compared:
+    """Backends side by side.
+
+    Attributes
+    ----------
+    backends : list of BackendFigures
+    mean_similarity : list of float
+        Of each query and its exact neighbours.
+    """
+
+    backends: list[BackendFigures]
+    mean_similarity: list[float]
+
+    def __repr__(self) -> str:
+        """Return each backend's recall and median in one line."""
+        shown = ", ".join(
+            f"{each.name} recall {each.recall:.3f} in {each.latency_p50_seconds * 1e3:.3g} ms"
+            for each in self.backends
+        )
+        return f"Compared({shown})"

@@ -1,0 +1,105 @@
+"""Requests sent again: which, how often, and after how long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+
+from gcws_search.client.errors import NoServer, error_of
+from gcws_search.client.operations import Pause, Plan, Reply, Send
+
+_BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+class DroppedConnection(Exception):
+    """No answer came.
+
+    Attributes
+    ----------
+    url : str
+    cause : str
+    has_answered : bool
+        Whether the server answered an earlier request, so that it may be on its way back.
+    """
+
+    def __init__(self, url: str, cause: str, *, has_answered: bool) -> None:
+        self.url = url
+        self.cause = cause
+        self.has_answered = has_answered
+        super().__init__(cause)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How often a request is sent, and how long a client waits between.
+
+    Parameters
+    ----------
+    attempts : int
+        How often a request is sent at most.
+    first_seconds, max_seconds : float
+        The wait doubles from the first to the largest; chance takes off up to a half. A server that
+        says ``Retry-After`` is given that time, and is not asked again if it is above the largest.
+    """
+
+    attempts: int = 8
+    first_seconds: float = 0.1
+    max_seconds: float = 10.0
+
+    def wait_seconds(self, attempt: int) -> float:
+        """Return how long to wait after an attempt, the first being 0."""
+        longest = min(self.max_seconds, self.first_seconds * 2**attempt)
+        return float(longest * random.uniform(0.5, 1))
+
+
+def answered(request: Send, policy: RetryPolicy, collection: str | None = None) -> Plan[Reply]:
+    """Return the answer to a request, sent again where the server had no room or went away.
+
+    Parameters
+    ----------
+    request : Send
+    policy : RetryPolicy
+    collection : str or None
+        Name of the collection that is asked, for errors.
+
+    Raises
+    ------
+    NoServer
+    GcwsError
+        What the server answers as a problem, as the class of its code.
+    """
+    for attempt in range(policy.attempts):
+        is_last = attempt + 1 == policy.attempts
+        try:
+            reply: Reply = yield request
+        except DroppedConnection as dropped:
+            if is_last or not request.repeatable or not dropped.has_answered:
+                raise NoServer(dropped.url, dropped.cause) from dropped
+            wait = policy.wait_seconds(attempt)
+        else:
+            if reply.status < HTTPStatus.BAD_REQUEST:
+                return reply
+            after = _retry_after_seconds(reply.headers)
+            if is_last or reply.status not in _BUSY or after > policy.max_seconds:
+                raise error_of(reply.status, _document(reply), collection=collection)
+            wait = after + policy.wait_seconds(attempt)
+        yield Pause(wait)
+    raise AssertionError("a policy has at least one attempt")  # pragma: no cover
+
+
+def _retry_after_seconds(headers: Mapping[str, str]) -> float:
+    text = headers.get("retry-after", "")
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _document(reply: Reply) -> dict[str, Any]:
+    try:
+        document = orjson.loads(reply.content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,1 @@
+"""What people have becomes items: arrays, sparse matrices, frames, dicts and files."""

@@ -1,0 +1,108 @@
+"""Bodies of a load: an Arrow stream, or a file of `.npy`, a piece at a time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.formats.items import BATCH_BYTES, Items
+from gcws_search.formats.vectors import DenseRows, SparseRows
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+NPY: Final = "application/x-npy"
+NDJSON: Final = "application/x-ndjson"
+JSON: Final = "application/json"
+
+
+def npy(rows: DenseRows) -> Iterator[bytes | memoryview]:
+    """Yield what `numpy.save` writes of the vectors in float32 and C order."""
+    yield npy_header(rows)
+    step = max(1, BATCH_BYTES // max(1, rows.row_bytes))
+    for first in range(0, len(rows), step):
+        yield rows.part(first, first + step).matrix().reshape(-1).view(np.uint8).data
+
+
+def npy_header(rows: DenseRows) -> bytes:
+    """Return the head of the file that `npy` yields."""
+    head = io.BytesIO()
+    shape = (len(rows), rows.array.shape[1])
+    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
+
+
+def npy_bytes(rows: DenseRows) -> int:
+    """Return how many bytes `npy` yields."""
+    return len(npy_header(rows)) + len(rows) * rows.row_bytes
+
+
+class _Sink(io.RawIOBase):
+    """Takes what Arrow writes, until it is handed on."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.pieces.append(bytes(data))
+        return len(data)
+
+    def taken(self) -> bytes:
+        whole = b"".join(self.pieces)
+        self.pieces = []
+        return whole
+
+
+def arrow(batches: Iterable[Items]) -> Iterator[bytes]:
+    """Yield an Arrow stream of items, a piece a batch; all batches are of one form."""
+    import pyarrow as pa  # noqa: PLC0415  # an array is added without it
+
+    sink = _Sink()
+    writer = None
+    for batch in batches:
+        record = record_batch(batch)
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, record.schema)
+        writer.write_batch(record)
+        yield sink.taken()
+    if writer is not None:
+        writer.close()
+        yield sink.taken()
+
+
+def record_batch(items: Items) -> Any:
+    """Return items as a record batch: ``id``, the vector's columns, and ``payload``."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    ids = pa.array(items.texts(), pa.string())
+    columns = {"id": ids, **_vector_columns(items.rows)}
+    if items.payloads is not None:
+        texts = [None if text is None else text.decode() for text in items.payloads]
+        columns["payload"] = pa.array(texts, pa.string())
+    return pa.record_batch(columns)
+
+
+def _vector_columns(rows: DenseRows | SparseRows) -> dict[str, Any]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(rows, DenseRows):
+        matrix = rows.matrix()
+        flat = pa.array(matrix.reshape(-1))
+        return {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}
+    ends = pa.array(rows.indptr.astype(np.int32))
+    with np.errstate(over="ignore"):
+        values = pa.array(rows.values.astype(np.float32))
+    if rows.is_named:
+        keys = pa.array(rows.indices.tolist(), pa.string())
+    else:
+        keys = pa.array(rows.indices.astype(np.int64))
+    word = "names" if rows.is_named else "indices"
+    return {
+        word: pa.ListArray.from_arrays(ends, keys),
+        "values": pa.ListArray.from_arrays(ends, values),
+    }

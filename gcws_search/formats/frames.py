@@ -1,0 +1,338 @@
+"""Tables with named columns: pandas, polars and Arrow, and which column means what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from gcws_search.formats.items import Ids, Items, ids_of
+from gcws_search.formats.payloads import Payloads, from_columns, payloads_of
+from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
+from gcws_search.index import InvalidId, InvalidParameter, InvalidVector
+
+_INDEX: Final = "__index_level_0__"
+"""What Arrow calls the index of a frame of pandas."""
+_SPARSE: Final = (("indices", "values"), ("names", "values"))
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column means what.
+
+    Attributes
+    ----------
+    id : str or None
+        None numbers the rows.
+    vector : tuple of str
+        One column of lists, ``indices`` or ``names`` with ``values``, or a column a coordinate.
+    payload : tuple of str
+        Columns that become fields of the payload.
+    payload_text : bool
+        Whether the one payload column holds the JSON text of whole payloads.
+    """
+
+    id: str | None
+    vector: tuple[str, ...]
+    payload: tuple[str, ...]
+    payload_text: bool = False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether vectors are given by their non-zero coordinates."""
+        return self.vector in _SPARSE
+
+    def dim(self, schema: Any) -> int | None:
+        """Return the number of coordinates, where the columns tell."""
+        if self.is_sparse:
+            return None
+        kind = schema.field(self.vector[0]).type
+        if pa.types.is_fixed_size_list(kind):
+            return int(kind.list_size)
+        return None if _is_list(kind) else len(self.vector)
+
+
+def table_of(frame: Any) -> Any:
+    """Return a frame of any library, or a dataset, as an Arrow table."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if hasattr(frame, "to_table"):
+        return frame.to_table()
+    return pa.table(frame)
+
+
+def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int = 0) -> Items:
+    """Return the rows of a frame as items; see `guess` for what its columns mean.
+
+    Parameters
+    ----------
+    frame : pandas or polars frame, Arrow table, batch or reader, or dataset
+    ids : str, sequence or None
+        Name of a column, or the ids.
+    payloads : names of columns, dict of columns, sequence of dicts, or None
+    id_start : int
+        The first id where there is no column of ids.
+
+    Raises
+    ------
+    InvalidParameter, InvalidVector, InvalidId, InvalidPayload
+    """
+    table = table_of(frame)
+    named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
+    columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
+    layout = guess(table.schema, id_=ids if isinstance(ids, str) else None, payload=columns)
+    items = items_of_batch(table, layout, id_start)
+    if ids is not None and not isinstance(ids, str):
+        items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
+    if payloads is not None and not named:
+        items = Items(items.ids, items.rows, payloads_of(payloads, len(items)))
+    return items
+
+
+def guess(
+    schema: Any,
+    *,
+    id_: str | None = None,
+    vector: Sequence[str] | None = None,
+    payload: Sequence[str] | None = None,
+) -> Layout:
+    """Return what the columns of a table mean.
+
+    A column called ``id`` has the ids. Vectors are a column of lists of numbers, ``indices`` or
+    ``names`` with ``values``, or else all columns of numbers. Every other column is a field of the
+    payload.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    id_ : str or None
+        Name of the column of ids.
+    vector, payload : sequence of str or None
+        Names, or patterns such as ``px*``, of the columns.
+
+    Raises
+    ------
+    InvalidParameter
+        A column is not there, or is not what it is to be; no column can be a vector.
+    """
+    names = [*schema.names]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
+    if id_ is None:
+        plain = [name for name in names if name.lower() == "id" or name == _INDEX]
+        id_ = next((name for name in plain if _is_id(schema.field(name).type)), None)
+    elif id_ not in names:
+        raise _missing(id_, names)
+    free = [name for name in names if name != id_]
+    fields = [] if payload is None else _matching(payload, free)
+    if vector is None:
+        coordinates = _guessed_vector(schema, [name for name in free if name not in fields])
+    else:
+        coordinates = _matching(vector, free)
+        _require_numbers(schema, coordinates)
+    if payload is None:
+        fields = [name for name in free if name not in coordinates]
+    text = fields == ["payload"] and _is_text(schema.field("payload").type)
+    return Layout(id_, tuple(coordinates), tuple(fields), text)
+
+
+def _guessed_vector(schema: Any, free: list[str]) -> list[str]:
+    for pair in _SPARSE:
+        if set(pair) <= set(free) and all(_is_list(schema.field(name).type) for name in pair):
+            return [*pair]
+    lists = [name for name in free if _is_list_of_numbers(schema.field(name).type)]
+    if "vector" in lists or len(lists) == 1:
+        return ["vector" if "vector" in lists else lists[0]]
+    if lists:
+        raise InvalidParameter(
+            expected="one column of lists of numbers, or one called 'vector'",
+            got=", ".join(lists[:_SHOWN]),
+        )
+    numbers = [name for name in free if _is_numbers(schema.field(name).type)]
+    if not numbers:
+        raise InvalidParameter(
+            expected="columns of numbers for the vector", got=_shown(schema, free) or "none"
+        )
+    return numbers
+
+
+def _matching(patterns: Sequence[str], names: list[str]) -> list[str]:
+    """Return the names that patterns choose, in the order of the patterns, each once."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        some = [name for name in names if name == pattern] or [
+            name for name in names if fnmatchcase(name, pattern)
+        ]
+        if not some:
+            raise _missing(pattern, names)
+        found.update(dict.fromkeys(some))
+    return [*found]
+
+
+def _missing(name: str, names: list[str]) -> InvalidParameter:
+    more = ", …" if len(names) > _SHOWN else ""
+    return InvalidParameter(
+        expected=f"a column {name!r}", got=", ".join(names[:_SHOWN]) + more or "no columns"
+    )
+
+
+def _require_numbers(schema: Any, names: list[str]) -> None:
+    if tuple(names) in _SPARSE or (
+        len(names) == 1 and _is_list_of_numbers(schema.field(names[0]).type)
+    ):
+        return
+    for name in names:
+        kind = schema.field(name).type
+        if not _is_numbers(kind):
+            raise InvalidParameter(
+                expected=f"numbers in column {name!r}, which is part of the vector", got=str(kind)
+            )
+
+
+def _shown(schema: Any, names: list[str]) -> str:
+    return ", ".join(f"{name} ({schema.field(name).type})" for name in names[:_SHOWN])
+
+
+def _is_numbers(kind: Any) -> bool:
+    types = pa.types
+    return bool(
+        types.is_floating(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+    )
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(
+        types.is_fixed_size_list(kind)
+        or types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    return _is_list(kind) and _is_numbers(kind.value_type)
+
+
+def _is_text(kind: Any) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_id(kind: Any) -> bool:
+    return _is_text(kind) or bool(pa.types.is_integer(kind))
+
+
+def items_of_batch(batch: Any, layout: Layout, id_start: int = 0) -> Items:
+    """Return the rows of a table or record batch as items.
+
+    Parameters
+    ----------
+    batch : pyarrow.Table or pyarrow.RecordBatch
+    layout : Layout
+    id_start : int
+        The first id where there is no column of ids.
+
+    Raises
+    ------
+    InvalidVector, InvalidId
+        A row has no vector, or no id.
+    """
+    columns = {name: _plain(batch.column(name)) for name in batch.schema.names}
+    count = batch.num_rows
+    rows = _rows(columns, layout)
+    if layout.id is None:
+        return Items(range(id_start, id_start + count), rows, _payloads(columns, layout, count))
+    return Items(_ids(columns[layout.id]), rows, _payloads(columns, layout, count))
+
+
+def _plain(column: Any) -> Any:
+    """Return a column as one array, and no dictionary."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array
+
+
+def _ids(column: Any) -> Ids:
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise InvalidId(expected="an id", got="null", loc=("ids", row))
+    return [*map(str, column.to_pylist())]
+
+
+def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads | None:
+    if not layout.payload:
+        return None
+    values = {name: columns[name].to_pylist() for name in layout.payload}
+    if layout.payload_text:
+        return payloads_of(values["payload"], count)
+    return from_columns(values, count)
+
+
+def _rows(columns: dict[str, Any], layout: Layout) -> Rows:
+    if layout.is_sparse:
+        keys, values = (columns[name] for name in layout.vector)
+        indptr, entries = _lists(keys, layout.vector[0])
+        ends, numbers = _lists(values, layout.vector[1])
+        if not np.array_equal(indptr, ends):
+            row = int(np.flatnonzero(indptr != ends)[0]) - 1
+            raise InvalidVector(
+                expected=f"as many {layout.vector[0]} as values", got="others", loc=(row,)
+            )
+        return SparseRows(indptr, entries, numbers)
+    first = columns[layout.vector[0]]
+    if len(layout.vector) == 1 and _is_list(first.type):
+        indptr, numbers = _lists(first, layout.vector[0])
+        lengths = np.diff(indptr)
+        width = int(lengths[0]) if len(lengths) else 0
+        odd = np.flatnonzero(lengths != width)
+        if len(odd):
+            row = int(odd[0])
+            raise InvalidVector(
+                expected=f"{width} values, as in row 0", got=f"{lengths[row]} values", loc=(row,)
+            )
+        return DenseRows(numbers.reshape(len(lengths), width))
+    matrix = np.empty((len(first), len(layout.vector)), np.float32)
+    with np.errstate(over="ignore"):
+        for place, name in enumerate(layout.vector):
+            matrix[:, place] = _floats(columns[name])
+    return DenseRows(matrix)
+
+
+def _floats(column: Any) -> Any:
+    """Return numbers as an array; a missing one is NaN, which a collection refuses by its row."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def _lists(column: Any, name: str) -> tuple[Any, Any]:
+    """Return where each list begins and ends, (n + 1,), and all their values."""
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise InvalidVector(expected=f"a list in column {name!r}", got="null", loc=(row,))
+    indptr = np.zeros(len(column) + 1, np.int64)
+    is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
+    lengths = column.sizes if is_view else column.value_lengths()
+    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=indptr[1:])
+    values = column.flatten()
+    if _is_text(values.type):
+        return indptr, np.array(values.to_pylist(), object)
+    if values.null_count:
+        values = values.cast(pa.float64())
+    return indptr, values.to_numpy(zero_copy_only=False)

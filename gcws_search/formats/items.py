@@ -1,0 +1,133 @@
+"""Items on their way into a collection: ids, vectors and payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.formats.payloads import Payloads, payloads_of
+from gcws_search.formats.vectors import DenseRows, Rows, rows_of
+from gcws_search.index import InvalidId, InvalidParameter
+
+BATCH_BYTES: Final = 8 << 20
+"""Bytes of vectors that are turned into a body at a time."""
+_MAX_BATCH_ROWS: Final = 8192
+
+Ids = Sequence[str] | range
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Items of one form.
+
+    Attributes
+    ----------
+    ids : sequence of n str, or range of n int
+        A range counts rows; its numbers stand for their decimal strings.
+    rows : DenseRows or SparseRows
+        n vectors.
+    payloads : list of n bytes or None, or None
+        JSON texts of objects; None where no item has one.
+    """
+
+    ids: Ids
+    rows: Rows
+    payloads: Payloads | None = None
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.rows)
+
+    def part(self, first: int, last: int) -> Items:
+        """Return the items of rows ``first`` to ``last``, without the last."""
+        payloads = None if self.payloads is None else self.payloads[first:last]
+        return Items(self.ids[first:last], self.rows.part(first, last), payloads)
+
+    def take(self, rows: Sequence[int]) -> Items:
+        """Return the items of some rows."""
+        payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
+        return Items([str(self.ids[row]) for row in rows], self.rows.take(rows), payloads)
+
+    def batches(self, size_bytes: int = BATCH_BYTES) -> Iterator[Items]:
+        """Yield the items in parts of about so many bytes of vectors and payloads."""
+        each = self.rows.row_bytes
+        if self.payloads:
+            sample = self.payloads[:: max(1, len(self) // 256)]
+            each += sum(len(text or b"") for text in sample) // len(sample)
+        step = max(1, min(_MAX_BATCH_ROWS, size_bytes // max(1, each)))
+        for first in range(0, len(self), step):
+            yield self.part(first, min(first + step, len(self)))
+
+    def texts(self) -> list[str]:
+        """Return the ids as strings."""
+        return [*map(str, self.ids)]
+
+
+def items_of(data: Any, ids: Any = None, payloads: Any = None, id_start: int = 0) -> Items:
+    """Return what a caller has as items.
+
+    Parameters
+    ----------
+    data : array, sparse matrix, frame, sequence of vectors, or iterable of items
+        See `formats.vectors.rows_of` and `formats.frames.items_of_frame`. An item has the
+        attributes ``id``, ``vector`` and ``payload``, as those have that a collection yields.
+    ids : sequence, str or None
+        None takes those of the data, or numbers the rows from ``id_start``. Of a frame: the name of
+        a column.
+    payloads : dict of columns, sequence, or None
+        See `formats.payloads.payloads_of`. Of a frame also: names of columns.
+    id_start : int
+
+    Raises
+    ------
+    InvalidVector, InvalidId, InvalidPayload, InvalidParameter
+    """
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table"):
+        from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
+
+        return items_of_frame(data, ids, payloads, id_start)
+    if isinstance(ids, str):
+        raise InvalidParameter(
+            expected="the ids, or the name of a column where the data are a frame",
+            got=repr(ids),
+            loc=("ids",),
+        )
+    if not hasattr(data, "__array__") and not hasattr(data, "tocsr"):
+        data = list(data)
+        if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
+            ids = [each.id for each in data] if ids is None else ids
+            payloads = [each.payload for each in data] if payloads is None else payloads
+            data = [each.vector for each in data]
+    rows = rows_of(data)
+    count = len(rows)
+    texts = None if payloads is None else payloads_of(payloads, count)
+    return Items(ids_of(ids, count, id_start), rows, texts)
+
+
+def ids_of(given: Any, count: int, id_start: int = 0) -> Ids:
+    """Return the ids of ``count`` items.
+
+    Raises
+    ------
+    InvalidId
+        There are more or fewer, or one is no string or whole number.
+    """
+    if given is None:
+        return range(id_start, id_start + count)
+    values = given.tolist() if hasattr(given, "tolist") else list(given)
+    if len(values) != count:
+        raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))
+    for row, value in enumerate(values):
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise InvalidId(
+                expected="a string or an integer", got=repr(value)[:60], loc=("ids", row)
+            )
+    return [*map(str, values)]
+
+
+def empty() -> Items:
+    """Return no items."""
+    return Items(range(0), DenseRows(np.empty((0, 0), np.float32)))

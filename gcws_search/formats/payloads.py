@@ -1,0 +1,129 @@
+"""Payloads as JSON text, from dicts, columns and frames, and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from gcws_search.index import InvalidPayload
+
+Payloads = list[bytes | None]
+"""Of each item the JSON text of an object, or None."""
+
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+"""Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
+_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+
+
+def read_json(text: bytes | str) -> Any:
+    """Return what JSON text says, integers of any size.
+
+    Raises
+    ------
+    ValueError
+    """
+    raw = text.encode() if isinstance(text, str) else text
+    return json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
+
+
+def write_json(value: Any) -> bytes:
+    """Return compact JSON text of a value; what JSON has no word for is written as `str` has it.
+
+    Raises
+    ------
+    TypeError
+    """
+    try:
+        return orjson.dumps(value, default=str, option=_OPTIONS)
+    except TypeError:  # integers beyond 64 bits
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+        return text.encode()
+
+
+def payload_text(value: Any, row: int) -> bytes | None:
+    """Return one payload as JSON text; a string is JSON text of an object.
+
+    Raises
+    ------
+    InvalidPayload
+        It is no object.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str | bytes):
+        try:
+            found = read_json(value)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise InvalidPayload(
+                expected="the JSON text of an object", got=repr(value)[:60], loc=("payloads", row)
+            )
+        return write_json(found)
+    if not isinstance(value, Mapping):
+        raise InvalidPayload(expected="a dict or None", got=repr(value)[:60], loc=("payloads", row))
+    return write_json(dict(value))
+
+
+def payloads_of(given: Any, count: int) -> Payloads:
+    """Return the payloads of ``count`` items.
+
+    Parameters
+    ----------
+    given : dict of columns, sequence of dicts, frame, or None
+        ``{"label": y}`` gives item i the payload ``{"label": y[i]}``.
+    count : int
+
+    Raises
+    ------
+    InvalidPayload
+        There are more or fewer than ``count``, or one is no object.
+    """
+    if given is None:
+        return [None] * count
+    if isinstance(given, Mapping):
+        columns = {str(name): _values(column) for name, column in given.items()}
+        for name, column in columns.items():
+            _require_count(column, count, name)
+        return from_columns(columns, count)
+    if hasattr(given, "__arrow_c_stream__"):
+        from gcws_search.formats.frames import table_of  # noqa: PLC0415  # loads pyarrow
+
+        table = table_of(given)
+        return payloads_of({name: table[name].to_pylist() for name in table.column_names}, count)
+    rows = list(given)
+    _require_count(rows, count, "payloads")
+    return [payload_text(value, row) for row, value in enumerate(rows)]
+
+
+def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
+    """Return payloads of columns; a value that is None is left out, and an empty object is none."""
+    if not columns:
+        return [None] * count
+    names = list(columns)
+    payloads: Payloads = []
+    for values in zip(*columns.values(), strict=True):
+        present = {
+            name: value for name, value in zip(names, values, strict=True) if value is not None
+        }
+        payloads.append(write_json(present) if present else None)
+    return payloads
+
+
+def _values(column: Any) -> list[Any]:
+    if isinstance(column, str):
+        raise InvalidPayload(expected="a value for each item", got="a string", loc=("payloads",))
+    array = column if isinstance(column, list | tuple) else np.asarray(column)
+    return array.tolist() if isinstance(array, np.ndarray) else list(array)
+
+
+def _require_count(values: Sequence[Any], count: int, name: str) -> None:
+    if len(values) != count:
+        raise InvalidPayload(
+            expected=f"a payload for each of {count} items", got=str(len(values)), loc=(name,)
+        )

@@ -1,0 +1,277 @@
+"""Vectors in any form that Python knows: arrays, sparse matrices, dicts, lists of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcws_search.index import InvalidVector
+
+JsonVector = list[float] | dict[str, list[Any]]
+"""A vector as the API shows it."""
+
+FLOAT_BYTES: Final = 4
+_ROWS_AND_COLUMNS: Final = 2
+_MAX_INDEX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    """Vectors by all their coordinates.
+
+    Attributes
+    ----------
+    array : (n, dim) numbers of any type and order
+    """
+
+    array: NDArray[Any]
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.array)
+
+    def part(self, first: int, last: int) -> DenseRows:
+        """Return the vectors of rows ``first`` to ``last``, without the last."""
+        return DenseRows(self.array[first:last])
+
+    def take(self, rows: Sequence[int]) -> DenseRows:
+        """Return the vectors of some rows."""
+        return DenseRows(self.array[[*rows]])
+
+    def matrix(self) -> NDArray[np.float32]:
+        """Return (n, dim) float32 in C order; the array itself where it is so."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(self.array, np.float32)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one vector in float32."""
+        return FLOAT_BYTES * int(self.array.shape[1])
+
+    def json(self) -> Iterator[JsonVector]:
+        """Yield each vector as the API takes it."""
+        for row in self.matrix():
+            yield row.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Vectors by their non-zero coordinates, in compressed rows.
+
+    Attributes
+    ----------
+    indptr : (n + 1,) int64
+        Where each row begins, and where the last one ends.
+    indices : (nnz,) integers, or (nnz,) str
+        Coordinates, or their names.
+    values : (nnz,) numbers
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    values: NDArray[Any]
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.indptr) - 1
+
+    def part(self, first: int, last: int) -> SparseRows:
+        """Return the vectors of rows ``first`` to ``last``, without the last."""
+        indptr = self.indptr[first : last + 1]
+        entries = slice(indptr[0], indptr[-1])
+        return SparseRows(indptr - indptr[0], self.indices[entries], self.values[entries])
+
+    def take(self, rows: Sequence[int]) -> SparseRows:
+        """Return the vectors of some rows."""
+        return stacked([self.part(row, row + 1) for row in rows])
+
+    @property
+    def is_named(self) -> bool:
+        """Whether coordinates are given by name."""
+        return self.indices.dtype.kind in "OUT"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a vector of mean length: indices and values."""
+        return 2 * FLOAT_BYTES * (1 + len(self.values) // max(1, len(self)))
+
+    def json(self) -> Iterator[JsonVector]:
+        """Yield each vector as the API takes it."""
+        word = "names" if self.is_named else "indices"
+        values = self.values.astype(np.float32)
+        for row in range(len(self)):
+            entries = slice(self.indptr[row], self.indptr[row + 1])
+            yield {word: self.indices[entries].tolist(), "values": values[entries].tolist()}
+
+
+Rows = DenseRows | SparseRows
+
+
+def rows_of(data: Any) -> Rows:
+    """Return vectors of any kind as rows.
+
+    Parameters
+    ----------
+    data : (n, dim) array, scipy sparse matrix, or sequence of vectors
+        A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
+        values, or ``{"indices": […], "values": […]}``. Frames are read by `formats.frames`.
+
+    Raises
+    ------
+    InvalidVector
+        It is none of these.
+    """
+    if hasattr(data, "tocsr"):
+        return _from_scipy(data)
+    if isinstance(data, Mapping):
+        raise InvalidVector(expected="a list of vectors", got="a dict; put it in a list")
+    if not hasattr(data, "__array__"):
+        data = list(data)
+        if data and all(isinstance(each, Mapping) for each in data):
+            return _from_dicts(data)
+        if data and all(hasattr(each, "tocsr") for each in data):
+            return stacked([_from_scipy(each) for each in data])
+    return DenseRows(_numbers(data))
+
+
+def row_of(vector: Any) -> Rows:
+    """Return one vector of any kind as the only row; see `rows_of`.
+
+    Raises
+    ------
+    InvalidVector
+        It is no vector, or several.
+    """
+    if isinstance(vector, Mapping):
+        return rows_of([vector])
+    if hasattr(vector, "tocsr"):
+        rows: Rows = _from_scipy(vector)
+    else:
+        array = _numbers([vector] if np.ndim(vector) == 1 else vector)
+        rows = DenseRows(array)
+    if len(rows) != 1:
+        raise InvalidVector(expected="one vector", got=f"{len(rows)}")
+    return rows
+
+
+def _numbers(data: Any) -> NDArray[Any]:
+    """Return a two-dimensional array of numbers.
+
+    Raises
+    ------
+    InvalidVector
+    """
+    try:
+        array = np.asarray(data)
+        if array.dtype.kind == "O":  # such as what pandas makes of mixed columns
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidVector(
+            expected="vectors of numbers, all of one length", got=_lengths(data)
+        ) from None
+    if array.dtype.kind not in "fiub":
+        raise InvalidVector(expected="an array of numbers", got=f"an array of {array.dtype}")
+    if array.ndim == 1 and not array.size:
+        return array.reshape(0, 0)
+    if array.ndim != _ROWS_AND_COLUMNS:
+        raise InvalidVector(
+            expected="an array of two dimensions, a row a vector",
+            got=f"{array.ndim} dimension{'s' * (array.ndim != 1)}",
+        )
+    return array
+
+
+def _lengths(data: Any) -> str:
+    """Return in words what a sequence of vectors holds that make no array."""
+    for number, vector in enumerate(data):
+        if not hasattr(vector, "__len__") or isinstance(vector, str):
+            return f"{vector!r:.40} as vector {number}"
+        if len(vector) != len(data[0]):
+            return f"{len(vector)} values in vector {number}, {len(data[0])} in vector 0"
+    return "values that are no numbers"
+
+
+def _from_scipy(matrix: Any) -> SparseRows:
+    """Return the rows of a sparse matrix or array; entries given twice are added up."""
+    compressed = matrix.tocsr()
+    if compressed.ndim == 1:
+        indptr = np.array([0, compressed.nnz], np.int64)
+        return SparseRows(indptr, compressed.indices, compressed.data)
+    if not compressed.has_canonical_format:
+        compressed = compressed.copy()
+        compressed.sum_duplicates()
+    return SparseRows(compressed.indptr.astype(np.int64), compressed.indices, compressed.data)
+
+
+def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> SparseRows:
+    """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or as JSON has them."""
+    pairs = [_coordinates(vector, row) for row, vector in enumerate(vectors)]
+    indptr = np.zeros(len(pairs) + 1, np.int64)
+    np.cumsum([len(keys) for keys, _ in pairs], out=indptr[1:])
+    keys = list(chain.from_iterable(keys for keys, _ in pairs))
+    kinds = set(map(type, keys))
+    try:
+        values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
+    except (TypeError, ValueError):
+        raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
+    if all(issubclass(kind, str) for kind in kinds):
+        return SparseRows(indptr, np.array(keys, object), values)
+    if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
+        raise InvalidVector(
+            expected="coordinates that are all names or all whole numbers",
+            got=" and ".join(sorted(kind.__name__ for kind in kinds)),
+        )
+    if max(keys, default=0) > _MAX_INDEX:
+        raise InvalidVector(
+            expected=f"coordinates of at most {_MAX_INDEX}, or names (str) for larger ones",
+            got=str(max(keys)),
+        )
+    return SparseRows(indptr, np.array(keys, np.int64), values)
+
+
+def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[Any]]:
+    for word in ("indices", "names"):
+        if set(vector) == {word} or set(vector) == {word, "values"}:
+            keys = vector[word]
+            if isinstance(keys, str | int | float):
+                break  # a vector with a coordinate of that name
+            values = vector.get("values", [1.0] * len(keys))
+            if len(keys) != len(values):
+                got = f"{len(keys)} and {len(values)}"
+                raise InvalidVector(expected=f"as many {word} as values", got=got, loc=(row,))
+            return list(keys), list(values)
+    return list(vector), list(vector.values())
+
+
+def _odd(pairs: Sequence[tuple[list[Any], list[Any]]]) -> str:
+    values = chain.from_iterable(values for _, values in pairs)
+    return repr(next((v for v in values if not isinstance(v, int | float)), "others"))[:40]
+
+
+def stacked(parts: Sequence[SparseRows]) -> SparseRows:
+    """Return the vectors of several batches, in order."""
+    indptr = np.cumsum([0, *(n for part in parts for n in np.diff(part.indptr).tolist())])
+    return SparseRows(
+        indptr.astype(np.int64),
+        np.concatenate([part.indices for part in parts]),
+        np.concatenate([part.values for part in parts]),
+    )
+
+
+def normalized(rows: Rows, order: str) -> Rows:
+    """Return rows divided by their norm, "l1" or "l2"; a row of zeros stays as it is."""
+    size: Callable[[Any], Any] = np.abs if order == "l1" else np.square
+    finish: Callable[[Any], Any] = np.asarray if order == "l1" else np.sqrt
+    if isinstance(rows, DenseRows):
+        wide = rows.array.astype(np.float64)
+        norms = finish(size(wide).sum(axis=1, keepdims=True))
+        return DenseRows(wide / np.where(norms > 0, norms, 1))
+    wide = rows.values.astype(np.float64)
+    row = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
+    norms = finish(np.bincount(row, size(wide), minlength=len(rows)))
+    return SparseRows(rows.indptr, rows.indices, wide / np.where(norms > 0, norms, 1)[row])

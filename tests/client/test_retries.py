@@ -1,0 +1,128 @@
+"""Which requests are sent again, and after how long; nothing is sent here."""
+
+import json
+
+import pytest
+
+from gcws_search import AccessRefused, InvalidVector, NoServer, RetryPolicy, ServerBusy
+from gcws_search.client.operations import Effect, Pause, Reply, Send
+from gcws_search.client.retries import DroppedConnection, answered
+
+POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)
+DONE = Reply(200, {}, b"{}")
+
+
+def problem(status: int, code: str, **headers: str) -> Reply:
+    body = {"status": status, "code": code, "detail": "no room; try again", "errors": []}
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, sent, json.dumps(body).encode())
+
+
+def dropped(has_answered: bool = True) -> DroppedConnection:
+    return DroppedConnection("http://there", "reset", has_answered=has_answered)
+
+
+def carried_out(
+    request: Send, answers: list[Reply | DroppedConnection]
+) -> tuple[Reply | Exception, list[Effect]]:
+    """Return the end of a request that is answered so, and its effects."""
+    plan = answered(request, POLICY)
+    effects: list[Effect] = []
+    effect = next(plan)
+    coming = iter(answers)
+    while True:
+        effects.append(effect)
+        try:
+            if isinstance(effect, Pause):
+                effect = plan.send(None)
+            elif isinstance(answer := next(coming), DroppedConnection):
+                effect = plan.throw(answer)
+            else:
+                effect = plan.send(answer)
+        except StopIteration as end:
+            return end.value, effects
+        except Exception as error:
+            return error, effects
+
+
+def pauses(effects: list[Effect]) -> list[float]:
+    return [each.seconds for each in effects if isinstance(each, Pause)]
+
+
+GET = Send("GET", "/v1")
+
+
+def test_a_good_answer_is_returned_at_once() -> None:
+    assert carried_out(GET, [DONE]) == (DONE, [GET])
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "queue_full"), (503, "overloaded")])
+def test_a_server_without_room_is_asked_again_when_it_says(status: int, code: str) -> None:
+    busy = problem(status, code, retry_after="2")
+    end, effects = carried_out(GET, [busy, busy, DONE])
+    assert end == DONE
+    first, second = pauses(effects)
+    assert 2.5 <= first <= 3
+    assert 3 <= second <= 4
+
+
+def test_a_server_that_stays_without_room_is_given_up() -> None:
+    end, effects = carried_out(GET, [problem(503, "overloaded")] * 3)
+    assert isinstance(end, ServerBusy)
+    assert end.status == 503
+    assert effects.count(GET) == 3
+
+
+def test_a_time_that_is_too_long_is_not_waited_for() -> None:
+    end, effects = carried_out(GET, [problem(503, "overloaded", retry_after="60")])
+    assert isinstance(end, ServerBusy)
+    assert effects == [GET]
+
+
+def test_a_dropped_connection_is_opened_again() -> None:
+    end, effects = carried_out(GET, [dropped(), dropped(), DONE])
+    assert end == DONE
+    assert len(pauses(effects)) == 2
+
+
+def test_a_server_that_never_answered_is_not_there() -> None:
+    end, effects = carried_out(GET, [dropped(has_answered=False)])
+    assert isinstance(end, NoServer)
+    assert "http://there" in str(end)
+    assert "gcws-search serve" in str(end)
+    assert effects == [GET]
+
+
+def test_what_may_have_happened_is_not_asked_for_twice() -> None:
+    request = Send("POST", "/v1/load", repeatable=False)
+    end, effects = carried_out(request, [dropped()])
+    assert isinstance(end, NoServer)
+    assert effects == [request]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [(401, "key_missing", AccessRefused), (403, "key_refused", AccessRefused)],
+)
+def test_a_refusal_is_final(status: int, code: str, expected: type[Exception]) -> None:
+    end, effects = carried_out(GET, [problem(status, code)])
+    assert isinstance(end, expected)
+    assert effects == [GET]
+
+
+def test_an_answer_that_is_no_problem_is_told_by_its_status() -> None:
+    end, _ = carried_out(GET, [Reply(502, {}, b"<html>")])
+    assert "502" in str(end)
+
+
+def test_a_finding_has_its_place_and_its_parts() -> None:
+    body = {
+        "code": "invalid_vector",
+        "detail": "row 3: expected 4 values, got 3 values",
+        "errors": [{"loc": ["rows", 3, "vector"], "msg": "expected 4 values, got 3 values"}],
+        "committed": 8192,
+    }
+    end, _ = carried_out(GET, [Reply(422, {}, json.dumps(body).encode())])
+    assert isinstance(end, InvalidVector)
+    assert (end.loc, end.expected, end.got) == (("rows", 3, "vector"), "4 values", "3 values")
+    assert "8192 rows were stored before" in end.__notes__

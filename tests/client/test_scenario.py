@@ -1,0 +1,156 @@
+"""One scenario over every kind of collection, waited for and awaited."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+
+import gcws_search
+from tests.client.conftest import Open
+from tests.support.service.queries import gmm
+
+COFFEES: dict[str, list[float]] = {
+    "kenya": [2, -1, 1, -0.5],
+    "brazil": [-1, 1.5, 1, 0],
+    "robusta": [-2, 0, 0, 3],
+    "sidamo": [0.5, 0, 2, -1],
+}
+ROASTS = ["light", "medium", "dark", "light"]
+
+
+def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) -> None:
+    items = opened(4)
+    vectors = np.array([*COFFEES.values()])
+    payloads = {"roast": ROASTS, "place": range(4)}
+    added = items.add(vectors, ids=[*COFFEES], payloads=payloads)
+    assert (added.inserted, added.updated, added.rejected) == (4, 0, [])
+    assert len(items) == 4
+    assert bool(items)
+
+    hits = items.query([1.5, -1, 0, -0.5], limit=2, recall=1, explain=True)
+    assert hits.ids == ["kenya", "sidamo"]
+    assert hits[0].score == pytest.approx(gmm([1.5, -1, 0, -0.5], COFFEES["kenya"]))
+    assert hits[0].payload == {"roast": "light", "place": 0}
+    assert hits.explanation["method"] == "scan"
+    assert items.query(id="kenya", limit=9).ids[-1] != "kenya"
+    assert items.query(COFFEES["kenya"], where={"roast": "dark"}).ids == ["robusta"]
+    either = items.query(COFFEES["kenya"], where={"roast": ["dark", "medium"]}, min_score=0.01)
+    assert either.ids == ["brazil"]
+
+    many = items.query_many(vectors, limit=9)
+    assert many.ids.shape == many.scores.shape == (4, 4)
+    assert many.ids[:, 0].tolist() == [*COFFEES]
+    assert many.scores[:, 0].tolist() == [1, 1, 1, 1]
+    filtered = items.query_many(vectors, limit=1, where={"roast": "dark"})
+    assert filtered.ids.tolist() == [["robusta"]] * 4
+
+    item = items.get("brazil")
+    assert item.vector == COFFEES["brazil"]
+    assert item.payload == {"roast": "medium", "place": 1}
+    assert [each.id for each in items] == [*COFFEES]
+
+    why = items.explain("kenya", [1.5, -1, 0, -0.5])
+    assert why.score == pytest.approx(hits[0].score)
+    assert [share.coordinate for share in why.shares][:2] == [0, 1]
+    [pair] = items.pairs(min_score=0.3)
+    assert (pair.a, pair.b) == ("kenya", "sidamo")
+    assert [each.recall for each in items.compare(sample=2).backends] == [1.0]
+
+    exported = tmp_path / "coffees.ndjson"
+    assert items.export(str(exported)) == 4
+    lines = [json.loads(line) for line in exported.read_text().splitlines()]
+    assert [line["vector"] for line in lines] == [*COFFEES.values()]
+    assert items.delete("kenya") == 1
+    assert items.delete(["kenya", "brazil"]) == 1
+    assert items.delete(where={"roast": "dark"}) == 1
+    assert items.describe()["items"] == len(items) == 1
+
+
+def test_sparse_items_of_an_open_space(opened: Open, tmp_path: Path) -> None:
+    items = opened(None)
+    dense = np.array([[0, 1.5, 0, -2], [3, 0, 0, 0], [0, 0, 0, 0.5]])
+    assert items.add(sparse.csr_matrix(dense)).inserted == 3
+    assert items.add([{7: 1, 3: -2.0}], ids=["x"]).inserted == 1
+    assert items.query({3: -2, 1: 1.5}, limit=1).ids == ["0"]
+    assert items.query_many(sparse.csr_matrix(dense), limit=1).ids.tolist() == [["0"], ["1"], ["2"]]
+    assert items.get("x").vector == {"indices": [3, 7], "values": [-2, 1]}
+    items.export(str(tmp_path / "all.parquet"))
+    again = opened(None)
+    assert again.add(pq.read_table(tmp_path / "all.parquet")).inserted == 4
+    assert [(each.id, each.vector) for each in again] == [(each.id, each.vector) for each in items]
+
+
+def test_a_transform_is_explained_too(opened: Open) -> None:
+    items = opened(3, transform={"center": [1, 0, 0], "power": 2.0, "normalize": "l1"})
+    items.add([[2, 3, -1], [2, -3, 4], [5, 1, -1]])
+    [hit] = items.query(id="0", limit=1)
+    assert items.explain("0", hit.id).score == pytest.approx(hit.score, rel=1e-5)
+
+
+def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
+    items = opened(4)
+    with pytest.raises(gcws_search.InvalidVector, match="expected 4 values, got 3 values"):
+        items.query([1, 2, 3])
+    with pytest.raises(gcws_search.ItemNotFound, match="'nobody'") as missing:
+        items.get("nobody")
+    assert missing.value.item_id == "nobody"
+    with pytest.raises(gcws_search.InvalidParameter, match="limit"):
+        items.query([1, 2, 3, 4], limit=0)
+    with pytest.raises(gcws_search.InvalidParameter):
+        items.query()
+    with pytest.raises(gcws_search.InvalidFilter):
+        items.query([1, 2, 3, 4], where={"must": 3})
+    with pytest.raises(gcws_search.BackendNotFound):
+        items.query([1, 2, 3, 4], backend="other")
+    items.add([[1, 2, 3, 4]], ids=["a"])
+    with pytest.raises(gcws_search.ItemExists) as existing:
+        items.add([[1, 2, 3, 5], [1, 2, 3, 4]], ids=["b", "a"], mode="insert")
+    assert (existing.value.item_id, existing.value.row) == ("a", 1)
+    with pytest.raises(gcws_search.InvalidVector) as bad:
+        items.add([[1, 2, 3, 4], [1, np.nan, 3, 4]])
+    assert bad.value.loc == ("rows", 1, "vector", 1)
+    assert len(items) == 1
+
+
+def test_rows_that_cannot_be_stored_are_named_and_left_out(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 1]], ids=["old"])
+    vectors = [[1, 2], [np.inf, 0], [0, 0], [3, 4], [5, 6]]
+    ids = ["a", "b", "c", "old", "d"]
+    told: list[int] = []
+    added = items.add(
+        vectors, ids=ids, payloads=[None] * 5, mode="insert", on_error="skip", progress=told.append
+    )
+    assert (added.inserted, added.rejected_count) == (2, 3)
+    assert [(each.row, each.code) for each in added.rejected] == [
+        (1, "invalid_vector"),
+        (2, "invalid_vector"),
+        (3, "item_exists"),
+    ]
+    assert sum(told) == 5
+    assert [each.id for each in items] == ["old", "a", "d"]
+
+
+def test_results_print_in_one_line(opened: Open) -> None:
+    items = opened(2)
+    printed = [
+        items.add(np.eye(2) + 0.1, payloads={"n": [1, 2]}),
+        items.query([1, 0]),
+        items.query([1, 0])[0],
+        items.query_many(np.eye(2)),
+        items.get("0"),
+        items.explain("0", "1"),
+        items.compare(sample=2),
+        items.pairs(min_score=0.1),
+    ]
+    assert not [each for each in map(repr, printed) if "\n" in each]
+
+
+def test_payloads_come_back_as_they_were(opened: Open) -> None:
+    items = opened(1)
+    payloads = [{"n": 2**70, "x": 1e-300, "t": "é\u2028"}, None, {}, {"deep": [{"a": None}]}]
+    items.add([[1], [2], [3], [4]], payloads=payloads)
+    assert [each.payload for each in items] == payloads

@@ -1,0 +1,157 @@
+"""Frames of pandas, polars and Arrow: which column means what."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
+from gcws_search.formats.frames import Layout, guess
+from gcws_search.formats.items import items_of
+from tests.support.service.client import Json
+
+COLUMNS: dict[str, Json] = {
+    "id": ["a", "b"],
+    "x": [1, 2],
+    "y": [0.5, -1],
+    "roast": ["light", None],
+}
+LISTS: dict[str, Json] = {"id": [7, 8], "vector": [[1, 2], [3, 4]], "roast": ["light", "dark"]}
+
+
+def pandas_frame(columns: dict[str, Json]) -> Json:
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+def polars_frame(columns: dict[str, Json]) -> Json:
+    return pytest.importorskip("polars").DataFrame(columns)
+
+
+MADE: list[Callable[[dict[str, Json]], Json]] = [pandas_frame, polars_frame, pa.table]
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_columns_of_numbers_are_the_vector_and_others_the_payload(made: Json) -> None:
+    items = items_of(made(COLUMNS))
+    assert items.ids == ["a", "b"]
+    assert items.rows.matrix().tolist() == [[1, 0.5], [2, -1]]  # type: ignore[union-attr]
+    assert items.payloads == [b'{"roast":"light"}', None]
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_column_of_lists_is_the_vector(made: Json) -> None:
+    items = items_of(made(LISTS))
+    assert items.ids == ["7", "8"]
+    assert items.rows.matrix().tolist() == [[1, 2], [3, 4]]  # type: ignore[union-attr]
+    assert items.payloads == [b'{"roast":"light"}', b'{"roast":"dark"}']
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_names_of_columns_say_what_they_are(made: Json) -> None:
+    items = items_of(made(COLUMNS | {"roast": ["p", "q"]}), ids="roast", payloads=["id", "x"])
+    assert items.ids == ["p", "q"]
+    assert items.rows.matrix().tolist() == [[0.5], [-1]]  # type: ignore[union-attr]
+    assert items.payloads == [b'{"id":"a","x":1}', b'{"id":"b","x":2}']
+
+
+def test_the_index_of_a_pandas_frame_has_the_ids() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2]}, index=["a", "b"])
+    assert items_of(frame).ids == ["a", "b"]
+    assert items_of(frame.reset_index(drop=True)).ids == range(2)
+
+
+def test_categories_views_and_nested_types_are_taken() -> None:
+    table = pa.table(
+        {
+            "id": pa.array(["a", "b"]).dictionary_encode(),
+            "vector": pa.array([[1, 2], [3, 4]], pa.list_view(pa.float32())),
+            "tags": pa.array([["x"], []]),
+            "seen": pa.array([0, 86400], pa.timestamp("s")),
+        }
+    )
+    items = items_of(table)
+    assert items.ids == ["a", "b"]
+    assert items.payloads is not None
+    assert items.payloads[0] == b'{"tags":["x"],"seen":"1970-01-01T00:00:00"}'
+
+
+def test_sparse_columns_and_payload_text() -> None:
+    table = pa.table(
+        {
+            "id": ["a", "b"],
+            "indices": [[3, 1], []],
+            "values": [[2.0, 1.0], []],
+            "payload": ['{"n": 123456789012345678901}', None],
+        }
+    )
+    items = items_of(table)
+    assert next(items.rows.json()) == {"indices": [3, 1], "values": [2, 1]}
+    assert items.payloads == [b'{"n":123456789012345678901}', None]
+    named = items_of(pa.table({"names": [["acid"]], "values": [[2.0]]}))
+    assert [*named.rows.json()] == [{"names": ["acid"], "values": [2]}]
+    assert named.ids == range(1)
+
+
+def test_a_slice_of_a_table_is_taken_as_it_is() -> None:
+    table = pa.table({"vector": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))})
+    assert items_of(table.slice(1)).rows.matrix().tolist() == [[3, 4], [5, 6]]  # type: ignore[union-attr]
+
+
+SCHEMA = pa.schema(
+    [("ID", pa.int64()), *((f"px{i}", pa.float32()) for i in range(3)), ("label", pa.int8())]
+)
+
+
+def test_patterns_choose_columns() -> None:
+    layout = guess(SCHEMA, vector=["px*"])
+    assert layout == Layout("ID", ("px0", "px1", "px2"), ("label",))
+    assert layout.dim(SCHEMA) == 3
+    assert guess(SCHEMA, payload=["label"]).vector == ("px0", "px1", "px2")
+    assert guess(SCHEMA).vector == ("px0", "px1", "px2", "label")
+    assert guess(SCHEMA, id_="label", payload=[]).payload == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"id_": "key"}, "a column 'key', got ID, px0, px1, px2, label"),
+        ({"vector": ["q*"]}, "a column 'q*'"),
+        ({"payload": ["colour"]}, "a column 'colour'"),
+    ],
+)
+def test_columns_that_are_not_there_are_named(options: dict[str, Json], words: str) -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        guess(SCHEMA, **options)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "words"),
+    [
+        ({"roast": ["light"]}, InvalidParameter, "columns of numbers for the vector"),
+        ({"a": [[1]], "b": [[1]]}, InvalidParameter, "one column of lists"),
+        ({"vector": [[1, 2], [3]]}, InvalidVector, "2 values, as in row 0, got 1 values"),
+        ({"vector": [[1, 2], None]}, InvalidVector, "a list in column 'vector', got null"),
+        ({"id": ["a", None], "x": [1, 2]}, InvalidId, "an id, got null"),
+        ({"x": [1], "payload": ["{"]}, InvalidPayload, "JSON text of an object"),
+        ({"indices": [[1, 2]], "values": [[1]]}, InvalidVector, "as many indices as values"),
+    ],
+)
+def test_what_makes_no_items_is_refused(
+    columns: dict[str, Json], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error) as refused:
+        items_of(pa.table(columns))
+    assert words in str(refused.value)
+
+
+def test_text_in_the_vector_is_refused_by_its_column() -> None:
+    with pytest.raises(InvalidParameter, match="numbers in column 'roast'"):
+        guess(pa.table(COLUMNS).schema, vector=["x", "roast"])
+
+
+def test_missing_numbers_are_left_to_the_collection() -> None:
+    rows = items_of(pa.table({"x": [1, None], "y": [2.0, 3.0]})).rows
+    assert np.isnan(rows.matrix()[1, 0])  # type: ignore[union-attr]

@@ -1,0 +1,116 @@
+"""Ids and payloads beside vectors, and their parts."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_array_equal
+
+from gcws_search import InvalidId, InvalidParameter, InvalidPayload, Item
+from gcws_search.formats import bodies
+from gcws_search.formats.filters import filter_of
+from gcws_search.formats.frames import guess, items_of_batch
+from gcws_search.formats.items import items_of
+from gcws_search.formats.vectors import DenseRows, SparseRows, normalized, rows_of
+from tests.support.service.client import Json
+
+VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+
+
+def test_rows_are_numbered_where_no_ids_are_given() -> None:
+    assert items_of(VECTORS).texts() == ["0", "1", "2"]
+    assert items_of(VECTORS, id_start=5).texts() == ["5", "6", "7"]
+
+
+@pytest.mark.parametrize("ids", [[7, "b", 9], np.array(["7", "b", "9"]), ("7", "b", "9")])
+def test_ids_are_strings_or_whole_numbers(ids: Json) -> None:
+    assert items_of(VECTORS, ids).texts() == ["7", "b", "9"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [(["a"], "3 ids, got 1"), ([1.5, 2, 3], "got 1.5"), ([True, 2, 3], "True"), ([None] * 3, "N")],
+)
+def test_other_ids_are_refused(ids: Json, words: str) -> None:
+    with pytest.raises(InvalidId, match=words):
+        items_of(VECTORS, ids)
+
+
+def test_a_name_of_a_column_needs_columns() -> None:
+    with pytest.raises(InvalidParameter, match="'key'"):
+        items_of(VECTORS, "key")
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        {"label": np.array([3, 1, 2])},
+        [{"label": 3}, {"label": 1}, {"label": 2}],
+        ['{"label": 3}', {"label": np.int64(1)}, b'{"label":2}'],
+        pa.table({"label": [3, 1, 2]}),
+    ],
+)
+def test_payloads_are_columns_or_objects(payloads: Json) -> None:
+    found = items_of(VECTORS, payloads=payloads).payloads
+    assert found == [b'{"label":3}', b'{"label":1}', b'{"label":2}']
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [{"label": [1]}, [{}], [3, 4, 5], {"label": "abc"}, ["[1]", None, None], ["{", None, None]],
+)
+def test_other_payloads_are_refused(payloads: Json) -> None:
+    with pytest.raises(InvalidPayload):
+        items_of(VECTORS, payloads=payloads)
+
+
+def test_items_of_a_collection_are_items_again() -> None:
+    items = items_of(iter([Item("a", [1, 2], {"n": 1}), Item("b", [3, 4], None)]))
+    assert items.ids == ["a", "b"]
+    assert items.payloads == [b'{"n":1}', None]
+
+
+def test_batches_are_of_so_many_bytes() -> None:
+    items = items_of(np.ones((100, 4), np.float32), payloads=[{"t": "x" * 76}] * 100)
+    assert [len(batch) for batch in items.batches(1000)] == [10] * 10
+    assert [len(batch) for batch in items.batches(1)] == [1] * 100
+    assert sum(len(batch) for batch in items.batches()) == 100
+
+
+def test_an_npy_body_is_what_numpy_reads() -> None:
+    rows = rows_of(np.asfortranarray(VECTORS.astype(np.int64)))
+    assert isinstance(rows, DenseRows)
+    body = b"".join(bodies.npy(rows))
+    assert len(body) == bodies.npy_bytes(rows)
+    assert_array_equal(np.load(io.BytesIO(body)), VECTORS)
+
+
+@pytest.mark.parametrize("vectors", [VECTORS, [{3: 1.5}, {1: -2}, {0: 1, 2: 1}], [{"acid": 1}] * 3])
+def test_an_arrow_body_holds_the_same_items(vectors: Json) -> None:
+    items = items_of(vectors, ["a", "b", "c"], [{"n": 1}, None, {"n": 3}])
+    body = b"".join(bodies.arrow(items.batches(16)))
+    table = pa.ipc.open_stream(body).read_all()
+    again = items_of_batch(table, guess(table.schema))
+    assert list(again.rows.json()) == list(items.rows.json())
+    assert (again.texts(), again.payloads) == (items.texts(), items.payloads)
+
+
+@pytest.mark.parametrize("order", ["l1", "l2"])
+def test_rows_are_divided_by_their_norm(order: str) -> None:
+    vectors = np.array([[3.0, -4.0], [0, 0]])
+    first = [3 / 7, -4 / 7] if order == "l1" else [0.6, -0.8]
+    dense = normalized(DenseRows(vectors), order)
+    assert isinstance(dense, DenseRows)
+    assert_array_equal(dense.array, [first, [0, 0]])
+    sparse = normalized(rows_of([{0: 3.0, 1: -4.0}, {0: 0.0}]), order)
+    assert isinstance(sparse, SparseRows)
+    assert sparse.values.tolist() == [*first, 0]
+
+
+def test_short_filters_stand_for_equality() -> None:
+    label = {"key": "label", "match": {"value": 3}}
+    assert filter_of({"label": np.int64(3)}) == {"must": [label]}
+    assert filter_of({"label": [3, 5]}) == {"must": [{"key": "label", "match": {"any": [3, 5]}}]}
+    assert filter_of({"must_not": label}) == {"must_not": label}
+    assert filter_of(None) is None

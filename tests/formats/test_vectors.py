@@ -1,0 +1,124 @@
+"""Vectors in any form that Python knows."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+
+from gcws_search import InvalidVector
+from gcws_search.formats.vectors import DenseRows, SparseRows, row_of, rows_of
+from tests.support.service.client import Json
+
+VALUES = np.array([[0, 1, 0, 2], [3, 0, 0, 1]])
+
+
+def dense_of(rows: Json) -> Json:
+    """Return rows as an (n, 4) array."""
+    if isinstance(rows, DenseRows):
+        return rows.matrix()
+    return sparse.csr_matrix((rows.values, rows.indices, rows.indptr), (len(rows), 4)).toarray()
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "u8", "f2", "f4", "f8", ">f4", "O"])
+@pytest.mark.parametrize("order", ["C", "F", "strided", "read-only"])
+def test_arrays_of_every_type_and_order(dtype: str, order: str) -> None:
+    array = VALUES.astype(dtype, order="F" if order == "F" else "C")
+    if order == "strided":
+        array = np.repeat(array, 2, axis=1)[:, ::2]
+    array.setflags(write=order != "read-only")
+    matrix = rows_of(array)
+    assert isinstance(matrix, DenseRows)
+    assert_array_equal(matrix.matrix(), VALUES.astype(dtype).astype(np.float32))
+    assert matrix.matrix().flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        sparse.csr_matrix, sparse.csc_matrix, sparse.coo_matrix, sparse.lil_matrix,
+        sparse.dok_matrix, sparse.csr_array, sparse.bsr_array,
+    ],
+)  # fmt: skip
+def test_sparse_matrices_of_every_format(made: Json) -> None:
+    rows = rows_of(made(VALUES.astype(float)))
+    assert isinstance(rows, SparseRows)
+    assert_array_equal(dense_of(rows), VALUES)
+    assert_array_equal(dense_of(rows.part(1, 2)), VALUES[1:])
+    assert_array_equal(dense_of(rows.take([1, 0])), VALUES[::-1])
+
+
+def test_entries_given_twice_are_added_up_and_the_matrix_stays() -> None:
+    matrix = sparse.csr_matrix(([1.0, 2.0, 3.0], [1, 1, 0], [0, 2, 3]), (2, 4))
+    assert dense_of(rows_of(matrix)).tolist() == [[0, 3, 0, 0], [3, 0, 0, 0]]
+    assert matrix.nnz == 3
+
+
+def test_rows_of_sparse_matrices_in_a_list() -> None:
+    matrix = sparse.csr_matrix(VALUES)
+    assert_array_equal(dense_of(rows_of([matrix[0], matrix[1]])), VALUES)
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        VALUES.tolist(),
+        tuple(VALUES),
+        (row for row in VALUES),
+        [{1: 1, 3: 2}, {0: 3, 3: 1}],
+        [{np.int64(3): 2.0, np.int64(1): 1}, {0: 3, 3: 1}],
+        [{"indices": [3, 1], "values": [2, 1]}, {"indices": [0, 3], "values": [3, 1]}],
+    ],
+    ids=["lists", "arrays", "generator", "dicts", "numpy-keys", "json"],
+)
+def test_sequences_of_vectors(vectors: Json) -> None:
+    assert_array_equal(dense_of(rows_of(vectors)), VALUES)
+
+
+def test_names_stay_names() -> None:
+    rows = rows_of([{"acid": 2, "values": 1}, {"names": ["ester"]}, {"names": 3}])
+    assert isinstance(rows, SparseRows)
+    assert rows.is_named
+    assert [*rows.json()] == [
+        {"names": ["acid", "values"], "values": [2, 1]},
+        {"names": ["ester"], "values": [1]},
+        {"names": ["names"], "values": [3]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [VALUES[0], VALUES[0].tolist(), VALUES[:1], {1: 1, 3: 2}, sparse.csr_matrix(VALUES)[0],
+     sparse.csr_array(VALUES)[0]],
+    ids=["array", "list", "matrix", "dict", "csr", "csr-1d"],
+)  # fmt: skip
+def test_one_vector(vector: Json) -> None:
+    assert_array_equal(dense_of(row_of(vector)), VALUES[:1])
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (np.zeros(3), "two dimensions, a row a vector, got 1 dimension"),
+        (np.zeros((2, 2, 2)), "got 3 dimensions"),
+        (np.array([["a"]]), "an array of <U1"),
+        (np.zeros((1, 2), complex), "complex128"),
+        ([[1, 2], [1]], "got 1 values in vector 1, 2 in vector 0"),
+        ([[1, 2], "ab"], "'ab' as vector 1"),
+        ([1, 2], "two dimensions"),
+        ({"acid": 1}, "put it in a list"),
+        ([{"acid": 1, 3: 1}], "int and str"),
+        ([{1.5: 1}], "float"),
+        ([{2**40: 1}], "names (str) for larger ones, got 1099511627776"),
+        ([{"acid": "much"}], "numbers as values, got 'much'"),
+        ([{"indices": [1, 2], "values": [1]}], "as many indices as values, got 2 and 1"),
+    ],
+)
+def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) -> None:
+    with pytest.raises(InvalidVector) as refused:
+        rows_of(data)
+    assert words in str(refused.value)
+
+
+def test_two_vectors_are_not_one() -> None:
+    with pytest.raises(InvalidVector, match="one vector, got 2"):
+        row_of(VALUES)
