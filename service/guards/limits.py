@@ -43,7 +43,8 @@ class Limits:
 
 def require_few_numbers(sent: list[float] | SparseBody, limits: Limits, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
-    require_count(len(sent.values) if isinstance(sent, SparseBody) else len(sent), limits, *loc)
+    numbers = sent.weights if isinstance(sent, SparseBody) else sent
+    require_count(len(numbers), limits, *loc)
 
 
 def require_count(count: int, limits: Limits, *loc: str | int) -> None:

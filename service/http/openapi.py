@@ -60,9 +60,11 @@ _STREAMS: Final = {
     "unless set. Rows become items without payloads, or with `payloads=keep` those that they had; "
     f"their ids are their numbers, counted from `id_start`. {_GZIP}",
     bodies.ARROW: "An Arrow IPC *stream* (`pyarrow.ipc.new_stream`), not an Arrow file. Columns: "
-    "`id`, strings or integers; `vector`, a list or fixed-size list of numbers, or else `indices` "
-    "and `values`, a list of integers and one of numbers; maybe `payload`, the text of a JSON "
-    f"object, or null. {_GZIP}",
+    "`id`, strings or integers; `vector`, a list of numbers, or else `indices` and maybe `values`, "
+    "a list of integers and one of numbers, 1 each where there are none; maybe `payload`, the text "
+    "of a JSON object, or null. Lists and texts may be large, views, dictionaries or of a fixed "
+    "size. With `columns=payload` other columns are fields of the payload: text, numbers, bools, "
+    f"lists and structs of these, dates and times as text. {_GZIP}",
 }
 _WATCHED: Final[dict[str, Any]] = {
     "schema": {
@@ -74,10 +76,12 @@ _WATCHED: Final[dict[str, Any]] = {
         "examples": [{"committed": 8192, "rejected": 0}],
     }
 }
-_MATRIX: Final = (
-    "What `numpy.save` writes of an (n, dim) array of floats, integers or bools, a query a row; "
-    "what they ask for stands in the URL. Not compressed."
-)
+_QUERIES: Final = {
+    bodies.NPY: "What `numpy.save` writes of an (n, dim) array of floats, integers or bools, a "
+    "query a row; what they ask for stands in the URL. Not compressed.",
+    bodies.ARROW: "An Arrow IPC *stream*, a query a row. Columns: `vector`, or `indices` and maybe "
+    "`values`, as in a load; what they ask for stands in the URL. Not compressed.",
+}
 
 
 def install(app: FastAPI) -> None:
@@ -134,7 +138,8 @@ def _describe_streams(paths: dict[str, Any]) -> None:
         load["requestBody"]["content"][kind]["schema"]["description"] = description
     load["responses"]["200"]["content"][bodies.NDJSON] = _WATCHED
     batch = paths["/v1/collections/{name}/query/batch"]["post"]
-    batch["requestBody"]["content"][bodies.NPY]["schema"]["description"] = _MATRIX
+    for kind, description in _QUERIES.items():
+        batch["requestBody"]["content"][kind]["schema"]["description"] = description
 
 
 def _drop_framework_errors(operation: dict[str, Any]) -> None:

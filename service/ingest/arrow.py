@@ -1,18 +1,19 @@
 """Arrow streams: columns ``id``, ``vector`` or ``indices`` + ``values``, and ``payload``."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.index import Int64s
 from gcws_search.service.guards.limits import Limits, require_count, require_short_id
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
+from gcws_search.service.ingest import arrow_columns
 from gcws_search.service.ingest.rows import (
     DenseRows,
     ItemRows,
@@ -24,66 +25,26 @@ from gcws_search.service.ingest.rows import (
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.translate import requests
 
-_COLUMNS: Final = {"id", "vector", "indices", "values", "payload"}
-
-
-def _is_numbers(kind: Any) -> bool:  # noqa: ANN401
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
-
-
-def _is_list(kind: Any) -> bool:  # noqa: ANN401
-    return bool(
-        pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    )
-
-
-def _is_text(kind: Any) -> bool:  # noqa: ANN401
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _plain(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type of a column's values, dictionary-encoded or not."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def check_schema(schema: Any) -> None:  # noqa: ANN401
-    """Raise InvalidParameter unless the columns are those of items."""
-    names = schema.names
-    unknown = [name for name in names if name not in _COLUMNS]
-    if unknown or len(set(names)) != len(names):
-        _refuse("columns id, vector or indices and values, payload, each once", ", ".join(names))
-    if "id" not in names or ("vector" in names) == ("indices" in names and "values" in names):
-        _refuse("columns id and either vector or indices and values", ", ".join(names) or "none")
-    kinds = {name: _plain(schema.field(name).type) for name in names}
-    if not (_is_text(kinds["id"]) or pa.types.is_integer(kinds["id"])):
-        _refuse("ids as strings or integers", str(kinds["id"]), "id")
-    for name in ("vector", "indices", "values"):
-        if name in kinds and not (_is_list(kinds[name]) and _is_numbers(kinds[name].value_type)):
-            _refuse("lists of numbers", str(kinds[name]), name)
-    if "indices" in kinds and not pa.types.is_integer(kinds["indices"].value_type):
-        _refuse("lists of integers", str(kinds["indices"]), "indices")
-    if "payload" in kinds and not (
-        _is_text(kinds["payload"]) or pa.types.is_null(kinds["payload"])
-    ):
-        _refuse("payloads as JSON text", str(kinds["payload"]), "payload")
-
-
-def _refuse(expected: str, got: str, *loc: str) -> None:
-    raise ix.InvalidParameter(expected=expected, got=got, loc=loc)
-
-
-def _decoded(column: Any) -> Any:  # noqa: ANN401
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """The chunks of an Arrow stream; its own batches are cut and joined to chunks."""
+    """The chunks of an Arrow stream; its own batches are cut and joined to chunks.
+
+    Parameters
+    ----------
+    reader : ByteReader
+    limits : Limits
+    chunk_rows, chunk_bytes, max_batch_bytes : int
+    takes_others : bool
+        Whether columns that items do not have become fields of their payloads.
+    """
 
     reader: ByteReader
     limits: Limits
     chunk_rows: int
     chunk_bytes: int
+    max_batch_bytes: int
+    takes_others: bool = False
 
     def __iter__(self) -> Iterator[ItemRows]:
         """Yield chunks of rows.
@@ -98,22 +59,8 @@ class ArrowRows:
             first += len(batch)
 
     def _batches(self) -> Iterator[Any]:
-        try:
-            with self._opened() as stream:
-                check_schema(stream.schema)
-                for batch in stream:
-                    batch.validate(full=True)
-                    yield batch
-                if self.reader.read(1):
-                    raise MalformedBody("expected the body to end after the Arrow stream, got more")
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _malformed(error) from None
-
-    def _opened(self) -> Any:  # noqa: ANN401
-        try:
-            return pa.ipc.open_stream(self.reader)
-        except BodyTooLarge as error:  # other bytes, taken for a length
-            raise _malformed(error) from None
+        check = partial(arrow_columns.check_items, takes_others=self.takes_others)
+        return batches(self.reader, check, self.max_batch_bytes)
 
     def _joined(self) -> Iterator[Any]:
         """Yield batches of the size of a chunk."""
@@ -136,59 +83,51 @@ class ArrowRows:
             yield pa.concat_batches(gathered)
 
 
-def _malformed(error: Exception) -> MalformedBody:
-    return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")
-
-
 def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN401
-    """Return a record batch as a chunk whose first row has the number ``first``."""
+    """Return a plain record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
     ids: list[str] = []
     payloads: list[bytes | None] = []
     good: list[int] = []
-    columns = {name: _decoded(batch.column(name)) for name in batch.schema.names}
-    texts = columns["payload"].to_pylist() if "payload" in columns else [None] * len(batch)
-    nulls, counts = _null_vectors(columns), _counts(columns)
-    for row, (sent, text) in enumerate(zip(columns["id"].to_pylist(), texts, strict=True)):
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    vectors = {name: columns[name] for name in arrow_columns.VECTORS if name in columns}
+    others = {name: columns[name] for name in columns if name not in arrow_columns.ITEMS}
+    none = [None] * len(batch)
+    texts = columns["payload"].to_pylist() if "payload" in columns else none
+    more = arrow_columns.fields(others) if others else none
+    unusable = _unusable(vectors, limits)
+    rows = enumerate(zip(columns["id"].to_pylist(), texts, more, strict=True))
+    for row, (sent, text, fields) in rows:
         try:
-            if nulls[row]:
-                raise ix.InvalidVector(expected="a vector", got="null", loc=("vector",))
-            require_count(counts[row], limits, "vector")
+            if row in unusable:
+                raise unusable[row]
             ids.append(_id(sent, limits))
-            payloads.append(_payload(text, limits))
+            payloads.append(_payload(text, fields, limits))
         except ix.InvalidInput as error:
             del ids[len(good) :]
             rejects.append(Reject.of(first + row, error))
         else:
             good.append(row)
-    rows = np.array(good, np.int64)
+    kept = np.array(good, np.int64)
     if rejects:
-        columns = {name: column.take(pa.array(rows)) for name, column in columns.items()}
-    return ItemRows(first + rows, ids, payloads, _vectors(columns), rejects)
+        vectors = {name: column.take(pa.array(kept)) for name, column in vectors.items()}
+    return ItemRows(first + kept, ids, payloads, _vectors(vectors), rejects)
 
 
-def _null_vectors(columns: dict[str, Any]) -> Any:  # noqa: ANN401
-    """Return (n,) bool: rows with a missing list, or a missing number in one."""
-    names = ("vector",) if "vector" in columns else ("indices", "values")
-    return np.logical_or.reduce([_with_nulls(columns[name]) for name in names])
-
-
-def _counts(columns: dict[str, Any]) -> list[int]:
-    """Return how many numbers each row has; None where it has no list."""
-    column = columns["vector"] if "vector" in columns else columns["values"]
-    counts: list[int] = column.value_lengths().to_pylist()
-    return counts
-
-
-def _with_nulls(column: Any) -> Any:  # noqa: ANN401
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    flat = column.flatten()
-    if flat.null_count:
-        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        row_of = np.repeat(np.arange(len(column)), lengths)
-        missing = missing.copy()
-        missing[row_of[flat.is_null().to_numpy(zero_copy_only=False)]] = True
-    return missing
+def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVector]:
+    """Return what is wrong with vectors that are not all there, or too long, by row."""
+    found: dict[int, ix.InvalidVector] = {}
+    nulls = np.logical_or.reduce([*map(arrow_columns.with_nulls, columns.values())])
+    for row in np.flatnonzero(nulls).tolist():
+        found[row] = ix.InvalidVector(expected="a vector", got="null", loc=("vector",))
+    for column in columns.values():
+        lengths = np.diff(arrow_columns.ends(column))
+        for row in np.flatnonzero(lengths > limits.max_nonzeros).tolist():
+            try:
+                require_count(int(lengths[row]), limits, "vector")
+            except ix.InvalidVector as error:
+                found.setdefault(row, error)
+    return found
 
 
 def _id(sent: str | int | None, limits: Limits) -> str:
@@ -199,38 +138,107 @@ def _id(sent: str | int | None, limits: Limits) -> str:
     return text
 
 
-def _payload(text: str | None, limits: Limits) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        value = from_json(text)  # as JSON bodies are read: integers of any size, a bounded depth
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ix.InvalidPayload(
-            expected="the text of a JSON object", got=repr(text)[:80], loc=("payload",)
-        )
-    return requests.payload(value, limits, "payload")
+def _payload(text: str | None, fields: dict[str, Any] | None, limits: Limits) -> bytes | None:
+    """Return a row's payload: the object of its text, and its other columns."""
+    value: Any = None
+    if text is not None:
+        try:
+            value = from_json(text)  # as JSON bodies are read: integers of any size, bounded depth
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise ix.InvalidPayload(
+                expected="the text of a JSON object", got=repr(text)[:80], loc=("payload",)
+            )
+    if fields is None:
+        return requests.payload(value, limits, "payload")
+    for name in fields if value else ():
+        if name in value:
+            raise ix.InvalidPayload(
+                expected="fields other than the columns", got=repr(name)[:80], loc=("payload",)
+            )
+    return requests.payload({**(value or {}), **fields}, limits, "payload")
 
 
 def _vectors(columns: dict[str, Any]) -> Vectors:
     if "vector" in columns:
-        ends, values = _lists(columns["vector"])
+        ends, values = arrow_columns.lists(columns["vector"])
         lengths = np.diff(ends)
         width = int(lengths[0]) if len(lengths) else 0
         if (lengths == width).all():
             return DenseRows(values.reshape(len(lengths), width))
         return MixedRows([values[start:stop] for start, stop in pairwise(ends.tolist())])
-    index_ends, indices = _lists(columns["indices"])
-    value_ends, values = _lists(columns["values"])
+    index_ends, indices = arrow_columns.lists(columns["indices"])
+    if "values" not in columns:  # sets
+        return SparseRows(index_ends, indices, np.ones(len(indices), np.float32))
+    value_ends, values = arrow_columns.lists(columns["values"])
     if (index_ends == value_ends).all():
         return SparseRows(index_ends, indices, values)
     borders = zip(pairwise(index_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
     return MixedRows([ix.SparseVector(indices[a:b], values[c:d]) for (a, b), (c, d) in borders])
 
 
-def _lists(column: Any) -> tuple[Int64s, Any]:  # noqa: ANN401
-    """Return where each list begins and ends, (n + 1,), and all values."""
-    ends = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False), out=ends[1:])
-    return ends, column.flatten().to_numpy(zero_copy_only=False)
+def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> Vectors:
+    """Return the vectors of a whole stream.
+
+    Raises
+    ------
+    MalformedBody, InvalidParameter
+    BodyTooLarge
+        They would take more bytes than that.
+    InvalidVector
+        One is missing or too long; its place begins with its number.
+    """
+    found: list[Any] = []
+    size = 0
+    for batch in batches(reader, arrow_columns.check_queries, max_bytes):
+        size += batch.nbytes
+        if size > max_bytes:
+            raise BodyTooLarge(max_bytes, "all record batches")
+        found.append(batch)
+    if not any(map(len, found)):
+        return MixedRows([])
+    whole = pa.concat_batches(found)
+    columns = dict(zip(whole.schema.names, whole.columns, strict=True))
+    unusable = _unusable(columns, limits)
+    for row in sorted(unusable)[:1]:
+        raise ix.InvalidVector(expected=unusable[row].expected, got=unusable[row].got, loc=(row,))
+    return _vectors(columns)
+
+
+def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) -> Iterator[Any]:
+    """Yield the record batches of a stream, plain.
+
+    Parameters
+    ----------
+    reader : ByteReader
+    check : callable
+        Is told the schema.
+    max_bytes : int
+        Of a batch.
+
+    Raises
+    ------
+    MalformedBody, BodyTooLarge
+    """
+    try:
+        with _opened(reader) as stream:
+            check(stream.schema)
+            for batch in stream:
+                batch.validate(full=True)
+                yield arrow_columns.plain(batch, max_bytes)
+            if reader.read(1):
+                raise MalformedBody("expected the body to end after the Arrow stream, got more")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _malformed(error) from None
+
+
+def _opened(reader: ByteReader) -> Any:  # noqa: ANN401
+    try:
+        return pa.ipc.open_stream(reader)
+    except BodyTooLarge as error:  # other bytes, taken for a length
+        raise _malformed(error) from None
+
+
+def _malformed(error: Exception) -> MalformedBody:
+    return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")

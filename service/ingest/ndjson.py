@@ -91,7 +91,8 @@ def _compact(sent: list[float] | SparseBody) -> AnyArray | ix.SparseVector:
         indices = np.fromiter(sent.indices, np.int64, len(sent.indices))
     except OverflowError:  # the index says what is wrong with it
         indices = sent.indices
-    return ix.SparseVector(indices, np.fromiter(sent.values, np.float64, len(sent.values)))
+    weights = sent.weights
+    return ix.SparseVector(indices, np.fromiter(weights, np.float64, len(weights)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ router = APIRouter(
 _log = logging.getLogger(__name__)
 _ENCODINGS: Final = ("", "identity", "gzip")
 _PIPE_BYTES: Final = 8 << 20
+_PARAMETERS: Final = {"id_start": bodies.NPY, "payloads": bodies.NPY, "columns": bodies.ARROW}
+"""Those that one format alone has a use for."""
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _BODIES: Final = {
     "required": True,
@@ -233,14 +235,16 @@ def _reader(
             first_id = params.id_start or 0
             sizes = npy.Sizes(rows, size, settings.max_line_bytes, settings.max_arrow_batch_bytes)
             return npy.NpyRows(reader, limits, first_id, sizes)
-        return ArrowRows(reader, limits, rows, size)
+        longest = settings.max_arrow_batch_bytes
+        takes_others = params.columns is not None
+        return ArrowRows(reader, limits, rows, size, longest, takes_others=takes_others)
 
     return chunks
 
 
 def _require_its_parameters(params: LoadParams, kind: str) -> None:
     """Raise InvalidParameter where one is given that a format has no use for."""
-    for name in ("id_start", "payloads") if kind != bodies.NPY else ():
+    for name in (name for name, of in _PARAMETERS.items() if of != kind):
         if (given := getattr(params, name)) is not None:
             raise ix.InvalidParameter(
                 expected=f"no such parameter for {formats.NAMES[kind]}", got=str(given), loc=(name,)

@@ -12,7 +12,9 @@ from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.ingest import formats
+from gcws_search.service.ingest.arrow import read_queries
 from gcws_search.service.ingest.npy import read_matrix
+from gcws_search.service.ingest.rows import DenseRows, Vectors
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.schemas.answers import BatchAnswer, QueryAnswer
 from gcws_search.service.schemas.requests import BatchBody, BatchParams, QueryBody
@@ -67,13 +69,8 @@ _BATCH_BODIES = {
         bodies.JSON: {
             "schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"},
         },
-        bodies.NPY: {
-            "schema": {
-                "type": "string",
-                "format": "binary",
-                "description": "An (n, dim) array; what its queries ask for stands in the URL.",
-            }
-        },
+        bodies.NPY: {"schema": {"type": "string", "format": "binary"}},
+        bodies.ARROW: {"schema": {"type": "string", "format": "binary"}},
     },
 }
 
@@ -84,13 +81,15 @@ _BATCH_BODIES = {
 async def query_batch(
     request: Request, name: str, params: Annotated[BatchParams, Query()]
 ) -> Response:
-    """Answer many queries at once: JSON, or a matrix as `.npy`.
+    """Answer many queries at once: JSON, a matrix as `.npy`, or an Arrow stream of vectors.
 
     A body without a content type, or of `application/octet-stream`, is known by its first bytes.
     """
     service = service_of(request)
     collection = service.collection(name)
-    stated = bodies.stated_media_type(request, bodies.JSON, bodies.NPY)
+    stated = bodies.stated_media_type(
+        request, bodies.JSON, bodies.NPY, bodies.ARROW, hint=formats.LOADS_FILES
+    )
     bodies.require_plain(request)
     if stated == bodies.JSON:
         _require_none(params)
@@ -98,11 +97,12 @@ async def query_batch(
     kind = stated or formats.media_type_of(body, bodies.JSON)
     if kind == bodies.JSON:
         _require_none(params)
+    formats.require_not_foreign(body, kind)
 
     def work() -> Response:
         if kind == bodies.JSON:
             return _answer_json(service, collection, body)
-        return _answer_matrix(service, collection, body, params)
+        return _answer_vectors(service, collection, body, kind, params)
 
     return await service.workers.batches.run(work)
 
@@ -138,22 +138,29 @@ def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Re
     return _answers(service, collection, queries, found, seconds)
 
 
-def _answer_matrix(
-    service: Service, collection: ix.Collection, body: bytes, params: BatchParams
+def _answer_vectors(
+    service: Service, collection: ix.Collection, body: bytes, kind: str, params: BatchParams
 ) -> Response:
+    """Answer queries that all ask for the same: a matrix, or an Arrow stream of vectors."""
+    settings, limits = service.settings, service.limits
     chunks = [body]
     reader = ByteReader(
-        lambda: chunks.pop() if chunks else b"", max_read_bytes=service.settings.max_body_bytes
+        lambda: chunks.pop() if chunks else b"", max_read_bytes=settings.max_body_bytes
     )
-    limits = service.limits
-    array = read_matrix(reader, limits, max_bytes=service.settings.max_body_bytes)
-    _require_few(len(array), service)
     try:
-        rows = collection.space.from_dense(array)
+        if kind == bodies.NPY:
+            array = read_matrix(reader, limits, max_bytes=settings.max_body_bytes)
+            vectors: Vectors = DenseRows(array)
+        else:
+            vectors = read_queries(reader, limits, settings.max_arrow_batch_bytes)
+        _require_few(len(vectors), service)
+        rows = vectors.check(collection.space)
         asked = requests.matrix(rows, params, limits)
         start = time.perf_counter()
         found = results_module.search(collection, asked) if len(rows) else []
     except ix.InvalidVector as error:
+        if not error.loc:  # of no query, but of the whole body
+            raise
         raise requests.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
     service.metrics.searched(results_module.totals(found))

@@ -107,10 +107,18 @@ class SparseBody(Body):
 
     model_config = examples(
         {"indices": [3, 17], "values": [0.5, -1]},
+        {"indices": [3, 17]},
     )
 
     indices: Indices = Field(description="Coordinates, from 0 to `dim` - 1, or to 2^31 - 2.")
-    values: Numbers = Field(description="A number for each of the `indices`.")
+    values: Numbers | None = Field(
+        default=None, description="A number for each of the `indices`; null: 1 each, a set."
+    )
+
+    @property
+    def weights(self) -> list[float]:
+        """The number for each of the indices."""
+        return [1.0] * len(self.indices) if self.values is None else self.values
 
 
 VectorBody = Numbers | SparseBody

@@ -196,6 +196,11 @@ class LoadParams(BaseModel):
         lt=2**63,
         description="npy only: id of the first row; the others count on. Default 0.",
     )
+    columns: Literal["payload"] | None = Field(
+        default=None,
+        description="Arrow only: `payload` makes columns that items do not have fields of their "
+        "payloads; without it such columns are refused.",
+    )
     payloads: Literal["replace", "keep"] | None = Field(
         default=None,
         description="npy only: what becomes of the payloads of items that exist. `replace`, the "
@@ -259,7 +264,7 @@ class BatchBody(Body):
 
 
 class BatchParams(BaseModel):
-    """What the queries of an ``.npy`` body ask for."""
+    """What the queries of an ``.npy`` body or an Arrow stream ask for."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -77,7 +77,7 @@ class QueryRequest(NamedTuple):
 
 def sparse(body: SparseBody) -> ix.SparseVector:
     """Return a sparse vector as the index takes it."""
-    return ix.SparseVector(body.indices, body.values)
+    return ix.SparseVector(body.indices, body.weights)
 
 
 def vector(

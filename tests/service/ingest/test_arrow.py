@@ -1,0 +1,323 @@
+"""Arrow streams as libraries write them unasked, and columns that items do not have."""
+
+import datetime
+import io
+import json
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjson, rows, vector_of
+from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
+from tests.support.service.queries import URL as PLANTS
+
+ARROW = {"Content-Type": TYPES["arrow"]}
+LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
+TEXTS = [pa.string(), pa.large_string(), pa.string_view()]
+BYTES = [pa.binary(), pa.large_binary(), pa.binary_view()]
+
+
+def payload_of(client: Client, item_id: str) -> Json:
+    return client.get(f"{PLANTS}/items/{item_id}").json()["payload"]
+
+
+# Types
+
+
+@pytest.mark.parametrize("lists", LISTS)
+@pytest.mark.parametrize("text", [*TEXTS, *BYTES], ids=str)
+def test_every_type_of_list_and_text_loads(empty: Client, lists: Json, text: Json) -> None:
+    ids = [f"an id that is too long for a view itself, {i}" for i in range(9)]
+    payloads = [json.dumps({"row": i}) if i % 2 else None for i in range(9)]
+    columns = {
+        "id": pa.array(ids, pa.string()).cast(text),
+        "vector": pa.array(rows(9).tolist(), lists(pa.float32())),
+        "payload": pa.array(payloads, pa.string()).cast(text),
+    }
+    assert load(empty, "arrow", arrow(columns, 2)).json()["inserted"] == 9
+    for i in range(9):
+        assert vector_of(empty, ids[i]) == rows(9)[i].tolist()
+        assert payload_of(empty, ids[i]) == ({"row": i} if i % 2 else None)
+
+
+@pytest.mark.parametrize("lists", LISTS)
+def test_every_type_of_sparse_list_loads(empty: Client, lists: Json) -> None:
+    columns = {
+        "id": ["a", "b", "c"],
+        "indices": pa.array([[3, 1], [0], [2, 1, 0]], lists(pa.uint8())),
+        "values": pa.array([[1, -2], [3], [4, 5, 6]], lists(pa.float64())),
+    }
+    assert load(empty, "arrow", arrow(columns)).json()["inserted"] == 3
+    assert [vector_of(empty, each) for each in "abc"] == [[0, -2, 0, 1], [3, 0, 0, 0], [6, 5, 4, 0]]
+
+
+def test_views_in_any_order_are_what_they_show(empty: Client) -> None:
+    vectors = pa.ListViewArray.from_arrays(
+        pa.array([4, 0, None, 2], pa.int32()),
+        pa.array([4, 4, 0, 4], pa.int32()),
+        pa.array(np.arange(1, 9, dtype=np.float32)),
+    )
+    answer = load(
+        empty, "arrow", arrow({"id": list("abcd"), "vector": vectors}), "?on_error=skip"
+    ).json()
+    assert (answer["inserted"], [one["row"] for one in answer["rejected"]]) == (3, [2])
+    expected = {"a": [5, 6, 7, 8], "b": [1, 2, 3, 4], "d": [3, 4, 5, 6]}
+    assert {each: vector_of(empty, each) for each in "abd"} == expected
+
+
+@pytest.mark.parametrize("level", ["newest", "oldest"])
+def test_a_frame_of_polars_loads_as_it_is(empty: Client, level: Json) -> None:
+    frame = pl.DataFrame(
+        {
+            "id": ["a", "b"],
+            "vector": [[1.0, 2.0, 0.0, 1.0], [3.0, 4.0, 1.0, 0.0]],
+            "kind": pl.Series(["x", "y"], dtype=pl.Categorical),
+            "price": [1, None],
+        }
+    )
+    out = io.BytesIO()
+    frame.write_ipc_stream(out, compat_level=getattr(pl.CompatLevel, level)())
+    assert load(empty, "arrow", out.getvalue(), "?columns=payload").json()["inserted"] == 2
+    assert vector_of(empty, "b") == [3, 4, 1, 0]
+    assert payload_of(empty, "a") == {"kind": "x", "price": 1}
+    assert payload_of(empty, "b") == {"kind": "y", "price": None}
+
+
+def bomb(name: str) -> dict[str, Json]:
+    """Return a few bytes that would be many without views or dictionaries, in one column."""
+    n, long = 2000, "x" * 100_000
+    columns: dict[str, Json] = {
+        "id": [str(i) for i in range(n)],
+        "vector": fixed(np.ones((n, 4), np.float32)),
+    }
+    match name:
+        case "views":
+            values = pa.array(np.ones(50_000, np.float32))
+            zeros, sizes = np.zeros(n, np.int32), np.full(n, len(values), np.int32)
+            columns["vector"] = pa.ListViewArray.from_arrays(zeros, sizes, values)
+        case "texts":
+            text = pa.array([long], pa.string_view())
+            view, data = text.buffers()[1:]
+            columns["payload"] = pa.Array.from_buffers(
+                pa.string_view(), n, [None, pa.py_buffer(view.to_pybytes() * n), data]
+            )
+        case "dictionary":
+            codes = pa.array(np.zeros(n, np.int32))
+            columns["payload"] = pa.DictionaryArray.from_arrays(codes, pa.array([long]))
+    return columns
+
+
+@pytest.mark.parametrize("name", ["views", "texts", "dictionary"])
+def test_what_would_be_large_without_views_is_refused(serve: Serve, name: str) -> None:
+    client = serve(max_arrow_batch_bytes=10_000_000)
+    client.put(PLANTS, json={"dim": 4})
+    body = arrow(bomb(name))
+    assert len(body) < 1_000_000
+    answer = load(client, "arrow", body)
+    assert_problem(answer, 413, "body_too_large", "a record batch", "10000000")
+
+
+# Sets
+
+
+def test_sparse_vectors_without_values_are_sets(empty: Client) -> None:
+    columns = {"id": ["a", "b"], "indices": pa.array([[3, 1], [0]], pa.list_(pa.int32()))}
+    assert load(empty, "arrow", arrow(columns)).json()["inserted"] == 2
+    body = ndjson({"id": "c", "vector": {"indices": [2, 1]}})
+    assert load(empty, "ndjson", body).json()["inserted"] == 1
+    item = {"id": "d", "vector": {"indices": [0, 2], "values": None}}
+    assert empty.put(f"{PLANTS}/items", json={"items": [item]}).json()["inserted"] == 1
+    found = {each: vector_of(empty, each) for each in "abcd"}
+    assert found == {"a": [0, 1, 0, 1], "b": [1, 0, 0, 0], "c": [0, 1, 1, 0], "d": [1, 0, 1, 0]}
+
+
+def test_sets_are_taken_wherever_a_vector_is(client: Client) -> None:
+    one, all_ones = {"indices": [3, 1]}, [0, 1, 0, 1]
+    for path, *bodies in (
+        ("query", {"vector": one}, {"vector": all_ones}),
+        ("query/batch", {"queries": [{"vector": one}]}, {"queries": [{"vector": all_ones}]}),
+        ("sketch", {"vectors": [one]}, {"vectors": [all_ones]}),
+    ):
+        sent = [client.post(f"{PLANTS}/{path}", json=body) for body in bodies]
+        assert sent[0].status_code == 200, sent[0].text
+        assert sent[0].json() == sent[1].json()
+    compared = client.post("/v1/similarity", json={"a": one, "b": {"indices": [1, 2, 3]}})
+    assert compared.json()["score"] == pytest.approx(2 / 3)
+    found = client.post(f"{PLANTS}/compare", json={"queries": [one], "limit": 1})
+    assert found.json()["queries"] == 1
+
+
+def test_a_set_of_nothing_or_of_one_thing_twice_is_refused(client: Client) -> None:
+    for vector, words in (({"indices": []}, "zero"), ({"indices": [1, 1]}, "index 1 twice")):
+        answer = client.post(f"{PLANTS}/query", json={"vector": vector})
+        assert_problem(answer, 422, "invalid_vector", words)
+
+
+# Payloads
+
+
+def test_other_columns_are_refused_by_name(empty: Client) -> None:
+    body = arrow({"id": ["a"], "vector": fixed(rows(1)), "label": [1], "price": [2.0]})
+    answer = load(empty, "arrow", body)
+    words = ["?columns=payload", "'label'", "'price'"]
+    assert_problem(answer, 422, "invalid_parameter", *words)
+    assert count(empty) == 0
+
+
+def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
+    berlin = datetime.timezone(datetime.timedelta(hours=1))
+    columns = {
+        "id": ["a", "b"],
+        "vector": fixed(rows(2)),
+        "payload": [None, '{"own": [1]}'],
+        "label": pa.array([7, None], pa.uint8()),
+        "name": pa.array(["x", "y"]).dictionary_encode(),
+        "single": pa.array([0.1, 2], pa.float32()),
+        "price": [Decimal("1.25"), Decimal(3)],
+        "sold": [True, False],
+        "tags": [["p", "q"], []],
+        "size": [{"w": 1, "h": None}, {"w": 2, "h": 3}],
+        "day": [datetime.date(2024, 5, 6), None],
+        "at": pa.array([1, 2], pa.timestamp("ns")),
+        "zoned": [datetime.datetime(2024, 5, 6, 7, tzinfo=berlin), None],
+        "none": pa.nulls(2),
+    }
+    assert load(empty, "arrow", arrow(columns), "?columns=payload").json()["inserted"] == 2
+    assert payload_of(empty, "a") == {
+        "label": 7, "name": "x", "single": 0.1, "price": 1.25, "sold": True, "tags": ["p", "q"],
+        "size": {"w": 1, "h": None}, "day": "2024-05-06", "at": "1970-01-01T00:00:00.000000001",
+        "zoned": "2024-05-06T07:00:00.000000+0100", "none": None,
+    }  # fmt: skip
+    assert payload_of(empty, "b") == {
+        "own": [1], "label": None, "name": "y", "single": 2, "price": 3, "sold": False, "tags": [],
+        "size": {"w": 2, "h": 3}, "day": None, "at": "1970-01-01T00:00:00.000000002",
+        "zoned": None, "none": None,
+    }  # fmt: skip
+    where = {"must": {"key": "tags", "match": {"value": "q"}}}
+    query = {"vector": [1, 1, 1, 1], "filter": where}
+    hits = empty.post(f"{PLANTS}/query", json=query).json()["hits"]
+    assert [hit["id"] for hit in hits] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([b"x"]), pa.array([datetime.timedelta(1)]), pa.array([[b"x"]]),
+     pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+     pa.array([[datetime.date(2024, 5, 6)]])],
+    ids=lambda column: str(column.type),
+)  # fmt: skip
+def test_columns_that_json_has_no_words_for_are_refused_by_name(
+    empty: Client, column: Json
+) -> None:
+    body = arrow({"id": ["a"], "vector": fixed(rows(1)), "odd": column})
+    answer = load(empty, "arrow", body, "?columns=payload")
+    assert_problem(answer, 422, "invalid_parameter", "odd", str(column.type)[:20])
+
+
+def test_a_payload_that_cannot_be_stored_is_a_bad_row(empty: Client) -> None:
+    columns = {
+        "id": list("abc"),
+        "vector": fixed(rows(3)),
+        "payload": ['{"x": 1}', '{"y": 1}', None],
+        "x": [1.0, 2.0, float("nan")],
+    }
+    answer = load(empty, "arrow", arrow(columns), "?columns=payload&on_error=skip").json()
+    assert [(one["row"], one["code"]) for one in answer["rejected"]] == [
+        (0, "invalid_payload"), (2, "invalid_payload")
+    ]  # fmt: skip
+    assert "'x'" in answer["rejected"][0]["detail"]
+    assert payload_of(empty, "b") == {"y": 1, "x": 2}
+
+
+def test_columns_are_for_arrow_alone(empty: Client) -> None:
+    answer = load(empty, "ndjson", ndjson(*items(1)), "?columns=payload")
+    assert_problem(answer, 422, "invalid_parameter", "columns", "NDJSON")
+
+
+# Queries
+
+
+DENSE = [[1, -2, 0, 3], [1, 0, 0, 1], [-1, -1, -1, -1]]
+
+
+@pytest.mark.parametrize("lists", LISTS)
+def test_an_arrow_stream_of_queries_answers_as_json_does(client: Client, lists: Json) -> None:
+    queries = [{"vector": row, "limit": 2, "recall": 1} for row in DENSE]
+    expected = client.post(f"{PLANTS}/query/batch", json={"queries": queries}).json()
+    dense = {"vector": pa.array(DENSE, lists(pa.float32()))}
+    sparse = {
+        "indices": pa.array([[3, 0, 1], [0, 3], [0, 1, 2, 3]], lists(pa.int64())),
+        "values": pa.array([[3, 1, -2], [1, 1], [-1] * 4], lists(pa.int8())),
+    }
+    for columns in (dense, sparse):
+        for headers in (ARROW, {}):
+            body = arrow(columns, 2)
+            url = f"{PLANTS}/query/batch?limit=2&recall=1"
+            assert client.post(url, content=body, headers=headers).json() == expected
+
+
+def test_sets_are_queries_too(serve: Serve) -> None:
+    client = serve()
+    client.put(PLANTS, json={"dim": None})
+    columns = {"id": ["a", "b"], "indices": pa.array([[5, 70_000], [1]], pa.list_(pa.uint32()))}
+    load(client, "arrow", arrow(columns))
+    body = arrow({"indices": columns["indices"]})
+    answer = client.post(f"{PLANTS}/query/batch?limit=1", content=body, headers=ARROW).json()
+    assert [[hit["id"] for hit in one["hits"]] for one in answer["results"]] == [["a"], ["b"]]
+    assert [one["hits"][0]["score"] for one in answer["results"]] == [1, 1]
+
+
+def test_no_queries_have_no_answers(client: Client) -> None:
+    for columns in ({"vector": fixed(rows(1))[:0]}, {"vector": pa.array([], pa.list_(pa.int8()))}):
+        answer = client.post(f"{PLANTS}/query/batch", content=arrow(columns), headers=ARROW)
+        assert answer.json() == {"results": []}
+
+
+LIST = pa.list_(pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("columns", "status", "code", "words"),
+    [
+        ({"vector": pa.array([[1, 2, 3, 4], [1, 2, 3]], LIST)}, 422, "invalid_vector",
+         ["query 1", "4 values", "got 3"]),
+        ({"vector": pa.array([[1.0] * 4, [0.0] * 4])}, 422, "invalid_vector", ["query 1", "zero"]),
+        ({"vector": pa.array([[1.0] * 4, None])}, 422, "invalid_vector", ["query 1", "null"]),
+        ({"vector": pa.array([[1.0] * 4, [1, 2, None, 3]])}, 422, "invalid_vector", ["query 1"]),
+        ({"vector": pa.array([[1, 2, 3, float("nan")]])}, 422, "invalid_vector", ["query 0"]),
+        ({"indices": pa.array([[1], [4]])}, 422, "invalid_vector", ["query 1", "0 to 3", "got 4"]),
+        ({"indices": pa.array([[-1]])}, 422, "invalid_vector", ["query 0", "got -1"]),
+        ({"id": ["a"], "vector": pa.array([[1.0] * 4])}, 422, "invalid_parameter", ["id"]),
+        ({"values": pa.array([[1.0] * 4])}, 422, "invalid_parameter", ["indices"]),
+        ({"vector": ["a"]}, 422, "invalid_parameter", ["lists of numbers"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_stream_of_queries_is_refused(
+    client: Client, columns: Json, status: int, code: str, words: list[str]
+) -> None:
+    answer = client.post(f"{PLANTS}/query/batch", content=arrow(columns), headers=ARROW)
+    assert_problem(answer, status, code, *words)
+
+
+def test_a_truncated_stream_of_queries_is_malformed(client: Client) -> None:
+    body = arrow({"vector": pa.array([[1.0] * 4] * 9, LIST)}, 3)
+    for length in range(0, len(body) - 8, 31):
+        answer = client.post(f"{PLANTS}/query/batch", content=body[:length], headers=ARROW)
+        assert_problem(answer, 400, "malformed_body")
+    answer = client.post(f"{PLANTS}/query/batch", content=body + b"x", headers=ARROW)
+    assert_problem(answer, 400, "malformed_body", "more")
+
+
+def test_streams_of_queries_are_bounded(serve: Serve) -> None:
+    client = serve(max_queries_per_request=2, max_arrow_batch_bytes=400)
+    fill(client)
+    body = arrow({"vector": pa.array([[1.0] * 4] * 3)})
+    answer = client.post(f"{PLANTS}/query/batch", content=body, headers=ARROW)
+    assert_problem(answer, 422, "invalid_parameter", "at most 2")
+    body = arrow({"vector": pa.array([[1.0] * 4] * 30)}, 5)
+    answer = client.post(f"{PLANTS}/query/batch", content=body, headers=ARROW)
+    assert_problem(answer, 413, "body_too_large", "all record batches")
