@@ -46,6 +46,7 @@ def view_of(rows: np.ndarray, permitted: np.ndarray | None = None) -> RowView:
 
 def true_pairs(rows: np.ndarray, least: float) -> dict[tuple[int, int], float]:
     """Return the score of every pair that reaches the least, in float64."""
+    rows = rows[:, rows.any(axis=0)]  # most columns may be empty
     parts = np.hstack([np.maximum(rows, 0), np.maximum(-rows, 0)]).astype(np.float64)
     pairs = {}
     for a in range(len(parts)):
