@@ -45,10 +45,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel_of(copy, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture
-def other_index(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def other_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a wheel of somebody else's package called ``index``."""
-    project = tmp_path / "other"
+    project = tmp_path_factory.mktemp("other")
     (project / "index").mkdir(parents=True)
     (project / "index" / "__init__.py").write_text("WHOSE = 'another'\n")
     (project / "pyproject.toml").write_text(
@@ -56,7 +56,7 @@ def other_index(tmp_path: Path) -> Path:
         '[project]\nname = "other-index"\nversion = "1"\n'
         '[tool.setuptools]\npackages = ["index"]\n'
     )
-    return wheel_of(project, tmp_path / "wheels")
+    return wheel_of(project, tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture

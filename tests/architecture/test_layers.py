@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,11 @@ MAX_KERNEL_LINES = 120
 """Of a compiled function, without its docstring."""
 
 
-def sources(package: str) -> Iterator[tuple[Path, ast.Module]]:
-    """Yield every module below a top-level folder, parsed."""
-    for path in sorted((REPOSITORY / package).rglob("*.py")):
-        yield path, ast.parse(path.read_text())
+@cache
+def sources(package: str) -> list[tuple[Path, ast.Module]]:
+    """Return every module below a top-level folder, parsed."""
+    paths = sorted((REPOSITORY / package).rglob("*.py"))
+    return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 def imported(tree: ast.Module) -> Iterator[str]:

@@ -105,6 +105,7 @@ def process(data_dir: Path, *flags: str) -> Iterator[tuple[httpx.Client, subproc
             while not is_ready(client):
                 assert running.poll() is None, running.communicate()[1].decode()
                 assert time.monotonic() < deadline
+                time.sleep(0.05)  # leaves the processor to the process that starts
             yield client, running
         finally:
             running.kill()

@@ -107,7 +107,8 @@ def test_a_filter_may_have_to_do_with_where_rows_are(
         "small": norms < np.quantile(norms, 0.2),
         "large": norms > np.quantile(norms, 0.9),
     }[which]
-    assert recall(index, queries, limit, permitted=passes.astype(np.uint8)).reaches(0.9)
+    # Walks far from their queries take long: so 250 of them.
+    assert recall(index, queries[:250], limit, permitted=passes.astype(np.uint8)).reaches(0.9)
 
 
 @pytest.mark.parametrize("min_score", [0.2, 0.5, 0.8])

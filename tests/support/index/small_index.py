@@ -102,8 +102,15 @@ def expanded_matrix(rows: Rows, dim: int) -> npt.NDArray[np.float64]:
 
 
 def all_scores(queries: Rows, rows: Rows, dim: int) -> npt.NDArray[np.float64]:
-    """Return the (m, n) exact GMM by the definition; `reference.mathematics` has the slow loop."""
+    """Return the (m, n) exact GMM by the definition; `reference.mathematics` has the slow loop.
+
+    A minimum is 0 outside a query's own slots, and Σ max = Σ u + Σ v − Σ min.
+    """
     left, right = expanded_matrix(queries, dim), expanded_matrix(rows, dim)
-    return np.stack(
-        [np.minimum(q, right).sum(axis=1) / np.maximum(q, right).sum(axis=1) for q in left]
-    )
+    slots, sums = np.ascontiguousarray(right.T), right.sum(axis=1)
+    scores = np.empty((len(left), len(right)))
+    for query, out in zip(left, scores, strict=True):
+        own = np.flatnonzero(query)
+        shared = np.minimum(query[own, None], slots[own]).sum(axis=0)
+        out[:] = shared / (query.sum() + sums - shared)
+    return scores
