@@ -24,6 +24,12 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse a name that differs from process to process: those that share the tests must agree."""
+    if " at 0x" in item.nodeid:
+        raise pytest.UsageError(f"expected a name without an address in memory, got {item.nodeid}")
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Return a generator seeded by the name of the test: the same draws in any order of tests."""

@@ -294,7 +294,6 @@ LIST = pa.list_(pa.float64())
         ({"values": pa.array([[1.0] * 4])}, 422, "invalid_parameter", ["indices"]),
         ({"vector": ["a"]}, 422, "invalid_parameter", ["lists of numbers"]),
     ],
-    ids=str,
 )  # fmt: skip
 def test_a_bad_stream_of_queries_is_refused(
     client: Client, columns: Json, status: int, code: str, words: list[str]
