@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
@@ -31,6 +30,7 @@ from gcws_search.service.routes import (
 )
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.version import program_version
 
 _DESCRIPTION = """
 Near-neighbour search for weighted, signed vectors, dense or sparse: exact GMM scores, hash tables,
@@ -58,14 +58,6 @@ _ROUTERS = (
     health.router,
     health.metrics_router,
 )
-
-
-def program_version() -> str:
-    """Return this program's version."""
-    try:
-        return version("gcws-search")
-    except PackageNotFoundError:  # run from a source tree
-        return "0+unknown"
 
 
 def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI:

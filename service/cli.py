@@ -1,4 +1,7 @@
-"""The command line: ``serve``, ``check``, ``vacuum``, ``snapshot …`` and ``version``."""
+"""Commands of the server's side: ``serve``, ``check``, ``vacuum``.
+
+`gcws_search.commands.app` has the list of all commands.
+"""
 
 import gc
 import inspect
@@ -8,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -17,13 +21,14 @@ from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
 from gcws_search.index import GcwsError, check_directory, vacuum_directory
-from gcws_search.service.app import create_app, open_catalog, program_version
+from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.commands.snapshots import snapshots
 from gcws_search.service.guards.keys import require_guard
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.http.timeouts import timed
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
+from gcws_search.version import program_version
 
 _KEEP_ALIVE_SECONDS = 75
 
@@ -45,6 +50,8 @@ cli.add_typer(snapshots)
 Folder = Annotated[
     Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
 ]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a collection.")]
 
 _METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
@@ -172,12 +179,16 @@ def check(
     repair: Annotated[
         bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
     damaged = False
     with _told(data_dir):
         for report in check_directory(data_dir, repair=repair):
             damaged |= not (report.is_sound or report.repaired)
+            if as_json:
+                typer.echo(json.dumps(asdict(report) | {"is_sound": report.is_sound}))
+                continue
             state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
             lost = f", {report.lost} lost" if report.lost else ""
             typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
@@ -190,12 +201,15 @@ def check(
 
 
 @cli.command("vacuum")
-def vacuum(data_dir: Folder = Path("data")) -> None:
+def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
     """Write all files of a folder that no server uses anew, without the space they do not need."""
     failed = False
     with _told(data_dir):
         for done in vacuum_directory(data_dir):
             failed |= done.error is not None
+            if as_json:
+                typer.echo(json.dumps(asdict(done), default=str))
+                continue
             typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
     if failed:
         raise typer.Exit(1)
@@ -217,8 +231,3 @@ def _told(data_dir: Path) -> Iterator[None]:
 def show_version() -> None:
     """Print the version."""
     typer.echo(program_version())
-
-
-def main() -> None:
-    """Run the command line."""
-    cli()

@@ -67,7 +67,7 @@ def _waiting(
     @wraps(operation)
     def method(self: Collection, *given: P.args, **named: P.kwargs) -> R:
         plan: Plan[R] = getattr(self.operations, operation.__name__)(*given, **named)
-        return run(plan, self._exchange)
+        return run(plan, self.exchange)
 
     return cast("Callable[Concatenate[Collection, P], R]", method)
 
@@ -80,7 +80,7 @@ def _awaiting(
     @wraps(operation)
     async def method(self: AsyncCollection, *given: P.args, **named: P.kwargs) -> R:
         plan: Plan[R] = getattr(self.operations, operation.__name__)(*given, **named)
-        return await run_async(plan, self._exchange)
+        return await run_async(plan, self.exchange)
 
     return cast("Callable[Concatenate[AsyncCollection, P], Awaitable[R]]", method)
 
@@ -112,7 +112,7 @@ class Collection:
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self.operations = operations
-        self._exchange = exchange
+        self.exchange = exchange
         self._close = close
 
     @classmethod
@@ -233,7 +233,7 @@ class AsyncCollection:
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self.operations = operations
-        self._exchange = exchange
+        self.exchange = exchange
         self._close = close
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -123,6 +123,9 @@ class Server:
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise _dropped(self.url, error, self._has_answered) from error
+        finally:
+            if isinstance(content, Generator):  # what it reads is closed now, not some time
+                content.close()
         self._has_answered = True
         return Reply(answer.status_code, answer.headers, answer.content)
 

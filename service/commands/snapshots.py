@@ -1,6 +1,7 @@
 """``gcws-search snapshot …``: snapshots of a server that runs, here or elsewhere."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,11 @@ from urllib.parse import quote
 import httpx
 import typer
 
-from gcws_search.service.translate import bodies
-
+_SQLITE: Final = "application/vnd.sqlite3"
 _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
 
+cli = typer.Typer()
 snapshots = typer.Typer(
     name="snapshot",
     help="Make, list, move and restore snapshots of a running server.",
@@ -22,26 +23,33 @@ snapshots = typer.Typer(
     rich_markup_mode=None,
 )
 
+cli.add_typer(snapshots)
+
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Snapshot = Annotated[str, typer.Argument(help="Name of the snapshot.")]
 Url = Annotated[str, typer.Option("--url", envvar="GCWS_URL", help="Where the server is.")]
 Key = Annotated[str | None, typer.Option("--api-key", envvar="GCWS_API_KEY", help="Its key.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _LOCAL: Final = "http://127.0.0.1:8000"
 
 
 @snapshots.command("create")
-def create(collection: Collection, url: Url = _LOCAL, key: Key = None) -> None:
+def create(
+    collection: Collection, *, as_json: AsJson = False, url: Url = _LOCAL, key: Key = None
+) -> None:
     """Make a snapshot, and print its name."""
     with _client(url, key) as client:
-        _print(_asked(client, "POST", _path(collection)).json())
+        _print(_asked(client, "POST", _path(collection)).json(), as_json)
 
 
 @snapshots.command("list")
-def show(collection: Collection, url: Url = _LOCAL, key: Key = None) -> None:
+def show(
+    collection: Collection, *, as_json: AsJson = False, url: Url = _LOCAL, key: Key = None
+) -> None:
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
     with _client(url, key) as client:
         for snapshot in _asked(client, "GET", _path(collection)).json()["snapshots"]:
-            _print(snapshot)
+            _print(snapshot, as_json)
 
 
 @snapshots.command("download")
@@ -76,6 +84,8 @@ def upload(
     collection: Collection,
     snapshot: Snapshot,
     file: Annotated[Path, typer.Argument(help="File to send.", exists=True, dir_okay=False)],
+    *,
+    as_json: AsJson = False,
     url: Url = _LOCAL,
     key: Key = None,
 ) -> None:
@@ -83,7 +93,7 @@ def upload(
     with file.open("rb") as content, _client(url, key) as client:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
         content.seek(0)
-        headers = {"Content-Type": bodies.SQLITE, "Content-Length": str(file.stat().st_size)}
+        headers = {"Content-Type": _SQLITE, "Content-Length": str(file.stat().st_size)}
         answer = _asked(
             client,
             "PUT",
@@ -91,7 +101,7 @@ def upload(
             content=_pieces(content),
             headers=headers,
         )
-        _print(answer.json())
+        _print(answer.json(), as_json)
 
 
 @snapshots.command("restore")
@@ -102,6 +112,7 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a collection that exists.")
     ] = False,
+    as_json: AsJson = False,
     url: Url = _LOCAL,
     key: Key = None,
 ) -> None:
@@ -109,7 +120,10 @@ def restore(
     path = f"{_path(collection, snapshot)}/restore?replace={str(replace).lower()}"
     with _client(url, key) as client:
         items = _asked(client, "POST", path).json()["items"]
-    typer.echo(f"{collection}: {items} items")
+    if as_json:
+        typer.echo(json.dumps({"collection": collection, "items": items}))
+    else:
+        typer.echo(f"{collection}: {items} items")
 
 
 @snapshots.command("delete")
@@ -154,7 +168,10 @@ def _fail(message: str) -> None:
     raise typer.Exit(1)
 
 
-def _print(snapshot: dict[str, Any]) -> None:
+def _print(snapshot: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(snapshot))
+        return
     typer.echo("  ".join(str(snapshot[key]) for key in ("name", "bytes", "sha256", "created")))
 
 

@@ -200,7 +200,7 @@ def only_base(dockerfile: list[Instruction]) -> str:
 
 def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
     assert set(project["optional-dependencies"]) == {"test", "bench", "learn"}
-    assert project["scripts"] == {"gcws-search": "gcws_search.service.cli:main"}
+    assert project["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
 
 
 def test_every_package_of_the_tree_is_installed() -> None:

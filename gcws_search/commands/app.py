@@ -1,0 +1,125 @@
+"""The command line: which commands there are, and where each is.
+
+A command's module is imported when the command is called, so that `--help` loads neither numpy nor
+the web framework.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from gcws_search.version import program_version
+
+
+class Entry(NamedTuple):
+    """Where a command is, and what the list says of it."""
+
+    module: str
+    panel: str
+    help: str
+
+
+_DATA: Final = "Items"
+_SEARCH: Final = "Search"
+_SERVER: Final = "Server"
+_FILES: Final = "Files of a server that does not run"
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "load": Entry("commands.load", _DATA, "Load files into a collection."),
+    "export": Entry("commands.collections", _DATA, "Write all items of a collection to a file."),
+    "collections": Entry("commands.collections", _DATA, "List collections, or show or drop one."),
+    "query": Entry("commands.query", _SEARCH, "Find the items most similar to one."),
+    "explain": Entry("commands.query", _SEARCH, "Say why two items are similar."),
+    "compare": Entry("commands.query", _SEARCH, "Compare the search methods of a collection."),
+    "serve": Entry("service.cli", _SERVER, "Serve the REST API until told to stop."),
+    "demo": Entry("commands.demo", _SERVER, "Serve three collections to try things on."),
+    "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
+    "snapshot": Entry(
+        "service.commands.snapshots", _SERVER, "Make, list, move and restore snapshots."
+    ),
+    "version": Entry("commands.server", _SERVER, "Print the version."),
+    "check": Entry("service.cli", _FILES, "Verify files, and repair them."),
+    "vacuum": Entry("service.cli", _FILES, "Write files anew, without free space."),
+}
+
+EPILOG: Final = """
+[bold]Examples[/bold]
+
+  gcws-search serve
+
+  gcws-search load train.csv --into mnist --payload label
+
+  gcws-search query mnist --id 7 --limit 5
+
+  gcws-search export mnist -o mnist.parquet
+
+  gcws-search demo
+
+Commands that ask a server take --url and --api-key, or GCWS_URL and GCWS_API_KEY.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some rows were rejected.
+"""
+
+
+class _Commands(TyperGroup):
+    """Commands that are imported when they are called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of the panels."""
+        del ctx
+        return [*COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return what the list shows of a command."""
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return TyperCommand(cmd_name, help=entry.help, rich_help_panel=entry.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None or command is None:
+            return name, command, rest
+        module = import_module(f"gcws_search.{COMMANDS[name].module}")
+        return name, typer.main.get_group(module.cli).commands[name], rest
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="gcws-search",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=EPILOG,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(program_version())
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Near-neighbour search for weighted, signed vectors."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,174 @@
+"""``demo``: a server of its own with three collections to try things on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import re
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import typer
+
+from gcws_search.client.connection import connect
+from gcws_search.client.retries import RetryPolicy
+from gcws_search.commands.options import family
+from gcws_search.index import GcwsError
+
+cli = family()
+
+COFFEES: Final = {
+    "kenya": ([2, -1, 1, -0.5], "light"),
+    "brazil": ([-1, 1.5, 1, 0], "medium"),
+    "robusta": ([-2, 0, 0, 3], "dark"),
+    "sidamo": ([0.5, 0, 2, -1], "light"),
+}
+"""How far acidity, body, sweetness and bitterness are above or below the average."""
+
+MODULES: Final = (
+    "array", "ast", "asyncio", "base64", "bisect", "builtins", "calendar", "cmath", "codecs",
+    "collections", "configparser", "contextlib", "copy", "csv", "dataclasses", "datetime",
+    "decimal", "difflib", "dis", "email.utils", "enum", "fileinput", "fnmatch", "fractions",
+    "functools", "gc", "getpass", "gettext", "glob", "gzip", "hashlib", "heapq", "hmac", "html",
+    "http.client", "importlib", "inspect", "io", "ipaddress", "itertools", "json", "keyword",
+    "linecache", "locale", "logging", "math", "mimetypes", "multiprocessing", "operator", "os",
+    "os.path", "pathlib", "pickle", "pkgutil", "platform", "pprint", "queue", "random", "re",
+    "sched", "secrets", "select", "shelve", "shlex", "shutil", "signal", "socket", "sqlite3",
+    "ssl", "stat", "statistics", "string", "struct", "subprocess", "sys", "tarfile", "tempfile",
+    "textwrap", "threading", "time", "timeit", "token", "tokenize", "traceback", "types",
+    "unicodedata", "unittest.mock", "urllib.parse", "urllib.request", "uuid", "warnings", "wave",
+    "weakref", "xml.etree.ElementTree", "zipfile", "zlib",
+)  # fmt: skip
+_WORD: Final = re.compile(r"[a-z][a-z_]{2,}")
+_READY: Final = RetryPolicy(attempts=600, max_seconds=1)
+
+TRY: Final = """
+gcws-search collections{url}
+gcws-search query coffees --row '1.5,-1,0,-0.5' --limit 2{url}
+gcws-search explain coffees kenya sidamo{url}
+gcws-search query digits --id 0 --limit 5{url}
+gcws-search query digits --id 0 --where '{{"label": 8}}' --limit 3 --explain{url}
+gcws-search query functions --id shutil.copyfile --limit 5{url}
+gcws-search compare digits --sample 20{url}
+gcws-search export digits -o digits.parquet{url}
+"""
+
+
+@cli.command("demo", epilog="Example: gcws-search demo --port 8001")
+def demo(
+    *,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the files; one that is gone at the end.")
+    ] = None,
+) -> None:
+    """Serve three collections: coffees, hand-written digits, and functions of Python.
+
+    Prints commands to try. Ends with Ctrl-C.
+    """
+    from gcws_search.service.cli import serve  # noqa: PLC0415  # loads the web framework
+
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="gcws-search-demo-") as temporary:
+        threading.Thread(target=_filled, args=[url], daemon=True).start()
+        serve(data_dir=str(data_dir or temporary), port=str(port), log_level="warning")
+
+
+def _filled(url: str) -> None:
+    """Wait until the server is ready, fill it, and print what to try."""
+    server = connect(url, policy=_READY)
+    try:
+        counts = fill(url)
+    except GcwsError as error:
+        typer.echo(f"gcws-search: {error}", err=True)
+        return
+    finally:
+        server.close()
+    typer.echo(f"{url} serves " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
+    other = "" if url.endswith(":8000") else f" --url {url}"
+    typer.echo(f"Its API page is {url}/docs. Try:\n{TRY.format(url=other)}\nCtrl-C ends it.")
+
+
+def fill(url: str) -> dict[str, int]:
+    """Create the collections of the demo, and return how many items each has.
+
+    Raises
+    ------
+    GcwsError
+    """
+    with connect(url, policy=_READY) as server:
+        _wait_until_it_listens(server)
+        coffees = server.collection("coffees", dim=4)
+        coffees.add(
+            [vector for vector, _ in COFFEES.values()],
+            ids=[*COFFEES],
+            payloads={"roast": [roast for _, roast in COFFEES.values()]},
+        )
+        with np.load(Path(__file__).with_name("digits.npz")) as found:
+            digits = server.collection("digits", dim=found["X"].shape[1])
+            digits.add(found["X"], payloads={"label": found["y"]})
+        names, vectors, payloads, vocabulary = described_functions()
+        functions = server.collection("functions", dim=len(vocabulary))
+        functions.add(vectors, ids=names, payloads=payloads)
+        return {each.name: len(each) for each in (coffees, digits, functions)}
+
+
+def _wait_until_it_listens(server: Any) -> None:
+    """Ask until somebody answers: the server of this process has just begun to start."""
+    import time  # noqa: PLC0415
+
+    from gcws_search.client.errors import NoServer  # noqa: PLC0415
+
+    for _ in range(600):
+        try:
+            server.health()
+        except NoServer:
+            time.sleep(0.1)
+        else:
+            return
+
+
+def described_functions() -> tuple[
+    list[str], list[dict[int, float]], list[dict[str, str]], list[str]
+]:
+    """Return functions of the standard library by the words of their docstrings.
+
+    Returns
+    -------
+    names : list of str
+    vectors : list of dict
+        tf-idf by the number of a word.
+    payloads : list of dict
+        Module, and first line of the docstring.
+    vocabulary : list of str
+        The words.
+    """
+    texts: dict[str, tuple[str, str]] = {}
+    for module in MODULES:
+        try:
+            found = importlib.import_module(module)
+        except ImportError:  # this platform has none
+            continue
+        for name, value in vars(found).items():
+            text = inspect.getdoc(value) if callable(value) and not name.startswith("_") else None
+            if text and not inspect.isclass(value):
+                texts[f"{module}.{name}"] = module, text
+    counted = {name: Counter(_WORD.findall(text.lower())) for name, (_, text) in texts.items()}
+    known = Counter(word for words in counted.values() for word in words)
+    vocabulary = sorted(word for word, count in known.items() if count > 1)
+    place = {word: number for number, word in enumerate(vocabulary)}
+    weight = {word: math.log(len(texts) / known[word]) for word in vocabulary}
+    names, vectors, payloads = [], [], []
+    for name, words in counted.items():
+        vector = {place[w]: n * weight[w] for w, n in words.items() if w in place and weight[w]}
+        if vector:
+            module, text = texts[name]
+            names.append(name)
+            vectors.append(vector)
+            payloads.append({"module": module, "says": text.splitlines()[0]})
+    return names, vectors, payloads, vocabulary

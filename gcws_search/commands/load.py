@@ -1,0 +1,409 @@
+"""``load``: files into a collection of a server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from gcws_search.commands.options import (
+    LOCAL,
+    REJECTED,
+    Json,
+    Key,
+    Url,
+    fail,
+    failures,
+    family,
+    print_json,
+    server,
+    usage,
+)
+from gcws_search.version import program_version
+
+if TYPE_CHECKING:
+    from gcws_search.client.collection import Collection
+    from gcws_search.client.connection import Server
+    from gcws_search.client.results import Added
+    from gcws_search.commands.bars import Bar
+    from gcws_search.formats.files import InputFile
+    from gcws_search.formats.sources import Body, Choices, Source
+
+cli = family()
+
+_SHOWN: Final = 20
+"""Rejected rows that are named on the terminal."""
+_OPEN: Final = "open"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Task:
+    """What is to be done with every file."""
+
+    into: str
+    mode: str
+    on_error: str
+    key: str | None
+    choices: Choices
+    power: float
+    normalize: str
+
+
+@dataclass(slots=True)
+class _Done:
+    """What has been done so far."""
+
+    inserted: int = 0
+    updated: int = 0
+    rejected: int = 0
+    unlisted: int = 0
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+
+@cli.command(
+    "load",
+    epilog="Examples: gcws-search load train.csv --into mnist --vector 'px*' --payload label; "
+    "zcat items.ndjson.gz | gcws-search load - --into items",
+)
+def load(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…",
+            help="CSV, TSV, Parquet, Arrow, NDJSON, .npy, .npz or svmlight, also compressed with "
+            "gzip or zstd; a folder; - for standard input.",
+        ),
+    ],
+    *,
+    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The collection.")],
+    id_: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="Column of ids.")
+    ] = None,
+    vector: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
+    ] = None,
+    dim: Annotated[
+        str | None, typer.Option(help="Number of coordinates, or 'open' for sparse vectors.")
+    ] = None,
+    normalize: Annotated[
+        Literal["none", "l1", "l2"],
+        typer.Option(help="Transform of a collection that is created: divide by this norm."),
+    ] = "none",
+    power: Annotated[
+        float, typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power.")
+    ] = 1.0,
+    mode: Annotated[
+        Literal["upsert", "insert"], typer.Option(help="What happens to ids that exist.")
+    ] = "upsert",
+    on_error: Annotated[
+        Literal["stop", "skip"],
+        typer.Option(help="At a bad row: stop, or write it to FILE.rejected.ndjson."),
+    ] = "stop",
+    id_start: Annotated[int, typer.Option(help="Id of the first row without ids.")] = 0,
+    load_key: Annotated[
+        str | None,
+        typer.Option("--key", help="Name of this load, by which standard input is resumed."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be loaded, and load nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Create without asking.")] = False,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Load files into a collection, which is created where there is none.
+
+    What a file holds is guessed and shown first.
+
+    The same command run again goes on where it was interrupted, and stores nothing twice.
+    """
+    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
+
+    choices = Choices(
+        id=id_,
+        vector=_words(vector),
+        payload=_words(payload),
+        dim=_dim(dim),
+        id_start=id_start,
+        lenient=on_error == "skip",
+    )
+    task = _Task(
+        into=into, mode=mode, on_error=on_error, key=load_key, choices=choices,
+        power=power, normalize=normalize,
+    )  # fmt: skip
+    with ExitStack() as stack, failures():
+        inputs = [stack.enter_context(closing(InputFile(path))) for path in _expanded(files)]
+        first = source_of(inputs[0], choices)
+        _show(inputs[0], first)
+        if dry_run:
+            _show_rows(first, as_json)
+            return
+        found = stack.enter_context(server(url, key))
+        collection, is_new = _collection(found, task, first, ask=not yes, is_open=dim == _OPEN)
+        with _dropped_if_empty(found, collection, is_new):
+            done = _load_all(collection, inputs, first, task)
+    _tell(done, into, as_json)
+    if done.rejected:
+        raise typer.Exit(REJECTED)
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _dim(text: str | None) -> int | None:
+    if text is None or text == _OPEN:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        usage(f"--dim: expected a number of coordinates or 'open', got {text!r}")
+    return int(text)
+
+
+def _expanded(paths: list[str]) -> Iterator[str]:
+    """Yield paths, a folder's files in the order of their names."""
+    if paths.count("-") > 1:
+        usage("expected standard input once, got - twice")
+    for path in paths:
+        if path != "-" and Path(path).is_dir():
+            inner = sorted(each for each in Path(path).rglob("*") if each.is_file())
+            visible = [each for each in inner if not each.name.startswith((".", "_"))]
+            if not visible:
+                fail(f"{path}: expected files in this folder, got none")
+            yield from map(str, visible)
+        else:
+            yield path
+
+
+def _show(file: InputFile, source: Source) -> None:
+    typer.echo(file.name, err=True)
+    for word, value in source.guess:
+        typer.echo(f"  {word:8} {value}", err=True)
+
+
+def _show_rows(source: Source, as_json: bool) -> None:
+    body = next(iter(source.segments()))
+    shown = min(3, body.rows or 0)
+    rows = [body.original(row) for row in range(shown)] if body.original else []
+    if as_json:
+        print_json({"guess": dict(source.guess), "dim": source.dim, "rows": rows})
+        return
+    for row in rows:
+        typer.echo(json.dumps(row)[:400])
+
+
+def _collection(
+    found: Server, task: _Task, source: Source, *, ask: bool, is_open: bool
+) -> tuple[Collection, bool]:
+    """Return the collection, created where there is none, and whether it was."""
+    from gcws_search.index import CollectionNotFound  # noqa: PLC0415
+
+    try:
+        collection = found.collection(task.into)
+    except CollectionNotFound:
+        pass
+    else:
+        dim, expected = source.dim, collection.config.dim
+        if (
+            dim is not None
+            and expected is not None
+            and dim != expected
+            and task.choices.dim is None
+        ):
+            fail(
+                f"{task.into}: expected vectors of {expected} values, "
+                f"got {dim} in {_vector_words(source)}"
+            )
+        return collection, False
+    dim = None if is_open else source.dim
+    words = "an open space of sparse vectors" if dim is None else f"dim {dim}"
+    typer.echo(f"  {'into':8} {task.into}, new: {words}", err=True)
+    if ask and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm("Create it?", default=True, abort=True, err=True)
+    transform = {"power": task.power, "normalize": task.normalize}
+    return found.collection(task.into, dim, transform=transform), True
+
+
+@contextmanager
+def _dropped_if_empty(found: Server, collection: Collection, is_new: bool) -> Iterator[None]:
+    """Drop a collection that this command created, where nothing came into it."""
+    from gcws_search.index import GcwsError  # noqa: PLC0415
+
+    try:
+        yield
+    except BaseException:
+        with suppress(GcwsError):
+            if is_new and not len(collection):
+                found.drop(collection.name)
+        raise
+
+
+def _vector_words(source: Source) -> str:
+    return dict(source.guess).get("vector", "the file")
+
+
+def _load_all(collection: Collection, inputs: list[InputFile], first: Source, task: _Task) -> _Done:
+    from gcws_search.commands.bars import bar  # noqa: PLC0415
+    from gcws_search.formats.sources import renumbered, source_of  # noqa: PLC0415
+
+    done, choices = _Done(), task.choices
+    for number, file in enumerate(inputs):
+        source = first if number == 0 else source_of(file, choices)
+        total = source.rows if source.rows is not None else file.size_bytes
+        with bar(file.name, total) as progress:
+            if source.rows is None:
+                progress.position = lambda file=file: file.read_bytes
+            added = _load_file(collection, file, source, task, progress)
+        done.inserted += added.inserted
+        done.updated += added.updated
+        done.rejected += added.rejected_count
+        done.unlisted += added.rejected_count - len(added.rejected)
+        done.files.append({"file": file.name, "inserted": added.inserted, "updated": added.updated})
+        choices = renumbered(choices, added.inserted + added.updated + added.rejected_count)
+    return done
+
+
+def _load_file(
+    collection: Collection, file: InputFile, source: Source, task: _Task, progress: Bar
+) -> Added:
+    from gcws_search.index import GcwsError  # noqa: PLC0415
+
+    key = _key(file, source, task)
+    try:
+        if task.on_error == "skip":
+            return _skipping(collection, file, source, task, progress, key)
+        body = source.whole(progress.rows)
+        return _sent(collection, body, task, progress, key)
+    except KeyboardInterrupt:
+        fail(f"{file.name}: interrupted" + ("; the same command goes on from there" if key else ""))
+    except GcwsError as error:
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        again = "; the same command goes on from there" if key and notes else ""
+        fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
+
+
+def _key(file: InputFile, source: Source, task: _Task) -> str | None:
+    """Return the name of a load: the same for the same file, options and program."""
+    if task.key is not None:
+        return task.key
+    if file.path is None:
+        return None
+    told = [
+        task.into, str(file.path.resolve()), file.size_bytes, file.modified_ns, task.mode,
+        task.on_error, repr(task.choices), source.guess, program_version(),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _sent(collection: Collection, body: Body, task: _Task, progress: Bar, key: str | None) -> Added:
+    from gcws_search.client.operations import run  # noqa: PLC0415
+    from gcws_search.client.remote import RemoteOperations  # noqa: PLC0415
+
+    operations = collection.operations
+    assert isinstance(operations, RemoteOperations)
+    headers = {"Content-Type": body.content_type}
+    if key is not None:
+        headers["Idempotency-Key"] = key
+    if body.bytes_ is not None:
+        headers["Content-Length"] = str(body.bytes_)
+    params = {"mode": task.mode, "on_error": task.on_error}
+    if body.id_start is not None:
+        params["id_start"] = str(body.id_start)
+    plan = operations.load(lambda: progress.each(body.pieces()), headers, params)
+    return run(plan, collection.exchange)
+
+
+def _skipping(
+    collection: Collection, file: InputFile, source: Source, task: _Task, progress: Bar,
+    key: str | None,
+) -> Added:  # fmt: skip
+    """Load a file part by part, so that every rejected row is known and written down."""
+    from gcws_search.client.results import Added  # noqa: PLC0415
+    from gcws_search.formats.payloads import write_json  # noqa: PLC0415
+
+    beside = "stdin" if file.path is None else str(file.path)
+    output = Path(f"{beside}.rejected.ndjson")
+    output.unlink(missing_ok=True)
+    done, first = Added(0, 0), 0
+    for number, body in enumerate(source.segments()):
+        added = _sent(collection, body, task, progress, None if key is None else f"{key}-{number}")
+        if added.rejected:
+            with output.open("ab") as written:
+                for row, code, detail in added.rejected:
+                    line = {
+                        "row": first + row,
+                        "code": code,
+                        "detail": detail,
+                        "item": None if body.original is None else body.original(row),
+                    }
+                    written.write(write_json(line) + b"\n")
+            _name(file, source, added, first, done.rejected_count)
+            progress.rejected += added.rejected_count
+        done += added
+        rows = body.rows or 0
+        first += rows
+        progress.rows(rows)
+    if done.rejected:
+        typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
+    return done
+
+
+def _name(file: InputFile, source: Source, added: Added, first: int, before: int) -> None:
+    """Name the first rejected rows on the terminal."""
+    for row, _, detail in added.rejected[: max(0, _SHOWN - before)]:
+        words = detail.partition(": ")[2] or detail
+        typer.echo(f"{file.name}: row {first + row}: {_with_name(words, source)}", err=True)
+
+
+def _with_column(text: str, error: Any, source: Source) -> str:
+    """Return what is wrong with a row: its number, its column, expected, got."""
+    loc: tuple[Any, ...] = getattr(error, "loc", ())
+    if len(loc) > 1 and loc[0] == "rows":
+        words = f"expected {error.expected}, got {error.got}"
+        inner = loc[2:]
+        where = f"row {loc[1]}: "
+        if source.columns and inner and isinstance(inner[-1], int):
+            return f"{where}column {source.columns[inner[-1]]!r}: {words}"
+        place = ".".join(str(part) for part in inner if not isinstance(part, int))
+        return f"{where}{place}: {words}" if place else f"{where}{words}"
+    return text
+
+
+def _with_name(words: str, source: Source) -> str:
+    """Return a message with the name of the column that it is about."""
+    text, _, place = words.partition(" (in vector[")
+    number = place.rstrip("])")
+    if source.columns and number.isdecimal():
+        return f"column {source.columns[int(number)]!r}: {text}"
+    return words
+
+
+def _tell(done: _Done, into: str, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "collection": into,
+                "inserted": done.inserted,
+                "updated": done.updated,
+                "rejected": done.rejected,
+                "files": done.files,
+            }
+        )
+        return
+    rejected = f", {done.rejected} rejected" if done.rejected else ""
+    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}")
+    if done.unlisted:
+        typer.echo(f"{done.unlisted} more rejected rows are not listed by the server", err=True)

@@ -1,0 +1,167 @@
+"""``query``, ``explain`` and ``compare``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from gcws_search.commands.options import (
+    LOCAL,
+    Json,
+    Key,
+    Name,
+    Url,
+    family,
+    print_json,
+    print_table,
+    server,
+    usage,
+)
+
+cli = family()
+
+_SHARES = 10
+
+Row = Annotated[
+    str | None, typer.Option("--row", help="A vector: '1,0,2', or JSON as the API takes it.")
+]
+Names = Annotated[
+    str | None,
+    typer.Option("--names", help="A vector by names and weights: 'acid:2 ester'."),
+]
+
+
+def vector_of(row: str | None, names: str | None) -> Any:
+    """Return the vector that an option gives, None for none.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    if names is not None:
+        weights: dict[str, float] = {}
+        for word in names.split():
+            name, _, weight = word.rpartition(":") if ":" in word else (word, "", "1")
+            try:
+                weights[name] = weights.get(name, 0) + float(weight)
+            except ValueError:
+                usage(f"--names: expected name:number, got {word!r}")
+        return weights
+    if row is None:
+        return None
+    try:
+        return json.loads(row if row.lstrip()[:1] in ("[", "{") else f"[{row}]")
+    except ValueError:
+        usage(f"--row: expected numbers separated by commas, or JSON, got {row!r:.60}")
+
+
+def filter_from(where: str | None) -> dict[str, Any] | None:
+    """Return the filter that an option gives.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    if where is None:
+        return None
+    try:
+        found = json.loads(where)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        usage(f"--where: expected a JSON object such as '{{\"label\": 3}}', got {where!r:.60}")
+    return found
+
+
+@cli.command("query", epilog="Example: gcws-search query mnist --id 7 --where '{\"label\": 3}'")
+def query(
+    name: Name,
+    *,
+    id_: Annotated[str | None, typer.Option("--id", help="Search around this item.")] = None,
+    row: Row = None,
+    names: Names = None,
+    limit: Annotated[int, typer.Option(help="How many hits.")] = 10,
+    recall: Annotated[float, typer.Option(help="Expected share of the true hits.")] = 0.9,
+    min_score: Annotated[float, typer.Option(help="Hits below it are left out.")] = 0.0,
+    where: Annotated[
+        str | None, typer.Option("--where", help="A filter as JSON, or values by key.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what the query cost.")] = False,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Find the items most similar to a stored item, or to a vector."""
+    if sum(each is not None for each in (id_, row, names)) != 1:
+        usage("expected one of --id, --row and --names")
+    vector, condition = vector_of(row, names), filter_from(where)
+    with server(url, key) as found:
+        hits = found.collection(name).query(
+            vector,
+            id=id_,
+            limit=limit,
+            recall=recall,
+            min_score=min_score,
+            where=condition,
+            explain=explain,
+        )
+    rows = [hit._asdict() for hit in hits]
+    if as_json:
+        print_json(
+            {"hits": rows} | ({"explain": dict(hits.explanation)} if hits.explanation else {})
+        )
+        return
+    print_table(rows, ["id", "score", "payload"])
+    if hits.explanation:
+        typer.echo("  ".join(f"{word} {value}" for word, value in hits.explanation.items()))
+
+
+@cli.command("explain", epilog="Example: gcws-search explain coffees kenya brazil")
+def explain(
+    name: Name,
+    a: Annotated[str, typer.Argument(help="Id of an item.")],
+    b: Annotated[str, typer.Argument(help="Id of another item.")],
+    *,
+    limit: Annotated[int, typer.Option(help="How many coordinates are shown.")] = _SHARES,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Say what each coordinate adds to the similarity of two items."""
+    with server(url, key) as found:
+        why = found.collection(name).explain(a, b)
+    rows = [share._asdict() for share in why.shares[:limit]]
+    if as_json:
+        print_json({"score": why.score, "shares": rows})
+        return
+    typer.echo(f"score {why.score:.6g}, of {len(why.shares)} coordinates")
+    print_table(rows, ["coordinate", "a", "b", "shared"])
+
+
+@cli.command("compare", epilog="Example: gcws-search compare mnist --sample 50")
+def compare(
+    name: Name,
+    *,
+    sample: Annotated[int, typer.Option(help="How many stored items are searched for.")] = 100,
+    limit: Annotated[int, typer.Option(help="Hits of each.")] = 10,
+    recall: Annotated[float, typer.Option(help="Expected share of the true hits.")] = 0.9,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Compare what the search methods of a collection find and cost."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    with server(url, key) as found:
+        compared = found.collection(name).compare(sample=sample, limit=limit, recall=recall)
+    rows = [asdict(each) for each in compared.backends]
+    if as_json:
+        print_json({"backends": rows, "mean_similarity": compared.mean_similarity})
+        return
+    for each in rows:
+        each["p50 ms"] = each["latency_p50_seconds"] * 1e3
+        each["p95 ms"] = each["latency_p95_seconds"] * 1e3
+        each["bytes/item"] = each["bytes_per_item"]
+    print_table(rows, ["name", "recall", "p50 ms", "p95 ms", "candidates", "bytes/item"])

@@ -1,0 +1,269 @@
+"""Files as people have them: compressed or not, on the disk or from standard input."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+STDIN: Final = "-"
+HEAD_BYTES: Final = 1 << 20
+"""How much of a file is looked at before anything is decided."""
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_MAGIC: Final = {
+    b"\x93NUMPY": "npy",
+    b"PK\x03\x04": "npz",
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"FEA1": "feather 1",
+    b"\xff\xff\xff\xff": "arrow stream",
+}
+_SVMLIGHT: Final = re.compile(
+    rb"(#.*\n)*[-+.\deE]+(,[-+.\deE]+)*( qid:\d+)?( \d+:\S+)+ *(#.*)?\r?(\n|$)"
+)
+_SUFFIXES: Final = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".svmlight": "svmlight",
+    ".svm": "svmlight",
+    ".libsvm": "svmlight",
+}
+
+
+class BadFile(Exception):
+    """A file is not what it is to be; the text is one sentence that names it."""
+
+
+class _Counted(io.RawIOBase):
+    """Counts the bytes that are read of a file."""
+
+    def __init__(self, raw: BinaryIO, told: Callable[[int], None]) -> None:
+        self._raw = raw
+        self._told = told
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._raw.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self._told(len(piece))
+        return len(piece)
+
+    def close(self) -> None:
+        if not self.closed and self._raw is not sys.stdin.buffer:
+            self._raw.close()
+        super().close()
+
+
+class _Peeked(io.RawIOBase):
+    """A stream whose beginning has been read already, and what is closed with it."""
+
+    def __init__(self, head: bytes, rest: BinaryIO, *below: BinaryIO) -> None:
+        self._head = memoryview(head)
+        self._rest = rest
+        self._below = below
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if len(self._head):
+            size = min(len(buffer), len(self._head))
+            buffer[:size], self._head = self._head[:size], self._head[size:]
+            return size
+        piece = self._rest.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        if not self.closed:
+            for each in (self._rest, *self._below):
+                each.close()
+        super().close()
+
+
+class InputFile:
+    """A file to be read, perhaps several times.
+
+    Parameters
+    ----------
+    path : str
+        "-" is standard input, which can be read once.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    size_bytes : int or None
+        As it lies on the disk, compressed or not.
+    read_bytes : int
+        How many of these have been read since it was last opened.
+    format : str
+        By the first bytes, where these tell, else by the name.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = None if path == STDIN else Path(path)
+        self.name = "standard input" if self.path is None else path
+        self.read_bytes = 0
+        self.size_bytes: int | None = None
+        self.modified_ns = 0
+        self._first: BinaryIO | None = None
+        if self.path is not None:
+            if not self.path.exists():
+                raise BadFile(f"{path}: expected a file, got nothing of that name")
+            if self.path.is_dir():
+                raise BadFile(f"{path}: expected a file, got a folder")
+            found = self.path.stat()
+            self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
+        self._copy: BinaryIO | None = None
+        stream = self._decompressed()
+        try:
+            self.head = _read(stream, HEAD_BYTES, self)
+        finally:
+            if self.path is not None:
+                stream.close()
+        self.is_whole_head = len(self.head) < HEAD_BYTES
+        self.format = self._format()
+        if self.path is None:
+            self._first = cast(BinaryIO, io.BufferedReader(_Peeked(self.head, stream), 1 << 20))
+
+    def close(self) -> None:
+        """Close what is open of it."""
+        for each in (self._first, self._copy):
+            if each is not None:
+                each.close()
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the file can be read again."""
+        return self.path is not None
+
+    def _format(self) -> str:
+        if not self.head:
+            raise BadFile(f"{self.name}: expected rows, got an empty file")
+        for magic, name in _MAGIC.items():
+            if self.head.startswith(magic):
+                return name
+        named = self._named()
+        if named in ("parquet", "npy", "npz", "arrow"):
+            got = repr(self.head[:8])
+            raise BadFile(
+                f"{self.name}: expected {named}, as its name says, got {got} at its start"
+            )
+        text = self.head.lstrip()
+        if text[:1] in (b"{", b"["):
+            if text[:1] == b"[":
+                raise BadFile(f"{self.name}: expected a JSON object on each line, got a list")
+            return "ndjson"
+        if b"\x00" in self.head[:4096]:
+            raise BadFile(
+                f"{self.name}: expected CSV, NDJSON, Parquet, Arrow, .npy, .npz or svmlight, "
+                f"got {self.head[:8]!r} at its start"
+            )
+        if named:
+            return named
+        if _SVMLIGHT.match(self.head):
+            return "svmlight"
+        first = self.head.partition(b"\n")[0]
+        return "tsv" if first.count(b"\t") > first.count(b",") else "csv"
+
+    def _named(self) -> str | None:
+        if self.path is None:
+            return None
+        suffixes = [each.lower() for each in self.path.suffixes]
+        plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd")]
+        return _SUFFIXES.get(plain[-1]) if plain else None
+
+    def _decompressed(self) -> BinaryIO:
+        raw: BinaryIO = sys.stdin.buffer if self.path is None else self.path.open("rb")
+        self.read_bytes = 0
+        counted = io.BufferedReader(_Counted(raw, self._count), 1 << 20)
+        magic = counted.peek(4)[:4]
+        if magic.startswith(_GZIP):
+            return self._above(cast(BinaryIO, gzip.GzipFile(fileobj=counted)), counted)
+        if magic == _ZSTD:
+            import pyarrow as pa  # noqa: PLC0415
+
+            plain = pa.CompressedInputStream(pa.PythonFile(counted), "zstd")
+            return self._above(plain, counted)
+        return cast(BinaryIO, counted)
+
+    @staticmethod
+    def _above(plain: BinaryIO, counted: Any) -> BinaryIO:
+        raw = _Peeked(b"", plain, counted)
+        return cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
+
+    def _count(self, size: int) -> None:
+        self.read_bytes += size
+
+    def open(self) -> BinaryIO:
+        """Return the file from its beginning, decompressed.
+
+        Raises
+        ------
+        BadFile
+            It is standard input, and has been read before.
+        """
+        if self.path is not None:
+            return self._decompressed()
+        if self._first is None:
+            raise BadFile("standard input: expected to be read once; it cannot be sent again")
+        stream, self._first = self._first, None
+        return stream
+
+    def random_access(self) -> Path | BinaryIO:
+        """Return the file so that any part can be read: its path, or a temporary copy."""
+        if self.path is not None and not self.head_is_compressed:
+            return self.path
+        if self._copy is None:
+            self._copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  # see close
+            with self.open() as stream:
+                try:
+                    shutil.copyfileobj(stream, self._copy, 1 << 20)
+                except (OSError, EOFError) as error:
+                    raise cut_short(self.name, error) from None
+        self._copy.seek(0)
+        return self._copy
+
+    @property
+    def head_is_compressed(self) -> bool:
+        """Whether the file on the disk is compressed."""
+        assert self.path is not None
+        with self.path.open("rb") as file:
+            return file.read(4).startswith((_GZIP, _ZSTD))
+
+
+def _read(stream: BinaryIO, size: int, file: InputFile) -> bytes:
+    pieces: list[bytes] = []
+    wanted = size
+    try:
+        while wanted and (piece := stream.read(wanted)):
+            pieces.append(piece)
+            wanted -= len(piece)
+    except (OSError, EOFError) as error:
+        raise cut_short(file.name, error) from None
+    return b"".join(pieces)
+
+
+def cut_short(name: str, error: Exception) -> BadFile:
+    """Return what to say of a compressed file that cannot be read to its end."""
+    return BadFile(f"{name}: expected a whole compressed file, got one that ends early ({error})")

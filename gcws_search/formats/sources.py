@@ -1,0 +1,405 @@
+"""Files as items: arrays, tables, lines and svmlight, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from gcws_search.formats.bodies import ARROW, NDJSON, NPY, arrow, npy, npy_bytes
+from gcws_search.formats.files import BadFile, InputFile, cut_short
+from gcws_search.formats.items import Items
+from gcws_search.formats.payloads import from_columns, read_json
+from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
+from gcws_search.index import GcwsError
+
+_SEGMENT_BYTES: Final = 8 << 20
+_SEGMENT_ROWS: Final = 8192
+_TWO_DIMENSIONS: Final = 2
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """What a caller says of a file; what is None is guessed.
+
+    Attributes
+    ----------
+    id : str or None
+        Column of ids.
+    vector, payload : tuple of str, or None
+        Columns, or patterns of their names.
+    dim : int or None
+    id_start : int
+        Number of the first row where there are no ids.
+    lenient : bool
+        Whether text among numbers becomes a number that a collection refuses by its row.
+    """
+
+    id: str | None = None
+    vector: tuple[str, ...] | None = None
+    payload: tuple[str, ...] | None = None
+    dim: int | None = None
+    id_start: int = 0
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of one load.
+
+    Attributes
+    ----------
+    content_type : str
+    pieces : callable
+        Returns the bytes, anew at each call.
+    rows : int or None
+        How many rows it holds, where that is known.
+    bytes_ : int or None
+    original : callable or None
+        Returns a row, by its number in the body, as it stands in the file.
+    id_start : int or None
+        What the first row is called, where the body has no ids.
+    """
+
+    content_type: str
+    pieces: Callable[[], Iterator[Any]]
+    rows: int | None = None
+    bytes_: int | None = None
+    original: Callable[[int], Any] | None = None
+    id_start: int | None = None
+
+
+class Source(Protocol):
+    """A file as items.
+
+    Attributes
+    ----------
+    guess : list of (str, str)
+        What the file is taken for, for people.
+    dim : int or None
+        Number of coordinates; None where vectors are sparse and the file does not tell.
+    rows : int or None
+        Where that is known before it is read.
+    columns : list of str, or None
+        Names of the coordinates, where these are columns.
+    """
+
+    guess: list[tuple[str, str]]
+    dim: int | None
+    rows: int | None
+    columns: list[str] | None
+
+    def whole(self, told: Callable[[int], None]) -> Body:
+        """Return all items as one body; ``told`` is called with the rows that are handed over."""
+
+    def segments(self) -> Iterator[Body]:
+        """Yield the items as bodies of some thousand rows."""
+
+
+def source_of(file: InputFile, choices: Choices) -> Source:
+    """Return a file as items; its first rows have been read.
+
+    Raises
+    ------
+    BadFile, GcwsError
+    """
+    if file.format == "feather 1":
+        raise BadFile(f"{file.name}: expected Feather version 2 (Arrow), got version 1")
+    with _named(file):
+        if file.format == "ndjson":
+            return _lines(file, choices)
+        if file.format in ("npy", "npz"):
+            return _arrays(file, choices)
+        if file.format == "svmlight":
+            from gcws_search.formats.svmlight import svmlight_items  # noqa: PLC0415
+
+            return ItemSource(*svmlight_items(file, choices))
+        from gcws_search.formats.tables import table_items  # noqa: PLC0415  # loads pyarrow
+
+        return ItemSource(*table_items(file, choices))
+
+
+@contextmanager
+def _named(file: InputFile) -> Iterator[None]:
+    """Let errors name the file."""
+    try:
+        yield
+    except GcwsError as error:
+        raise BadFile(f"{file.name}: {error}") from error
+    except EOFError as error:
+        raise cut_short(file.name, error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What is known of a file before it is read.
+
+    Attributes
+    ----------
+    file : InputFile
+    guess : list of (str, str)
+    dim, rows : int or None
+    columns : list of str, or None
+    array : Items or None
+        All items, where they lie in one array.
+    """
+
+    file: InputFile
+    guess: list[tuple[str, str]]
+    dim: int | None
+    rows: int | None = None
+    columns: list[str] | None = None
+    array: Items | None = None
+
+
+class ItemSource:
+    """Items that come in batches.
+
+    Parameters
+    ----------
+    described : Described
+    batches : callable
+        Returns them, anew at each call.
+    """
+
+    def __init__(self, described: Described, batches: Callable[[], Iterator[Items]]) -> None:
+        self._file = described.file
+        self._array = described.array
+        self._batches = batches
+        self.guess = described.guess
+        self.dim = described.dim
+        self.rows = described.rows
+        self.columns = described.columns
+
+    def batches(self) -> Iterator[Items]:
+        """Yield the items; what is wrong with a batch names the file, and the row in it."""
+        first = 0
+        iterator = iter(self._batches())
+        while True:
+            with _named(self._file):
+                batch = next(iterator, None)
+            if batch is None:
+                return
+            yield batch
+            first += len(batch)
+
+    def whole(self, told: Callable[[int], None]) -> Body:
+        """Return all items as one body."""
+        whole = self._array
+        if whole is not None and whole.payloads is None and isinstance(whole.rows, DenseRows):
+            rows = whole.rows
+            size = npy_bytes(rows)
+
+            def pieces() -> Iterator[Any]:
+                for piece in npy(rows):
+                    yield piece
+                    if isinstance(piece, memoryview):
+                        told(len(piece) // rows.row_bytes)
+
+            start = int(whole.texts()[0]) if len(whole) else 0
+            return Body(NPY, pieces, len(rows), size, id_start=start)
+
+        def counted() -> Iterator[Items]:
+            for batch in self.batches():
+                yield batch
+                told(len(batch))
+
+        return Body(ARROW, lambda: arrow(counted()), self.rows)
+
+    def segments(self) -> Iterator[Body]:
+        """Yield the items as bodies of some thousand rows."""
+        for batch in self.batches():
+            for part in batch.batches():
+                yield _segment(part)
+
+
+def _segment(part: Items) -> Body:
+    def original(row: int) -> Any:
+        one = part.part(row, row + 1)
+        payload = one.payloads[0] if one.payloads else None
+        found = {"id": one.texts()[0], "vector": next(iter(one.rows.json()))}
+        return found if payload is None else {**found, "payload": read_json(payload)}
+
+    return Body(ARROW, lambda: arrow([part]), len(part), original=original)
+
+
+# Arrays
+
+
+def _arrays(file: InputFile, choices: Choices) -> ItemSource:
+    rows, labels, more = _npy(file) if file.format == "npy" else _npz(file)
+    if not len(rows):
+        raise BadFile(f"{file.name}: expected rows, got none")
+    count = len(rows)
+    payloads = None if labels is None else from_columns({"label": labels}, count)
+    ids = range(choices.id_start, choices.id_start + count)
+    items = Items(ids, rows, payloads)
+    dense = isinstance(rows, DenseRows)
+    dim = rows.array.shape[1] if isinstance(rows, DenseRows) else more
+    guess = [
+        ("format", f".{file.format}, {count} rows"),
+        ("ids", f"row numbers from {choices.id_start}"),
+        ("vector", f"{dim} values" if dense else f"sparse, {dim} coordinates"),
+        ("payload", "none" if labels is None else "label"),
+    ]
+    described = Described(file, guess, choices.dim or dim, count, array=items)
+    return ItemSource(described, items.batches)
+
+
+def _npy(file: InputFile) -> tuple[DenseRows, None, None]:
+    place = file.random_access()
+    try:
+        if isinstance(place, Path):
+            array = np.load(place, mmap_mode="r", allow_pickle=False)
+        else:
+            array = np.load(place, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise BadFile(f"{file.name}: expected a whole .npy array, got one with {error}") from None
+    return DenseRows(_matrix(array, file.name)), None, None
+
+
+def _matrix(array: Any, name: str) -> Any:
+    if array.ndim != _TWO_DIMENSIONS or array.dtype.kind not in "fiub":
+        raise BadFile(
+            f"{name}: expected an array (n, dim) of numbers, got {array.shape} of {array.dtype}"
+        )
+    return array
+
+
+def _npz(file: InputFile) -> tuple[Rows, list[Any] | None, int | None]:
+    import zipfile  # noqa: PLC0415
+    import zlib  # noqa: PLC0415
+
+    wanted = "'X', or 'data', 'indices', 'indptr', 'shape'"
+    try:
+        with np.load(file.random_access(), allow_pickle=False) as archive:
+            found = set(archive.files)
+            labels = archive["y"] if "y" in found else None
+            if "X" in found:
+                rows: Rows = DenseRows(_matrix(archive["X"], file.name))
+                width = None
+            elif found >= {"data", "indices", "indptr", "shape"}:
+                form = archive["format"].item() if "format" in found else b"csr"
+                if form not in (b"csr", "csr"):
+                    raise BadFile(f"{file.name}: expected compressed rows (csr), got {form!r}")
+                indptr = archive["indptr"].astype(np.int64)
+                rows = SparseRows(indptr, archive["indices"], archive["data"])
+                width = int(archive["shape"][1])
+            else:
+                raise BadFile(
+                    f"{file.name}: expected arrays {wanted}, got {', '.join(sorted(found))}"
+                )
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadFile(f"{file.name}: expected a whole .npz archive, got one with {error}") from None
+    if labels is None or not labels.size:
+        return rows, None, width
+    if labels.shape != (len(rows),):
+        raise BadFile(f"{file.name}: expected {len(rows)} labels in 'y', got {labels.shape}")
+    return rows, labels.tolist(), width
+
+
+# Lines
+
+
+def _lines(file: InputFile, choices: Choices) -> Source:
+    line = next((each for each in file.head.splitlines() if each.strip()), b"")
+    first = _object(line, file.name, 0)
+    if "vector" not in first:
+        from gcws_search.formats.tables import table_items  # noqa: PLC0415
+
+        return ItemSource(*table_items(file, choices))
+    vector = first["vector"]
+    dense = isinstance(vector, list)
+    payload = first.get("payload")
+    fields = ", ".join([*payload][:_SHOWN]) if isinstance(payload, dict) else "none in the first"
+    if dense:
+        words = f"{len(vector)} values"
+    else:
+        named = isinstance(vector, dict) and "names" in vector
+        words = "sparse, by name" if named else "sparse"
+    guess = [
+        ("format", "NDJSON, an item a line"),
+        ("ids", "id"),
+        ("vector", words),
+        ("payload", fields),
+    ]
+    dim = choices.dim or (len(vector) if dense else None)
+    return LineSource(Described(file, guess, dim))
+
+
+def _object(line: bytes, name: str, row: int) -> dict[str, Any]:
+    try:
+        found = read_json(line)
+    except ValueError as error:
+        raise BadFile(f"{name}: row {row}: expected a JSON object, got {error}") from None
+    if not isinstance(found, dict):
+        raise BadFile(f"{name}: row {row}: expected a JSON object, got {line[:40]!r}")
+    return found
+
+
+class LineSource:
+    """Items as lines of JSON, which the server reads as they are.
+
+    Parameters
+    ----------
+    described : Described
+    """
+
+    def __init__(self, described: Described) -> None:
+        self._file = described.file
+        self.guess = described.guess
+        self.dim = described.dim
+        self.rows: int | None = None
+        self.columns: list[str] | None = None
+
+    def _groups(self) -> Iterator[list[bytes]]:
+        """Yield lines, some thousand at a time."""
+        with closing(self._file.open()) as raw, _named(self._file):
+            try:
+                while lines := raw.readlines(_SEGMENT_BYTES):
+                    if not lines[-1].endswith(b"\n"):
+                        lines[-1] += b"\n"
+                    for first in range(0, len(lines), _SEGMENT_ROWS):
+                        yield lines[first : first + _SEGMENT_ROWS]
+            except OSError as error:
+                raise cut_short(self._file.name, error) from None
+
+    def whole(self, told: Callable[[int], None]) -> Body:
+        """Return all items as one body."""
+
+        def pieces() -> Iterator[bytes]:
+            for lines in self._groups():
+                yield b"".join(lines)
+                told(len(lines))
+
+        return Body(NDJSON, pieces)
+
+    def segments(self) -> Iterator[Body]:
+        """Yield the items as bodies of some thousand rows."""
+        for lines in self._groups():
+            body = b"".join(lines)
+            full = [line for line in lines if line.strip()]
+            yield Body(
+                NDJSON,
+                lambda body=body: iter([body]),  # type: ignore[misc]
+                len(full),
+                original=lambda row, full=full: _readable(full[row]),  # type: ignore[misc]
+            )
+
+
+def _readable(line: bytes) -> Any:
+    """Return a line as JSON, or as text where it is none."""
+    try:
+        return read_json(line)
+    except ValueError:
+        return line.decode(errors="replace").rstrip("\n")
+
+
+def renumbered(choices: Choices, rows: int) -> Choices:
+    """Return the choices for a file that follows one of so many rows."""
+    return replace(choices, id_start=choices.id_start + rows)

@@ -1,0 +1,268 @@
+"""Files with columns: CSV, Parquet, Arrow and lines of flat JSON."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from gcws_search.formats.files import BadFile, InputFile, cut_short
+from gcws_search.formats.frames import Layout, guess, items_of_batch
+from gcws_search.formats.items import Items
+from gcws_search.formats.sources import Choices, Described
+
+Batches = Callable[[], Iterator[Any]]
+
+_BATCH_ROWS: Final = 8192
+_BLOCK_BYTES: Final = 4 << 20
+_SHOWN: Final = 4
+_CELL: Final = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'",
+    re.DOTALL,
+)
+_LINE: Final = re.compile(
+    r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", re.DOTALL
+)
+
+
+def table_items(
+    file: InputFile, choices: Choices
+) -> tuple[Described, Callable[[], Iterator[Items]]]:
+    """Return what a file with columns is taken for, and what reads its items.
+
+    Raises
+    ------
+    BadFile, InvalidParameter
+    """
+    schema, batches, rows = _opened(file, choices)
+    if file.format in ("csv", "tsv") and choices.vector is not None:
+        schema = _with_numbers(schema, choices.vector)
+    layout = guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
+    columns = None if layout.is_sparse or len(layout.vector) == 1 else [*layout.vector]
+    dim = choices.dim or layout.dim(schema) or _list_length(schema, layout, batches)
+    shown = [
+        ("format", _format_words(file.format, rows)),
+        ("ids", f"row numbers from {choices.id_start}" if layout.id is None else layout.id),
+        ("vector", _vector_words(layout, dim)),
+        ("payload", ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)),
+    ]
+    shown[-1] = ("payload", shown[-1][1] or "none")
+
+    def items() -> Iterator[Items]:
+        first = 0
+        for batch in batches(layout) if file.format in ("csv", "tsv") else batches():
+            yield items_of_batch(batch, layout, choices.id_start + first)
+            first += batch.num_rows
+
+    return Described(file, shown, dim, rows, columns), items
+
+
+def _with_numbers(schema: Any, patterns: tuple[str, ...]) -> Any:
+    """Return a schema of text where the columns of the vector are numbers: rows will tell."""
+    for place, field in enumerate(schema):
+        if any(fnmatchcase(field.name, pattern) for pattern in patterns):
+            schema = schema.set(place, field.with_type(pa.float64()))
+    return schema
+
+
+def _format_words(name: str, rows: int | None) -> str:
+    word = {"csv": "CSV", "tsv": "TSV", "ndjson": "NDJSON, flat objects"}.get(name, name.title())
+    return word if rows is None else f"{word}, {rows} rows"
+
+
+def _vector_words(layout: Layout, dim: int | None) -> str:
+    if layout.is_sparse:
+        return "sparse: " + ", ".join(layout.vector)
+    if len(layout.vector) == 1:
+        return f"{layout.vector[0]}, {dim} values"
+    return f"{dim} columns, {layout.vector[0]} to {layout.vector[-1]}"
+
+
+def _list_length(schema: Any, layout: Layout, batches: Any) -> int | None:
+    """Return the length of the first list, where vectors are lists of any length."""
+    if layout.is_sparse or not pa.types.is_nested(schema.field(layout.vector[0]).type):
+        return None
+    for batch in batches():
+        if batch.num_rows:
+            first = batch.column(layout.vector[0])[0].as_py()
+            return None if first is None else len(first)
+    return None
+
+
+def _opened(file: InputFile, choices: Choices) -> tuple[Any, Any, int | None]:
+    """Return a file's schema, what reads its batches, and how many rows it has."""
+    try:
+        if file.format in ("csv", "tsv"):
+            return _csv(file, choices)
+        if file.format == "parquet":
+            return _parquet(file)
+        if file.format == "arrow":
+            return _arrow_file(file)
+        if file.format == "arrow stream":
+            return _arrow_stream(file)
+        return _json(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_readable(file, error) from None
+
+
+def _not_readable(file: InputFile, error: Exception) -> BadFile:
+    text = str(error).split("\n", 1)[0][:200]
+    return BadFile(f"{file.name}: expected {file.format}, got what cannot be read: {text}")
+
+
+def _guarded(file: InputFile, batches: Iterator[Any], names: list[str] | None = None) -> Any:
+    """Yield batches; what Arrow says of a file becomes one sentence that names it."""
+    try:
+        yield from batches
+    except pa.ArrowException as error:
+        raise _told(file, error, names) from None
+    except (EOFError, OSError) as error:
+        raise cut_short(file.name, error) from None
+
+
+def _told(file: InputFile, error: Exception, names: list[str] | None) -> BadFile:
+    text = str(error)
+    if found := _CELL.search(text):
+        column = int(found[1])
+        name = names[column] if names and column < len(names) else f"number {column}"
+        kind = "a number" if found[3] in ("double", "float", "int64") else found[3]
+        return BadFile(
+            f"{file.name}: {_row(found[2])}column {name!r}: expected {kind}, got {found[4]!r}"
+        )
+    if found := _LINE.search(text):
+        return BadFile(f"{file.name}: {_row(found[1])}expected {found[2]} columns, got {found[3]}")
+    return _not_readable(file, error)
+
+
+def _row(line: str | None) -> str:
+    """Return the number of a row, counted from 0, by its line, the head being line 1."""
+    return "" if line is None else f"row {int(line) - 2}: "
+
+
+def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
+    """Columns are of the types that the beginning shows; all numbers of vectors are floats."""
+    parse = pa.csv.ParseOptions(delimiter="\t" if file.format == "tsv" else ",")
+    head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
+    read = pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+    try:
+        sample = pa.csv.read_csv(io.BytesIO(head), read_options=read, parse_options=parse)
+    except pa.ArrowException as error:
+        raise _told(file, error, None) from None
+    names = sample.schema.names
+    if not sample.num_rows:
+        raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
+    if file.is_whole_head is False and not head:
+        raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
+
+    def batches(layout: Layout | None = None) -> Iterator[Any]:
+        types = {field.name: _wide(field.type) for field in sample.schema}
+        if layout is not None:
+            lenient = pa.string() if choices.lenient else pa.float64()
+            types |= dict.fromkeys(layout.vector, lenient)
+            if layout.id is not None and not pa.types.is_integer(types[layout.id]):
+                types[layout.id] = pa.string()
+        convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+        with closing(file.open()) as stream:
+            reader = pa.csv.open_csv(
+                stream, read_options=read, parse_options=parse, convert_options=convert
+            )
+            for batch in reader:
+                yield _numeric(batch, layout) if choices.lenient and layout else batch
+
+    return sample.schema, lambda layout=None: _guarded(file, batches(layout), names), None
+
+
+def _wide(kind: Any) -> Any:
+    """Return a type that holds what may come after the beginning of a file."""
+    return pa.string() if pa.types.is_null(kind) else kind
+
+
+def _numeric(batch: Any, layout: Layout) -> Any:
+    """Return a batch whose vector's text is numbers; what is none becomes missing."""
+    columns = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in layout.vector:
+            column = pa.array([_number(text) for text in column.to_pylist()], pa.float64())
+        columns[name] = column
+    return pa.record_batch(columns)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _parquet(file: InputFile) -> tuple[Any, Any, int]:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    place = file.random_access()
+    opened = pq.ParquetFile(place)
+
+    def batches() -> Iterator[Any]:
+        source = pq.ParquetFile(place) if isinstance(place, Path) else opened
+        yield from source.iter_batches(batch_size=_BATCH_ROWS)
+
+    _require_rows(file, opened.metadata.num_rows)
+    return opened.schema_arrow, lambda: _guarded(file, batches()), opened.metadata.num_rows
+
+
+def _arrow_file(file: InputFile) -> tuple[Any, Any, int | None]:
+    place = file.random_access()
+
+    def opened() -> Any:
+        return pa.ipc.open_file(pa.memory_map(str(place)) if isinstance(place, Path) else place)
+
+    def batches() -> Iterator[Any]:
+        reader = opened()
+        for number in range(reader.num_record_batches):
+            yield from _cut(reader.get_batch(number))
+
+    reader = opened()
+    rows = sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+    _require_rows(file, rows)
+    return reader.schema, lambda: _guarded(file, batches()), rows
+
+
+def _arrow_stream(file: InputFile) -> tuple[Any, Any, None]:
+    schema = pa.ipc.open_stream(io.BytesIO(file.head)).schema
+
+    def batches() -> Iterator[Any]:
+        with closing(file.open()) as stream:
+            for batch in pa.ipc.open_stream(stream):
+                yield from _cut(batch)
+
+    return schema, lambda: _guarded(file, batches()), None
+
+
+def _json(file: InputFile) -> tuple[Any, Any, None]:
+    head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
+    read = pa.json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+    schema = pa.json.read_json(io.BytesIO(head), read_options=read).schema
+
+    def batches() -> Iterator[Any]:
+        with closing(file.open()) as stream:
+            yield from pa.json.open_json(stream, read_options=read)
+
+    return schema, lambda: _guarded(file, batches()), None
+
+
+def _cut(batch: Any) -> Iterator[Any]:
+    """Yield a batch in parts of some thousand rows."""
+    for first in range(0, batch.num_rows, _BATCH_ROWS):
+        yield batch.slice(first, _BATCH_ROWS)
+
+
+def _require_rows(file: InputFile, rows: int) -> None:
+    if not rows:
+        raise BadFile(f"{file.name}: expected rows, got none")

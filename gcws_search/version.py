@@ -1,0 +1,11 @@
+"""The version of this program."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def program_version() -> str:
+    """Return this program's version."""
+    try:
+        return version("gcws-search")
+    except PackageNotFoundError:  # run from a source tree
+        return "0+unknown"

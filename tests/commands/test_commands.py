@@ -1,0 +1,205 @@
+"""The other commands: searching, listing, exporting; help, and what a terminal sees."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hn
+
+import gcws_search
+from gcws_search.commands.app import COMMANDS
+from tests.commands.conftest import Call
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import Json
+
+COFFEES = {
+    "kenya": [2, -1, 1, -0.5],
+    "brazil": [-1, 1.5, 1, 0],
+    "robusta": [-2, 0, 0, 3],
+}
+
+
+@pytest.fixture
+def coffees(server: gcws_search.Server) -> gcws_search.Collection:
+    """Return a collection of three coffees."""
+    items = server.collection("coffees", dim=4)
+    items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ["light", "medium", "dark"]})
+    return items
+
+
+@pytest.mark.usefixtures("coffees")
+def test_queries_by_id_and_by_row(call: Call) -> None:
+    shown = call("query", "coffees", "--row", "1.5,-1,0,-0.5", "--limit", "1").stdout
+    assert shown.split() == ["id", "score", "payload", "kenya", "0.6667", '{"roast":', '"light"}']
+    asked = ["--id", "brazil", "--where", '{"roast": "light"}', "--json", "--explain"]
+    found = json.loads(call("query", "coffees", *asked).stdout)
+    assert [hit["id"] for hit in found["hits"]] == ["kenya"]
+    assert found["explain"]["method"] == "scan"
+    sparse = json.loads(
+        call("query", "coffees", "--row", '{"indices": [3], "values": [3]}', "--json").stdout
+    )
+    assert sparse["hits"][0]["id"] == "robusta"
+
+
+@pytest.mark.usefixtures("coffees")
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--id", "kenya", "--row", "1,2,3,4"],
+        ["--row", "1,b"],
+        ["--id", "kenya", "--where", "roast"],
+        ["--names", "acid:much"],
+    ],
+)
+def test_a_query_that_says_too_little_or_too_much_is_wrong_usage(
+    call: Call, words: list[str]
+) -> None:
+    assert call("query", "coffees", *words).exit_code == 2
+
+
+@pytest.mark.usefixtures("coffees")
+def test_explain_compare_and_lists(call: Call) -> None:
+    why = json.loads(call("explain", "coffees", "kenya", "brazil", "--json").stdout)
+    assert why["score"] == pytest.approx(1 / 7)
+    assert "of 4 coordinates" in call("explain", "coffees", "kenya", "brazil").stdout
+    compared = json.loads(call("compare", "coffees", "--sample", "2", "--json").stdout)
+    assert compared["backends"][0]["recall"] == 1
+    assert "gcws" in call("compare", "coffees", "--sample", "2").stdout
+    assert json.loads(call("collections", "--json").stdout)["collections"][0]["items"] == 3
+    assert "coffees" in call("collections").stdout
+    assert "'kind': 'gcws'" in call("collections", "coffees").stdout
+    assert json.loads(call("collections", "coffees", "--json").stdout)["dim"] == 4
+    assert call("collections", "--drop", "coffees").exit_code == 0
+    gone = call("query", "coffees", "--id", "kenya")
+    assert gone.exit_code == 1
+    assert gone.stderr == "gcws-search: no collection is named 'coffees'\n"
+
+
+def test_health_and_version(call: Call) -> None:
+    assert json.loads(call("health", "--json").stdout)["phase"] == "ready"
+    assert "phase ready" in call("health").stdout
+    version = call("version").stdout.strip()
+    assert json.loads(call("version", "--json").stdout) == {"version": version}
+    assert call("--version").stdout.strip() == version
+
+
+FLOATS = st.floats(-1e6, 1e6, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
+DENSE = hn.arrays(np.float32, st.tuples(st.integers(1, 6), st.just(3)), elements=FLOATS)
+SPARSE = st.lists(
+    st.dictionaries(st.integers(0, 2**31 - 2), FLOATS.filter(bool), min_size=1, max_size=5),
+    min_size=1,
+    max_size=6,
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    SCALARS.filter(lambda x: not isinstance(x, float) or abs(x) < 1e300),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+TEXT = st.characters(codec="utf-8")
+PAYLOADS = st.none() | st.dictionaries(st.text(TEXT, max_size=5), VALUES, max_size=3)
+
+
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(vectors=DENSE | SPARSE, data=st.data(), suffix=st.sampled_from(["ndjson", "parquet"]))
+def test_an_export_is_loaded_again_as_it_was(
+    url: str, call: Call, tmp_path: Path, vectors: Json, data: st.DataObject, suffix: str
+) -> None:
+    is_dense = isinstance(vectors, np.ndarray)
+    if is_dense:
+        vectors[:, 0] += vectors.any(axis=1) == 0
+    payloads = data.draw(st.lists(PAYLOADS, min_size=len(vectors), max_size=len(vectors)))
+    ids = data.draw(
+        st.lists(
+            st.text(TEXT, min_size=1, max_size=9), min_size=len(vectors), max_size=len(vectors),
+            unique=True,
+        )
+    )  # fmt: skip
+    path = str(tmp_path / f"a.{suffix}")
+    with gcws_search.connect(url) as server:
+        for each in server.collections():
+            server.drop(each["name"])
+        first = server.collection("first", dim=3 if is_dense else None)
+        first.add(vectors, ids=ids, payloads=payloads)
+        assert call("export", "first", "-o", path).exit_code == 0
+        done = call("load", path, "--into", "second")
+        assert done.exit_code == 0, done.output
+        again = list(server.collection("second"))
+        assert again == list(first)
+        assert server.collection("second").config == first.config
+        assert [repr(each.vector) for each in again] == [repr(each.vector) for each in first]
+
+
+def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from gcws_search.commands.app import main\n"
+        "sys.argv = ['gcws-search', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    shown, _, loaded = done.stdout.partition("LOADED")
+    assert not set(loaded.split()) & {"numpy", "numba", "fastapi", "pydantic", "httpx", "pyarrow"}
+    for name in COMMANDS:
+        assert f" {name} " in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_own_help(call: Call, name: str) -> None:
+    shown = call(name, "--help")
+    assert shown.exit_code == 0, shown.output
+    assert "Usage:" in shown.output
+
+
+def in_a_terminal(words: list[str], answer: str) -> tuple[int, str]:
+    """Run the program in a pseudo-terminal; return its exit code, and what is seen."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "gcws_search", *words]
+    with subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, cwd=REPOSITORY, close_fds=True
+    ) as running:
+        os.close(slave)
+        os.write(master, answer.encode())
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # its other end is closed
+                break
+            if not piece:
+                break
+            seen += piece
+        os.close(master)
+        return running.wait(60), seen.decode()
+
+
+def test_a_terminal_is_asked_and_sees_a_bar(
+    server: gcws_search.Server, url: str, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "a.npy", np.ones((5000, 4), np.float32))
+    words = ["load", str(tmp_path / "a.npy"), "--into", "plants", "--url", url]
+    code, seen = in_a_terminal(words, "n\n")
+    assert code == 1
+    assert "Create it?" in seen
+    assert not server.collections()
+    code, seen = in_a_terminal(words, "y\n")
+    assert code == 0, seen
+    assert "5,000 rows" in seen
+    assert len(server.collection("plants")) == 5000

@@ -1,0 +1,26 @@
+"""``demo``: the three collections, and the commands that are printed."""
+
+import shlex
+
+import gcws_search
+from gcws_search.commands.demo import COFFEES, TRY, fill
+from tests.commands.conftest import Call
+
+
+def test_the_collections_are_there_and_the_commands_answer(
+    server: gcws_search.Server, url: str, call: Call
+) -> None:
+    counts = fill(url)
+    assert counts["coffees"] == len(COFFEES)
+    assert counts["digits"] == 1797
+    assert counts["functions"] > 500
+    around = server.collection("functions").query(id="shutil.copyfile", limit=5)
+    assert "shutil.copy" in around.ids
+    eight = server.collection("digits").query(id="8", limit=5)
+    assert {hit.payload["label"] for hit in eight if hit.payload} == {8}
+    for command in TRY.format(url="").strip().splitlines():
+        program, *words = shlex.split(command)
+        assert program == "gcws-search"
+        if words[0] != "export":
+            done = call(*words)
+            assert done.exit_code == 0, done.output

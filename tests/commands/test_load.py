@@ -1,0 +1,312 @@
+"""``load``: every format, guesses, options, and what bad files get."""
+
+import bz2
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file
+
+import gcws_search
+from gcws_search.commands.app import app
+from tests.commands.conftest import Call
+from tests.support.service.client import Json
+
+ROWS = 30
+VECTORS = np.random.default_rng(0).integers(0, 5, (ROWS, 3)).astype(np.float32) + np.eye(3)[0]
+LABELS = [number % 4 for number in range(ROWS)]
+TABLE = pa.table(
+    {
+        "id": [f"n{number}" for number in range(ROWS)],
+        **{f"x{place}": VECTORS[:, place] for place in range(3)},
+        "label": [f"l{label}" for label in LABELS],
+    }
+)
+
+
+def csv_bytes(delimiter: str = ",") -> bytes:
+    out = io.BytesIO()
+    pa.csv.write_csv(TABLE, out, pa.csv.WriteOptions(delimiter=delimiter))
+    return out.getvalue()
+
+
+def ndjson_bytes() -> bytes:
+    rows = zip(TABLE["id"].to_pylist(), VECTORS.tolist(), TABLE["label"].to_pylist(), strict=True)
+    lines = [{"id": i, "vector": v, "payload": {"label": label}} for i, v, label in rows]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def flat_ndjson_bytes() -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in TABLE.to_pylist())
+
+
+def zstd(data: bytes) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "zstd") as stream:
+        stream.write(data)
+    return bytes(out.getvalue().to_pybytes())
+
+
+def arrow_bytes(new: Json) -> bytes:
+    out = pa.BufferOutputStream()
+    with new(out, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+    return bytes(out.getvalue().to_pybytes())
+
+
+def parquet_bytes() -> bytes:
+    out = io.BytesIO()
+    pa.parquet.write_table(TABLE, out, row_group_size=7)
+    return out.getvalue()
+
+
+FORMATS: dict[str, Callable[[], bytes]] = {
+    "a.csv": csv_bytes,
+    "a.tsv": lambda: csv_bytes("\t"),
+    "a.csv.gz": lambda: gzip.compress(csv_bytes()),
+    "a.ndjson": ndjson_bytes,
+    "a.jsonl.zst": lambda: zstd(ndjson_bytes()),
+    "flat.ndjson": flat_ndjson_bytes,
+    "a.parquet": parquet_bytes,
+    "a.parquet.gz": lambda: gzip.compress(parquet_bytes()),
+    "a.arrow": lambda: arrow_bytes(pa.ipc.new_file),
+    "a.feather": lambda: arrow_bytes(pa.ipc.new_file),
+    "stream.arrows": lambda: arrow_bytes(pa.ipc.new_stream),
+    "no-suffix": csv_bytes,
+}
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_items(
+    server: gcws_search.Server, call: Call, tmp_path: Path, name: str, from_stdin: bool
+) -> None:
+    data = FORMATS[name]()
+    (tmp_path / name).write_bytes(data)
+    path = "-" if from_stdin else str(tmp_path / name)
+    done = call("load", path, "--into", "plants", input=data if from_stdin else None)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"plants: {ROWS} inserted, 0 updated\n"
+    items = list(server.collection("plants"))
+    assert [each.id for each in items] == TABLE["id"].to_pylist()
+    assert [each.vector for each in items] == VECTORS.tolist()
+    assert [each.payload for each in items] == [{"label": f"l{label}"} for label in LABELS]
+
+
+def npy_file(path: Path) -> None:
+    np.save(path, np.asfortranarray(VECTORS))
+
+
+def npz_file(path: Path) -> None:
+    np.savez(path, X=VECTORS, y=LABELS)
+
+
+def csr_file(path: Path) -> None:
+    sparse.save_npz(path, sparse.csr_matrix(VECTORS))
+
+
+def svmlight_file(path: Path) -> None:
+    dump_svmlight_file(VECTORS, LABELS, str(path), zero_based=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "payload"),
+    [
+        ("a.npy", npy_file, None),
+        ("a.npz", npz_file, "label"),
+        ("csr.npz", csr_file, None),
+        ("a.svm", svmlight_file, "label"),
+    ],
+)
+def test_arrays_number_their_rows(
+    server: gcws_search.Server,
+    call: Call,
+    tmp_path: Path,
+    name: str,
+    write: Callable[[Path], None],
+    payload: str | None,
+) -> None:
+    write(tmp_path / name)
+    done = call("load", str(tmp_path / name), "--into", "plants", "--dim", "3", "--id-start", "5")
+    assert done.exit_code == 0, done.output
+    items = list(server.collection("plants"))
+    assert [each.id for each in items] == [str(5 + number) for number in range(ROWS)]
+    assert [each.vector for each in items] == VECTORS.tolist()
+    expected = [{payload: label} for label in LABELS] if payload else [None] * ROWS
+    assert [each.payload for each in items] == expected
+
+
+def test_several_files_and_folders_go_on_counting(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for number in range(2):
+        np.save(folder / f"{number}.npy", VECTORS[number * 10 : number * 10 + 10])
+    np.save(tmp_path / "last.npy", VECTORS[20:])
+    done = call("load", str(folder), str(tmp_path / "last.npy"), "--into", "plants", "--json")
+    assert json.loads(done.stdout)["inserted"] == ROWS
+    items = list(server.collection("plants"))
+    assert [each.id for each in items] == [*map(str, range(ROWS))]
+    assert [each.vector for each in items] == VECTORS.tolist()
+
+
+def test_options_choose_columns_and_transform(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(csv_bytes())
+    options = ["--id", "label", "--vector", "x2,x0", "--payload", "x1", "--normalize", "l2"]
+    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options, "--power", "0.5")
+    assert done.exit_code == 0, done.output
+    plants = server.collection("plants")
+    assert plants.config.transform == gcws_search.Transform(power=0.5, normalize="l2")
+    assert len(plants) == 4
+    assert plants.get("l1").vector == VECTORS[29, [2, 0]].tolist()
+    assert plants.get("l1").payload == {"x1": VECTORS[29, 1]}
+
+
+def test_a_dry_run_shows_the_guess_and_creates_nothing(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(csv_bytes())
+    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", "--dry-run", "--json")
+    shown = json.loads(done.stdout)
+    assert shown["dim"] == 3
+    assert shown["guess"]["payload"] == "label"
+    assert shown["rows"][0]["vector"] == VECTORS[0].tolist()
+    assert not server.collections()
+
+
+def text(*lines: str) -> bytes:
+    return "\n".join(lines).encode() + b"\n"
+
+
+NUMBERS = text("id,x,y", "a,1,2", "b,3,4", "c,5,x")
+BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
+    "absent": ("", b"", [], ["nothing of that name"]),
+    "empty": ("a.csv", b"", [], ["expected rows, got an empty file"]),
+    "empty-gzip": ("a.csv.gz", gzip.compress(b""), [], ["got an empty file"]),
+    "header-only": ("a.csv", b"id,x\n", [], ["expected rows"]),
+    "not-parquet": ("a.parquet", b"hello", [], ["expected parquet", "b'hello'"]),
+    "cut-parquet": ("a.parquet", parquet_bytes()[:-9], [], ["expected parquet"]),
+    "cut-gzip": ("a.csv.gz", gzip.compress(csv_bytes())[:-9], [], ["whole compressed file"]),
+    "bzip2": ("a.csv.bz2", bz2.compress(csv_bytes() * 9), [], ["expected CSV, NDJSON"]),
+    "no-column": ("a.csv", NUMBERS, ["--id", "key"], ["a column 'key'", "id, x, y"]),
+    "no-vector": ("a.csv", text("a,b", "p,q"), [], ["columns of numbers for the vector"]),
+    "text": (
+        "a.csv", NUMBERS, ["--vector", "x,y"], ["row 2", "column 'y'", "a number", "got 'x'"],
+    ),
+    "ragged": ("a.csv", text("x,y", "1,2", "3"), [], ["row 1", "2 columns", "got 1"]),
+    "missing": (
+        "a.csv", text("x,y", "1,2", "3,"), [], ["row 1", "column 'y'", "expected", "got nan"],
+    ),
+    "json-list": ("a.ndjson", b"[1, 2]\n", [], ["a JSON object on each line"]),
+    "bad-line": ("a.ndjson", ndjson_bytes() + b'{"id": \n', [], [f"row {ROWS}"]),
+    "other-dim": (
+        "a.ndjson", text('{"id": 1, "vector": [1, 2]}', '{"id": 2, "vector": [1]}'), [],
+        ["row 1", "expected 2 values", "got 1 values"],
+    ),
+    "zero-row": ("a.csv", text("x,y", "1,2", "0,0"), [], ["row 1", "non-zero"]),
+    "3-dims": ("a.npy", b"", [], ["(2, 2, 2)"]),
+    "other-npz": ("a.npz", b"", [], ["'X', or 'data'", "weights"]),
+    "svmlight": ("a.svm", text("1 1:2 2:3", "1 1:x"), [], ["label index:value"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_gets_one_sentence_and_creates_nothing(
+    server: gcws_search.Server, call: Call, tmp_path: Path, case: str
+) -> None:
+    name, data, options, words = BAD[case]
+    path = tmp_path / (name or "nothing.csv")
+    if name == "a.npy":
+        np.save(path, np.ones((2, 2, 2)))
+    elif name == "a.npz":
+        np.savez(path, weights=np.ones(3))
+    elif name:
+        path.write_bytes(data)
+    done = call("load", str(path), "--into", "plants", *options)
+    assert done.exit_code == 1, done.output
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"gcws-search: {path}: ")
+    for word in words:
+        assert word in told, told
+    assert "Traceback" not in done.output
+    assert not server.collections()
+
+
+def test_rows_that_are_rejected_are_named_and_written_down(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,much,4", "c,0,0", "d,5,6"))
+    options = ["--vector", "x,y", "--on-error", "skip"]
+    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
+    assert done.exit_code == 3, done.output
+    assert done.stdout == "plants: 2 inserted, 0 updated, 2 rejected\n"
+    assert "row 1: column 'x': expected a finite float32" in done.stderr
+    lines = (tmp_path / "a.csv.rejected.ndjson").read_text().splitlines()
+    rejected = [json.loads(line) for line in lines]
+    assert [(each["row"], each["item"]["id"]) for each in rejected] == [(1, "b"), (2, "c")]
+    assert [each.id for each in server.collection("plants")] == ["a", "d"]
+    again = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options, "--json")
+    assert json.loads(again.stdout)["rejected"] == 2
+
+
+def test_rejected_lines_of_json_are_written_as_they_were(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    good = [f'{{"id": {number}, "vector": [1, {number}]}}' for number in range(3)]
+    (tmp_path / "a.ndjson").write_bytes(text(good[0], "{", good[1], '{"id": "x"}', good[2]))
+    done = call("load", str(tmp_path / "a.ndjson"), "--into", "plants", "--on-error", "skip")
+    assert done.exit_code == 3, done.output
+    lines = (tmp_path / "a.ndjson.rejected.ndjson").read_text().splitlines()
+    found = [(each["row"], each["item"]) for each in map(json.loads, lines)]
+    assert found == [(1, "{"), (3, {"id": "x"})]
+    assert len(server.collection("plants")) == 3
+
+
+def test_a_collection_of_another_dim_is_refused(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    server.collection("plants", dim=7)
+    np.save(tmp_path / "a.npy", VECTORS)
+    done = call("load", str(tmp_path / "a.npy"), "--into", "plants")
+    assert done.exit_code == 1
+    assert "expected vectors of 7 values, got 3" in done.stderr
+
+
+def test_inserts_stop_at_an_id_that_exists(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    server.collection("plants", dim=3).add([[1, 2, 3]], ids=["n3"])
+    (tmp_path / "a.csv").write_bytes(csv_bytes())
+    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", "--mode", "insert")
+    assert done.exit_code == 1
+    assert "'n3' exists" in done.stderr
+
+
+def test_wrong_usage_is_told_apart(call: Call, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VECTORS)
+    path = str(tmp_path / "a.npy")
+    for words in (["--dim", "x"], ["--on-error", "maybe"], ["--colour", "red"]):
+        assert call("load", path, "--into", "plants", *words).exit_code == 2
+    assert call("load", path).exit_code == 2
+
+
+def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    from typer.testing import CliRunner  # noqa: PLC0415
+
+    np.save(tmp_path / "a.npy", VECTORS)
+    words = ["load", str(tmp_path / "a.npy"), "--into", "plants", "--url", "http://127.0.0.1:9"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "gcws-search serve" in done.stderr.splitlines()[-1]
