@@ -247,6 +247,9 @@ from .similarities.public import (
 from .storage.data_directory import (
     storage_error as storage_error,
 )
+from .storage.records import (
+    LoadRecord as LoadRecord,
+)
 from .storage.snapshots import (
     Incoming as Incoming,
 )

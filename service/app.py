@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from gcws_search.index import Catalog
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
+from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
@@ -45,6 +46,7 @@ _ROUTERS = (
     items.paging,
     items.reading,
     load.router,
+    load.listing,
     collections.reading,
     collections.writing,
     backends.router,
@@ -100,6 +102,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             keys,
             admission,
             Room(settings),
+            Loads(),
         )
         metrics.watch(
             opened.list,

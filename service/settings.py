@@ -124,6 +124,9 @@ class Settings(BaseSettings):
     max_rejected_listed: int = Field(
         default=1000, ge=0, description="Most rejected rows a load lists; all are counted."
     )
+    load_key_seconds: int = Field(
+        default=86_400, ge=1, description="How long the keys of loads are kept."
+    )
     max_loads: int = Field(default=8, ge=1, description="Loads under way at once; more get 429.")
     max_queue: int = Field(
         default=256, ge=1, description="Reading requests that run or wait; more get 429."

@@ -230,6 +230,7 @@ class Examination:
             if derived:
                 self._examine_links(file, copy)
             self._examine_backends(file, copy, derived=derived)
+            self._examine_loads(file, copy)
 
     def _is_written(self, row: FoundRow) -> bool:
         """Whether a row's content is what was written; told of where it is not."""
@@ -298,6 +299,13 @@ class Examination:
                 )
             elif copy is not None:
                 copy.add_backend(record)
+
+    def _examine_loads(self, file: Salvage, copy: Store | None) -> None:
+        for record, is_written in file.loads():
+            if not is_written:
+                self._report.find(f"load {record.key!r} is not what was written; it is forgotten")
+            elif copy is not None:
+                copy.keep_load(record, 0)
 
     def _without_damaged_notes(self, record: BackendRecord) -> BackendRecord:
         try:

@@ -49,6 +49,7 @@ from gcws_search.index.persistence.optimizer_thread import OptimizerThread
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
 from gcws_search.index.persistence.writer import Ended, Run, Writer
+from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import RawBatch
 
@@ -134,7 +135,12 @@ class Collection:
         return self.commit(self.prepared(items, mode))
 
     def prepared(
-        self, items: ItemBatch, mode: Mode = "upsert", *, keeps_payloads: bool = False
+        self,
+        items: ItemBatch,
+        mode: Mode = "upsert",
+        *,
+        keeps_payloads: bool = False,
+        progress: Callable[[WriteResult], LoadRecord] | None = None,
     ) -> Put:
         """Hash items, and turn them into bytes: all of `put` that others need not wait for.
 
@@ -144,6 +150,9 @@ class Collection:
             As of `put`.
         keeps_payloads : bool
             Whether an item that comes without a payload keeps the one that it has.
+        progress : callable or None
+            Is told the result just before the commit, which also keeps what is returned: how far
+            the load has come that the items are of.
 
         Raises
         ------
@@ -152,7 +161,7 @@ class Collection:
             The mode is "insert" and an id comes twice.
         """
         put = Put.of(items, mode, self._memory)
-        put.keeps_payloads = keeps_payloads
+        put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 
     def commit(self, write: Put) -> WriteResult:
@@ -177,6 +186,14 @@ class Collection:
         self._improver.start_if_due()
         if any(write.gone for write in writes):
             self._tidier.start()
+
+    def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
+        """Return how far loads under keys have come; see `Store.loads`."""
+        return self._store.loads(since, key)
+
+    def keep_load(self, record: LoadRecord, forgotten: int) -> None:
+        """Keep how far a load has come that commits nothing more; see `Store.keep_load`."""
+        self._writer.alone(partial(self._store.keep_load, record, forgotten))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""

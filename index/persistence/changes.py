@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +16,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import ItemExists
 from gcws_search.index.payload.filters import Filter
-from gcws_search.index.storage.records import Change, RowBatch
+from gcws_search.index.storage.records import Change, LoadRecord, RowBatch
 
 Mode = Literal["upsert", "insert"]
 
@@ -69,12 +69,15 @@ class Put(Change):
     keeps_payloads : bool
         Whether an item that comes without a payload keeps the one that it has; then the plan needs
         all earlier changes to be in memory.
+    progress : callable or None
+        Is told the result, and returns how far the load has come that the items are of.
     """
 
     items: EncodedBatch
     places: Sequence[int]
     mode: Mode
     keeps_payloads: bool = False
+    progress: Callable[[WriteResult], LoadRecord] | None = None
 
     @classmethod
     def of(
@@ -116,6 +119,8 @@ class Put(Change):
             self._keep_payloads(keys.collection)
         self.gone = gone
         self.items.keys = keys.put(ids)
+        if self.progress is not None:
+            self.load = self.progress(self.result)
 
     def _keep_payloads(self, collection: MemoryCollection) -> None:
         own, stored = self.items.payloads, collection.payloads_of(self.items.ids)

@@ -54,15 +54,39 @@ class RowBatch:
         return len(self.ids)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadRecord:
+    """How far a load has come that was sent under a key.
+
+    Attributes
+    ----------
+    key : str
+    changed : int
+        Seconds since 1970.
+    progress : str
+        JSON.
+    """
+
+    key: str
+    changed: int
+    progress: str
+
+    @property
+    def checksum(self) -> int:
+        """Of all three."""
+        return text_checksum("\n".join((self.key, str(self.changed), self.progress)))
+
+
 _NO_ROWS: Final = RowBatch((), (), (), ())
 
 
 @dataclass(slots=True)
 class Change:
-    """Rows to be removed, by key, and rows to be put after that."""
+    """Rows to be removed, by key, and rows to be put after that; how far a load has come by it."""
 
     gone: Sequence[int] = ()
     rows: RowBatch = _NO_ROWS
+    load: LoadRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

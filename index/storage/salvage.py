@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
-from gcws_search.index.storage.records import backend_checksum
+from gcws_search.index.storage.records import LoadRecord, backend_checksum
 from gcws_search.index.storage.schema import BackendRecord
 
 _ROWS: Final = 256
@@ -23,6 +23,7 @@ _READ_ONE: Final = f"{_COLUMNS} WHERE key = ?"
 _IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
 _LINKS: Final = "SELECT part, data FROM links ORDER BY part"
 _NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
+_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
 _BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
 
 
@@ -133,6 +134,12 @@ class Salvage:
         for name, kind, params, notes, checksum in self._all(_BACKENDS):
             record = BackendRecord(name, kind, params, notes)
             yield record, backend_checksum(name, kind, params) == checksum
+
+    def loads(self) -> Iterator[tuple[LoadRecord, bool]]:
+        """Yield the loads under keys that can be read, and whether each is what was written."""
+        for key, changed, progress, checksum in self._all(_LOADS):
+            record = LoadRecord(key, changed, progress)
+            yield record, record.checksum == checksum
 
     def _all(self, sql: str) -> list[Any]:
         """Return the rows up to the first that cannot be read."""

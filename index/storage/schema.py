@@ -5,6 +5,8 @@
     items    a row an item, with checksums of it and of its codes
     backends a row a comparison backend, in the order in which they were attached
     links    parts of what an index keeps beside the items' codes (`index.storage.graph_parts`)
+    loads    a row a load that was sent under a key, with how far it has come
+    names    a row a coordinate that has a name
     meta     name and value: format_version, algorithm_version, config and its checksum, notes of
              the index
 """
@@ -32,7 +34,7 @@ from gcws_search.index.storage.records import (
     text_checksum,
 )
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 
 _APPLICATION_ID: Final = 0x47435753
 _PAGE_SIZE: Final = 8192
@@ -59,10 +61,26 @@ CREATE TABLE backends (
     notes TEXT
 ) STRICT
 """
+_CREATE_LOADS: Final = """
+CREATE TABLE loads (
+    key TEXT PRIMARY KEY,
+    changed INTEGER NOT NULL,
+    progress TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT
+"""
+_CREATE_NAMES: Final = """
+CREATE TABLE names (
+    coordinate INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    checksum INTEGER NOT NULL
+) STRICT
+"""
 _TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
 _TO_FORMAT_3: Final = "UPDATE meta SET value = '3' WHERE name = 'format_version' AND value = '2'"
 _TO_FORMAT_4: Final = "UPDATE meta SET value = '4' WHERE name = 'format_version' AND value = '3'"
 _TO_FORMAT_5: Final = "UPDATE meta SET value = '5' WHERE name = 'format_version' AND value = '4'"
+_TO_FORMAT_6: Final = "UPDATE meta SET value = '6' WHERE name = 'format_version' AND value = '5'"
 _ADD_CHECKSUMS: Final = (
     "ALTER TABLE items ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE items ADD COLUMN codes_checksum INTEGER NOT NULL DEFAULT 0",
@@ -107,6 +125,7 @@ MIGRATIONS: Final = (
     "0003_backends",
     "0004_checksums",
     "0005_first_tables",
+    "0006_loads_and_names",
 )
 """Names of all changes of format there have been, in order; a file records those made to it."""
 
@@ -146,6 +165,12 @@ def _add_checksums(database: Database) -> None:
 def _keep_first_keys(database: Database) -> None:
     database.register_function(codes_checksum)
     for sql in (_KEEP_FIRST_KEYS, _TO_FORMAT_5):
+        database.execute(sql)
+
+
+@_migrations(name=MIGRATIONS[5])
+def _create_loads_and_names(database: Database) -> None:
+    for sql in (_CREATE_LOADS, _CREATE_NAMES, _TO_FORMAT_6):
         database.execute(sql)
 
 

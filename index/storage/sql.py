@@ -40,6 +40,17 @@ INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?
 NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
 DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
 
+READ_LOADS: Final = """
+SELECT key, changed, progress, checksum FROM loads WHERE changed >= ? ORDER BY changed DESC, key
+"""
+READ_LOAD: Final = """
+SELECT key, changed, progress, checksum FROM loads WHERE key = ? AND changed >= ?
+"""
+WRITE_LOAD: Final = """
+INSERT OR REPLACE INTO loads (key, changed, progress, checksum) VALUES (?, ?, ?, ?)
+"""
+DELETE_LOADS: Final = "DELETE FROM loads WHERE changed < ?"
+
 # Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
 # each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
 # 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.

@@ -36,6 +36,7 @@ from gcws_search.index.storage.connection import (
 from gcws_search.index.storage.data_directory import bytes_of, storage_errors
 from gcws_search.index.storage.records import (
     Change,
+    LoadRecord,
     Record,
     ReplaceCodes,
     RowBatch,
@@ -165,10 +166,11 @@ class Store:
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
-        if len(changes) == 1 and len(changes[0].rows) == 1 and not changes[0].gone:
+        first = changes[0]
+        if len(changes) == 1 and len(first.rows) == 1 and not first.gone and first.load is None:
             # A statement alone is a transaction: two further ones would begin and end it.
             with self._committing(), sql_errors(self.name, self.path):
-                self._insert((key,), changes[0].rows)
+                self._insert((key,), first.rows)
             self._next_key = key + 1
             return
         with self._transaction():
@@ -178,6 +180,8 @@ class Store:
                 count = len(change.rows)
                 self._insert(range(key, key + count), change.rows)
                 key += count
+                if change.load is not None:
+                    self._write_load(change.load)
         self._next_key = key
 
     @contextmanager
@@ -371,6 +375,50 @@ class Store:
             self._keep(sql.DELETE_NOTES, ())
         else:
             self._keep(sql.WRITE_NOTES, (notes,))
+
+    def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
+        """Return the loads under keys that have changed since, the last first.
+
+        Parameters
+        ----------
+        since : int
+            Seconds since 1970.
+        key : str or None
+            Of the one load that is wanted; None for all.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        found = []
+        asked = (sql.READ_LOADS, (since,)) if key is None else (sql.READ_LOAD, (key, since))
+        for *columns, checksum in self._read(*asked):
+            record = LoadRecord(*columns)
+            if record.checksum != checksum:
+                raise DamagedFile(self.name, f"load {record.key!r} is not what was written")
+            found.append(record)
+        return found
+
+    def keep_load(self, record: LoadRecord, forgotten: int) -> None:
+        """Keep how far a load has come; on the disk on return.
+
+        Parameters
+        ----------
+        record : LoadRecord
+        forgotten : int
+            Seconds since 1970; loads that have not changed since are forgotten.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        with self._transaction():
+            self._writer.execute(sql.DELETE_LOADS, (forgotten,))
+            self._write_load(record)
+
+    def _write_load(self, record: LoadRecord) -> None:
+        columns = (record.key, record.changed, record.progress, record.checksum)
+        self._writer.execute(sql.WRITE_LOAD, columns)
 
     def backends(self) -> list[BackendRecord]:
         """Return the comparison backends in the order in which they were attached.

@@ -6,6 +6,7 @@ from fastapi import Request
 
 from gcws_search import index as ix
 from gcws_search.service.execution.async_writes import AwaitedPuts
+from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
@@ -29,6 +30,7 @@ class Service:
     keys: ApiKeys
     admission: Admission
     room: Room
+    loads: Loads
 
     @property
     def catalog(self) -> ix.Catalog:

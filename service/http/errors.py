@@ -13,6 +13,7 @@
     ├── MethodNotAllowed           allowed
     ├── BodyTooLarge               limit_bytes
     ├── UnsupportedMediaType       got, expected
+    ├── IdempotencyMismatch        another body, or other parameters, under a key that is known
     ├── QueueFull                  retry_after_seconds
     ├── Overloaded                 too many requests, or bytes of bodies, at once
     ├── MemoryFull                 used, total, share
@@ -124,6 +125,10 @@ class UnsupportedMediaType(ServiceError):
     def __init__(self, got: str, expected: Sequence[str], hint: str = "") -> None:
         told = f"expected {' or '.join(expected)}, got {got}"
         super().__init__(f"{told}; {hint}" if hint else told)
+
+
+class IdempotencyMismatch(ServiceError):
+    """A load under a key that is known is not the load that was sent under it before."""
 
 
 class QueueFull(ServiceError):

@@ -83,6 +83,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.MethodNotAllowed: Kind(405, "method_not_allowed"),
     sv.BodyTooLarge: Kind(413, "body_too_large"),
     sv.UnsupportedMediaType: Kind(415, "unsupported_media_type"),
+    sv.IdempotencyMismatch: Kind(409, "idempotency_mismatch"),
     sv.QueueFull: Kind(429, "queue_full", 1),
     sv.Overloaded: Kind(503, "overloaded", 1),
     sv.MemoryFull: Kind(507, "memory_full", 60),

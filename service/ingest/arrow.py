@@ -1,7 +1,7 @@
 """Arrow streams: columns ``id``, ``vector`` or ``indices`` + ``values``, and ``payload``."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -55,7 +55,7 @@ class ArrowRows:
         """
         first = 0
         for batch in self._joined():
-            yield from_batch(batch, first, self.limits)
+            yield replace(from_batch(batch, first, self.limits), size=self.reader.taken)
             first += len(batch)
 
     def _batches(self) -> Iterator[Any]:

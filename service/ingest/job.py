@@ -1,19 +1,23 @@
 """One load: chunks are checked, committed and counted, in a thread of its own."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import Int64s
-from gcws_search.service.http.errors import InvalidRequest
+from gcws_search.service.http.errors import IdempotencyMismatch, InvalidRequest
 from gcws_search.service.http.problems import document
+from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, Mark
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
-from gcws_search.service.ingest.source import Source
+from gcws_search.service.ingest.source import BodyAborted, Source
 
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""
@@ -30,10 +34,10 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
         What had been committed.
     """
 
-    def __init__(self, error: Exception, account: "Account") -> None:
+    def __init__(self, error: Exception, account: Account) -> None:
         self.error = error
         self.account = account
-        super().__init__(str(error))
+        super().__init__(document(error)["detail"])
 
     @property
     def row(self) -> int | None:
@@ -50,14 +54,43 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
 
 @dataclass(slots=True)
 class Account:
-    """What a load has done so far."""
+    """What a load has done so far; under a key, together with what was done before.
+
+    Attributes
+    ----------
+    max_listed : int
+        Rejected rows that are listed; all are counted.
+    count : BodyCount
+        Of the bytes read.
+    rows : int
+        Rows of the body that are stored or rejected.
+    inserted, updated, rejected_count : int
+    rejected : list of dict
+    seconds_before : float
+        Time that the load took before.
+    started : float
+        On the clock that ``seconds`` is measured by.
+    """
 
     max_listed: int
+    count: BodyCount
+    rows: int = 0
     inserted: int = 0
     updated: int = 0
     rejected: list[dict[str, Any]] = field(default_factory=list)
     rejected_count: int = 0
+    seconds_before: float = 0.0
     started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body that have been read."""
+        return self.count.size
+
+    @property
+    def seconds(self) -> float:
+        """How long the load has taken."""
+        return self.seconds_before + time.perf_counter() - self.started
 
     @property
     def committed(self) -> int:
@@ -81,8 +114,34 @@ class Account:
             "updated": self.updated,
             "rejected": self.rejected,
             "rejected_count": self.rejected_count,
-            "seconds": round(time.perf_counter() - self.started, 6),
+            "seconds": round(self.seconds, 6),
         }
+
+    def with_chunk(self, rejects: Iterable[Reject], result: ix.WriteResult) -> Account:
+        """Return the account as it is once a chunk has been committed."""
+        found = replace(self, rejected=[*self.rejected])
+        found.inserted += result.inserted
+        found.updated += result.updated
+        found.reject(sorted(rejects, key=lambda reject: reject.number))
+        return found
+
+
+Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRows]]
+
+
+class _Place(NamedTuple):
+    """Where a chunk ends.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the body up to there.
+    keep : callable or None
+        Returns what the commit keeps of a load under a key, by what it rejected and put.
+    """
+
+    rows: int
+    keep: Callable[[list[Reject], ix.WriteResult], ix.LoadRecord] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +152,7 @@ class _Staged:
     raw: ix.RawBatch
     put: ix.Put | None
     rejects: list[Reject]
+    place: _Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +170,7 @@ class Load:
         Raises where nothing more can be stored.
     keeps_payloads : bool
         Whether items that come without a payload keep the one that they have.
+    key : LoadKey or None
     """
 
     collection: ix.Collection
@@ -118,60 +179,137 @@ class Load:
     max_listed: int
     require_room: Callable[[], None]
     keeps_payloads: bool = False
+    key: LoadKey | None = None
 
-    def run(
-        self, read: Callable[[Source], Iterable[ItemRows]], source: Source, report: Report
-    ) -> Account:
+    @property
+    def _rows_before(self) -> int:
+        """Rows that were stored or rejected under the key before."""
+        return 0 if self.key is None else self.key.before.mark.rows
+
+    def begin(self) -> Account:
+        """Return the account of a load that begins, or goes on."""
+        account = Account(self.max_listed, BodyCount(self.key))
+        if self.key is not None:
+            before = self.key.before
+            account.rows = before.mark.rows
+            account.inserted, account.updated = before.inserted, before.updated
+            account.rejected = [*before.rejected[: self.max_listed]]
+            account.rejected_count = before.rejected_count
+            account.seconds_before = before.seconds
+        return account
+
+    def run(self, read: Read, source: Source, report: Report, account: Account) -> None:
         """Commit every chunk that is read from the source.
+
+        Parameters
+        ----------
+        read : callable
+            Returns the chunks of a source, and counts its bytes by the function that it is given.
+        source : callable
+        report : callable
+        account : Account
+            Of `begin`.
 
         Raises
         ------
         LoadFailed
             Chunks committed before stay.
         """
-        account = Account(self.max_listed)
+        try:
+            self._commit_all(read, source, report, account)
+            if self.key is not None and not self.key.before.is_complete:
+                end = account.count.end(account.rows)
+                record = self._record(account, end, [], ix.WriteResult(0, 0), is_complete=True)
+                self.collection.keep_load(record, self.key.forgotten)
+        except BodyAborted as error:
+            raise LoadFailed(error, account) from error
+        except Exception as error:
+            try:
+                account.count.require_same()
+            except IdempotencyMismatch as mismatch:  # whatever is wrong with another body
+                raise LoadFailed(mismatch, account) from mismatch
+            except Exception:
+                pass
+            raise LoadFailed(error, account) from error
+
+    def _commit_all(self, read: Read, source: Source, report: Report, account: Account) -> None:
         # A chunk is stored while the next one is read and hashed.
         with ThreadPoolExecutor(
             1, thread_name_prefix="gcws-load", initializer=ix.give_way
         ) as beside:
             storing: Future[None] | None = None
             try:
-                try:
-                    for chunk in read(source):
-                        staged = self._staged(chunk)
-                        if storing is not None:
-                            storing.result()
-                        storing = beside.submit(self._store, staged, account, report)
-                        if ix.searches.are_expected:
-                            storing.result()  # two threads would take both of two processors
-                finally:
+                for chunk in read(source, account.count.counting):
+                    if chunk.end <= self._rows_before:
+                        continue  # stored or rejected before
+                    staged = self._staged(chunk, account)
                     if storing is not None:
-                        storing.result()  # what went wrong in an earlier chunk is told
-            except Exception as error:
-                raise LoadFailed(error, account) from error
-        return account
+                        storing.result()
+                    storing = beside.submit(self._store, staged, account, report)
+                    if ix.searches.are_expected:
+                        storing.result()  # two threads would take both of two processors
+            finally:
+                if storing is not None:
+                    storing.result()  # what went wrong in an earlier chunk is told
 
-    def _staged(self, chunk: ItemRows) -> _Staged:
+    def _record(
+        self,
+        account: Account,
+        mark: Mark,
+        rejects: list[Reject],
+        result: ix.WriteResult,
+        *,
+        is_complete: bool = False,
+    ) -> ix.LoadRecord:
+        """Return what the file keeps of a load that has come to a mark."""
+        if self.key is None:
+            raise ValueError("a load without a key keeps nothing")
+        found = account.with_chunk(rejects, result)
+        progress = replace(
+            self.key.before,
+            mark=mark,
+            inserted=found.inserted,
+            updated=found.updated,
+            rejected_count=found.rejected_count,
+            rejected=tuple(found.rejected),
+            seconds=found.seconds,
+            is_complete=is_complete,
+        )
+        return self.key.record(progress)
+
+    def _staged(self, whole: ItemRows, account: Account) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
+        keep = None
+        if self.key is not None:
+            keep = partial(self._record, account, account.count.mark(whole.end, whole.size))
+        chunk = whole.after(self._rows_before)
         self._stop_at(chunk.rejects)
         good, raw, bad = self._checked(chunk)
         self.require_room()
-        return self._prepared(good, raw, [*chunk.rejects, *bad])
+        return self._prepared(good, raw, [*chunk.rejects, *bad], _Place(whole.end, keep))
 
-    def _prepared(self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject]) -> _Staged:
+    def _prepared(
+        self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject], place: _Place
+    ) -> _Staged:
+        keep = place.keep
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
-                put = self.collection.prepared(batch, self.mode, keeps_payloads=self.keeps_payloads)
+                put = self.collection.prepared(
+                    batch,
+                    self.mode,
+                    keeps_payloads=self.keeps_payloads,
+                    progress=None if keep is None else partial(keep, rejects),
+                )
             except ix.InvalidVector as error:  # what only the transform shows
                 space = self.collection.space
                 chunk, raw, bad = self._sorted_out(chunk, raw, error, space.prepare)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(chunk, raw, error)
             else:
-                return _Staged(chunk, raw, put, rejects)
+                return _Staged(chunk, raw, put, rejects, place)
             rejects += bad
-        return _Staged(chunk, raw, None, rejects)
+        return _Staged(chunk, raw, None, rejects, place)
 
     def _store(self, staged: _Staged, account: Account, report: Report) -> None:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
@@ -180,12 +318,13 @@ class Load:
                 result = self.collection.commit(staged.put)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
-                staged = self._prepared(chunk, raw, [*staged.rejects, *bad])
+                staged = self._prepared(chunk, raw, [*staged.rejects, *bad], staged.place)
             else:
                 account.inserted += result.inserted
                 account.updated += result.updated
                 break
         account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
+        account.rows = staged.place.rows
         report(account.committed, account.rejected_count)
 
     def _checked(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:

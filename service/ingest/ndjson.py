@@ -16,8 +16,8 @@ from gcws_search.service.schemas.requests import ItemBody
 from gcws_search.service.translate import bodies, requests
 
 
-def lines(source: Source, max_line_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a body that hold anything.
+def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines of a body that hold anything, and how many bytes end with each.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[bytes]:
         A line is too long.
     """
     parts: list[bytes] = []
-    size = 0
+    size = end = 0
     while chunk := source():
         first, *rest = chunk.split(b"\n")
         parts.append(first)
@@ -36,12 +36,13 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[bytes]:
             continue
         *whole, last = rest
         for line in (b"".join(parts), *whole):
+            end += len(line) + 1
             if line and not line.isspace():
-                yield line
+                yield line, end
         parts, size = [last], len(last)
     line = b"".join(parts)
     if line and not line.isspace():
-        yield line
+        yield line, end + len(line)
 
 
 @dataclass(slots=True)
@@ -53,11 +54,13 @@ class _Pending:
     payloads: list[bytes | None] = field(default_factory=list)
     vectors: list[AnyArray | ix.SparseVector] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
+    line_bytes: int = 0
     size: int = 0
 
-    def add(self, number: int, line: bytes, limits: Limits) -> None:
+    def add(self, number: int, line: bytes, end: int, limits: Limits) -> None:
         """Read one line; what is wrong with it becomes a reject."""
-        self.size += len(line)
+        self.line_bytes += len(line)
+        self.size = end
         try:
             item = bodies.parse(ItemBody, line)
             require_short_id(str(item.id), limits, "id")
@@ -79,6 +82,7 @@ class _Pending:
             self.payloads,
             MixedRows(self.vectors),
             self.rejects,
+            self.size,
         )
 
 
@@ -113,11 +117,11 @@ class NdjsonRows:
         BodyTooLarge
         """
         pending = _Pending()
-        number = -1
-        for number, line in enumerate(lines(self.source, self.max_line_bytes)):
-            pending.add(number, line, self.limits)
+        found = lines(self.source, self.max_line_bytes)
+        for number, (line, end) in enumerate(found):
+            pending.add(number, line, end, self.limits)
             rows = len(pending.numbers) + len(pending.rejects)
-            if rows >= self.chunk_rows or pending.size >= self.chunk_bytes:
+            if rows >= self.chunk_rows or pending.line_bytes >= self.chunk_bytes:
                 yield pending.rows()
                 pending = _Pending()
         if pending.numbers or pending.rejects:

@@ -199,6 +199,7 @@ class NpyRows:
                 ids=list(map(str, range(start, start + len(array)))),
                 payloads=[None] * len(array),
                 vectors=DenseRows(array),
+                size=self.reader.taken,
             )
             first = last
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -153,6 +153,8 @@ class ItemRows:
         n of them.
     rejects : list of Reject
         Rows of this stretch that are unreadable and not among the n.
+    size : int
+        Bytes of the body up to the end of this stretch.
     """
 
     numbers: Int64s
@@ -160,10 +162,26 @@ class ItemRows:
     payloads: list[bytes | None]
     vectors: Vectors
     rejects: list[Reject] = field(default_factory=list)
+    size: int = 0
 
     def __len__(self) -> int:
         """Return the number of readable rows."""
         return len(self.ids)
+
+    @property
+    def end(self) -> int:
+        """The number of the row behind this stretch."""
+        rejected = max((reject.number for reject in self.rejects), default=-1)
+        return 1 + max(rejected, int(self.numbers[-1]) if len(self) else -1)
+
+    def after(self, number: int) -> ItemRows:
+        """Return what there is of this stretch from a row on."""
+        first = int(np.searchsorted(self.numbers, number))
+        rejects = [reject for reject in self.rejects if reject.number >= number]
+        if not first and len(rejects) == len(self.rejects):
+            return self
+        chosen = self.part(np.arange(first, len(self)))
+        return replace(chosen, rejects=rejects, size=self.size)
 
     def part(self, rows: Int64s) -> ItemRows:
         """Return some of the readable rows, without rejects."""

@@ -187,6 +187,7 @@ class ByteReader:
     def __init__(self, source: Source, *, max_read_bytes: int) -> None:
         self._source = source
         self._left = memoryview(b"")
+        self._received = 0
         self._max_read = max_read_bytes
         self.closed = False
 
@@ -196,6 +197,7 @@ class ByteReader:
         while filled < len(out):
             if not self._left:
                 self._left = memoryview(self._source())
+                self._received += len(self._left)
                 if not self._left:
                     break
             taken = min(len(out) - filled, len(self._left))
@@ -217,6 +219,11 @@ class ByteReader:
         out = bytearray(size)
         del out[self.readinto(memoryview(out)) :]
         return out
+
+    @property
+    def taken(self) -> int:
+        """How many bytes have been read."""
+        return self._received - len(self._left)
 
     def readable(self) -> bool:
         """Tell that this can be read."""

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -11,13 +14,28 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
-from gcws_search.service.execution.context import Service, may_write, service_of
+from gcws_search.service.execution.context import (
+    Service,
+    header,
+    may_read,
+    may_write,
+    service_of,
+)
+from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
 from gcws_search.service.http import problems
 from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
-from gcws_search.service.http.responses import WRITE_PROBLEMS, json_response
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from gcws_search.service.ingest import formats, npy
 from gcws_search.service.ingest.arrow import ArrowRows
-from gcws_search.service.ingest.job import Account, Load, LoadFailed
+from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
+from gcws_search.service.ingest.load_keys import (
+    LoadKey,
+    Progress,
+    progress_of,
+    require_key,
+    told_time,
+)
 from gcws_search.service.ingest.ndjson import NdjsonRows
 from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import (
@@ -29,11 +47,18 @@ from gcws_search.service.ingest.source import (
     inflated,
     peeked,
 )
-from gcws_search.service.schemas.answers import LoadAnswer
+from gcws_search.service.schemas.answers import LoadAnswer, LoadList
 from gcws_search.service.schemas.requests import LoadParams
 from gcws_search.service.translate import bodies
 from gcws_search.service.translate.results import written
 
+listing = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["items"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)
 router = APIRouter(
     prefix="/v1/collections/{name}",
     tags=["items"],
@@ -69,29 +94,52 @@ class _Run:
         Rows committed and rejected so far, a pair a commit; None at the end.
     """
 
-    def __init__(self, request: Request, service: Service, load: Load) -> None:
+    def __init__(self, request: Request, service: Service, load: Load, params: LoadParams) -> None:
         self._request = request
         self._service = service
         self._load = load
+        self._params = params
         self._pipe = BodyPipe(_PIPE_BYTES)
         self._loop = asyncio.get_running_loop()
         self.events: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
 
-    async def finish(self, chunks: Callable[[Source], Iterable[ItemRows]]) -> Account:
+    async def finish(self, chunks: Read) -> Account:
         """Load everything.
 
         Raises
         ------
         LoadFailed, QueueFull
+        InvalidParameter, IdempotencyMismatch, CollectionBusy
+            Because of the key; nothing was done.
         """
+        collection = self._load.collection
+        try:
+            key = header(self._request, b"idempotency-key")
+            entry = LoadEntry(key, self._load.begin())
+            with self._service.loads.running(collection, entry):
+                if key is not None:
+                    self._load = replace(self._load, key=await self._found(key))
+                    entry.go_on(self._load.begin())
+                await self._finish(chunks, entry.account)
+                return entry.account
+        finally:
+            self.events.put_nowait(None)
+
+    async def _found(self, key: str) -> LoadKey:
+        """Return what has been committed under a key."""
+        parameters = self._params.model_dump_json(exclude={"on_error"}, exclude_none=True)
+        seconds = self._service.settings.load_key_seconds
+        work = partial(LoadKey.of, self._load.collection, key, parameters, seconds)
+        return await self._service.workers.searches.run(work)
+
+    async def _finish(self, chunks: Read, account: Account) -> None:
         feeder = asyncio.create_task(self._feed())
         try:
-            return await self._service.workers.loads.run(self._work, chunks)
+            await self._service.workers.loads.run(self._work, chunks, account)
         finally:
             self._pipe.abort()
             feeder.cancel()
             await asyncio.gather(feeder, return_exceptions=True)
-            self.events.put_nowait(None)
 
     async def _feed(self) -> None:
         try:
@@ -102,8 +150,8 @@ class _Run:
         else:
             self._pipe.end()
 
-    def _work(self, chunks: Callable[[Source], Iterable[ItemRows]]) -> Account:
-        return self._load.run(chunks, self._pipe.take, self._report)
+    def _work(self, chunks: Read, account: Account) -> None:
+        self._load.run(chunks, self._pipe.take, self._report, account)
 
     def _report(self, committed: int, rejected: int) -> None:
         self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
@@ -132,10 +180,14 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     A body without a content type, or of `application/octet-stream`, is known by its first bytes.
     With `Accept: application/x-ndjson` one line `{"committed", "rejected"}` a chunk, then the
     summary (with an `error` when the load ended early); otherwise the summary alone.
+    With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
+    passed over, and the summary counts all of it once.
     """
     service = service_of(request)
     collection = service.collection(name)
     chunks = _reader(request, params, service)
+    if (key := header(request, b"idempotency-key")) is not None:
+        require_key(key)
     run = _Run(
         request,
         service,
@@ -147,6 +199,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
             service.room.require,
             keeps_payloads=params.payloads == "keep",
         ),
+        params,
     )
     if bodies.NDJSON not in request.headers.get("accept", ""):
         try:
@@ -160,9 +213,63 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
         return json_response(account.summary())
     task = asyncio.create_task(run.finish(chunks))
     first = await run.events.get()
-    if first is None and task.done() and isinstance(error := task.exception(), LoadFailed):
+    if first is None and task.done() and (error := task.exception()) is not None:
+        if not isinstance(error, LoadFailed):
+            raise error
         return problems.response(error.error, **_progress(error))
     return _Lines(_told(first, run, task, service))
+
+
+@listing.get("/loads", response_model=LoadList)
+async def list_loads(request: Request, name: str) -> Response:
+    """List the loads under way and the last 20, the last first.
+
+    Of those before this start of the service only loads under a key are known.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    entries = service.loads.listed(collection)
+    since = int(time.time()) - service.settings.load_key_seconds
+    records = await service.workers.searches.run(collection.loads, since)
+    known = {entry.key for entry in entries}
+    earlier = [
+        _earlier(record.key, progress_of(collection, record))
+        for record in records
+        if record.key not in known
+    ]
+    return json_response({"loads": [*map(_entry, entries), *earlier][: _listed(entries)]})
+
+
+def _listed(entries: Sequence[LoadEntry]) -> int:
+    """Return how many loads are listed."""
+    return MAX_ENDED + sum(entry.state == "running" for entry in entries)
+
+
+def _entry(entry: LoadEntry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "state": entry.state,
+        "rows": entry.account.rows,
+        "bytes": entry.account.size,
+        "rejected": entry.account.rejected_count,
+        "rate": round(entry.rate, 1),
+        "started": told_time(entry.started),
+        "error": entry.error,
+    }
+
+
+def _earlier(key: str, progress: Progress) -> dict[str, Any]:
+    """Return a load of before this start of the service."""
+    return {
+        "key": key,
+        "state": "done" if progress.is_complete else "interrupted",
+        "rows": progress.mark.rows,
+        "bytes": progress.mark.size,
+        "rejected": progress.rejected_count,
+        "rate": round(progress.mark.rows / max(progress.seconds, 1e-9), 1),
+        "started": told_time(progress.started),
+        "error": None,
+    }
 
 
 async def _told(
@@ -200,9 +307,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
     return told
 
 
-def _reader(
-    request: Request, params: LoadParams, service: Service
-) -> Callable[[Source], Iterable[ItemRows]]:
+def _reader(request: Request, params: LoadParams, service: Service) -> Read:
     """Return what turns the body's bytes into chunks of rows.
 
     Raises
@@ -222,9 +327,10 @@ def _reader(
         bodies.refuse_announced(request, settings.max_load_bytes)
     rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
 
-    def chunks(source: Source) -> Iterable[ItemRows]:
+    def chunks(source: Source, counting: Callable[[Source], Source]) -> Iterable[ItemRows]:
         whole = bounded(inflated(source, encoding), settings.max_load_bytes)
-        start, plain = peeked(whole, formats.START_BYTES)
+        start, first = peeked(whole, formats.START_BYTES)
+        plain = counting(first)
         kind = stated or formats.media_type_of(start, bodies.NDJSON)
         _require_its_parameters(params, kind)
         formats.require_not_foreign(start, kind)

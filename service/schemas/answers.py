@@ -88,6 +88,44 @@ class LoadAnswer(Answer):
     seconds: float = Field(description="How long the load took.")
 
 
+class LoadEntryAnswer(Answer):
+    """A load under way, or one of the last."""
+
+    key: str | None = Field(description="Its `Idempotency-Key`; null: it had none.")
+    state: str = Field(
+        description="`running`, `done`, `failed`, or `interrupted`: the service ended before it."
+    )
+    rows: int = Field(description="Rows of the body that are stored or rejected so far.")
+    bytes: int = Field(description="Bytes of the body read so far, decompressed.")
+    rejected: int = Field(description="Rows not stored so far.")
+    rate: float = Field(description="Rows a second.")
+    started: str = Field(description="When it began, in UTC.")
+    error: str | None = Field(description="Why it failed.")
+
+
+class LoadList(Answer):
+    """The loads of a collection, the last first."""
+
+    model_config = examples(
+        {
+            "loads": [
+                {
+                    "key": "plants-2026",
+                    "state": "running",
+                    "rows": 8192,
+                    "bytes": 1048576,
+                    "rejected": 1,
+                    "rate": 65536.0,
+                    "started": "2026-01-02T03:04:05+00:00",
+                    "error": None,
+                }
+            ]
+        },
+    )
+
+    loads: list[LoadEntryAnswer] = Field(description="Those under way, and the last 20.")
+
+
 class LoadProgress(Answer):
     """A line while a load goes on, one a chunk committed."""
 

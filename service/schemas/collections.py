@@ -115,7 +115,7 @@ class CollectionAnswer(Answer):
             ],
             "commits": 2,
             "commit_seconds": 0.003,
-            "versions": {"format": "5", "algorithm": "2", "sqlite": "3.45.0"},
+            "versions": {"format": "6", "algorithm": "2", "sqlite": "3.45.0"},
         },
     )
 

@@ -15,6 +15,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import text_of
+from gcws_search.index.storage.records import LoadRecord
 from tests.support.index.items import DIM, held, holding, opened_catalog, put, vector
 
 VALUES: dict[str, float] = {f"i{n}": n + 1 for n in range(300)}
@@ -68,6 +69,20 @@ def test_a_sound_file_is_left_as_it_is(path: Path) -> None:
         assert report.is_sound
     assert path.read_bytes() == before
     assert {each.name for each in path.parent.iterdir()} == {"things.sqlite", "lock"}
+
+
+def test_keys_of_loads_are_kept_by_a_repair(path: Path) -> None:
+    record = LoadRecord("a key", 1_000, '{"rows":3}')
+    catalog = opened_catalog(path.parent)
+    catalog.get("things").keep_load(record, 0)
+    catalog.close()
+    assert checked(path).is_sound
+    _execute(path, "UPDATE items SET payload = '{}' WHERE id = 'i77'")
+    assert checked(path, repair=True).repaired
+    catalog = opened_catalog(path.parent)
+    assert catalog.get("things").loads(0) == [record]
+    assert catalog.get("things").loads(1_001) == []
+    catalog.close()
 
 
 def test_codes_that_are_not_their_vectors_are_made_anew(path: Path) -> None:
@@ -137,6 +152,7 @@ def test_a_page_that_cannot_be_read_loses_its_rows_alone(path: Path) -> None:
         ("UPDATE backends SET params = replace(params, '8', '9')", "nrff"),
         ("UPDATE meta SET value = 'x' WHERE name = 'notes'", "notes"),
         ("INSERT INTO links (part, data) VALUES (999, x'00')", "part 999"),
+        ("INSERT INTO loads VALUES ('a key', 1, '{}', 0)", "load 'a key'"),
     ],
 )
 def test_what_is_kept_beside_the_items_is_checked(path: Path, sql: str, word: str) -> None:

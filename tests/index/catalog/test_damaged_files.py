@@ -306,7 +306,10 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
     with sqlite3.connect(file) as connection:
         before = connection.execute("SELECT codes, codes_checksum FROM items").fetchall()
         connection.execute("UPDATE meta SET value = '4' WHERE name = 'format_version'")
-        connection.execute(f"DELETE FROM _sqlite_migrations WHERE name = '{MIGRATIONS[4]}'")
+        for migration in MIGRATIONS[4:]:
+            connection.execute("DELETE FROM _sqlite_migrations WHERE name = ?", (migration,))
+        for table in ("loads", "names"):
+            connection.execute(f"DROP TABLE {table}")
     connection.close()
     catalog = opened_catalog(tmp_path)
     assert held(catalog.get("things")) == holding(HELD)

@@ -27,6 +27,7 @@ CONTRACT: Final = [
     ("delete", "/v1/collections/{name}/items/{item_id}"),
     ("post", "/v1/collections/{name}/items/delete"),
     ("post", "/v1/collections/{name}/load"),
+    ("get", "/v1/collections/{name}/loads"),
     ("post", "/v1/collections/{name}/query"),
     ("post", "/v1/collections/{name}/query/batch"),
     ("post", "/v1/collections/{name}/pairs"),

@@ -202,7 +202,7 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
         assert searched or read.wait(60)
         return commit(write)
 
-    def chunks(_source: source.Source) -> Iterator[ItemRows]:
+    def chunks(_source: source.Source, _counting: Json) -> Iterator[ItemRows]:
         for number in range(2):
             before.append(len(stored))
             if number:
@@ -216,6 +216,8 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
     if searched:
         ix.searches.announce()
     load = Load(stored, "upsert", "stop", 1, lambda: None)
-    assert load.run(chunks, lambda: b"", lambda *_: None).inserted == 2
+    account = load.begin()
+    load.run(chunks, lambda: b"", lambda *_: None, account)
+    assert account.inserted == 2
     assert before == [0, int(searched)]
     catalog.close()

@@ -1,0 +1,248 @@
+"""Loads under a key: what has been committed is passed over when the same body comes again.
+
+With each chunk the collection's file keeps how many rows of the body have been read, in how many
+bytes, and the CRC-32 of these. A body that comes under the key again is read from its beginning,
+but its first rows are stored already; it is the same body as long as the CRC is the same.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gcws_search import index as ix
+from gcws_search.service.http.errors import IdempotencyMismatch
+from gcws_search.service.ingest.source import Source
+
+_MAX_KEY: Final = 255
+
+
+class Mark(NamedTuple):
+    """A place in a body: rows and bytes before it, and the CRC-32 of these bytes."""
+
+    rows: int
+    size: int
+    crc: int
+
+
+_START: Final = Mark(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load has come.
+
+    Attributes
+    ----------
+    parameters : str
+        Of the request, but for what becomes of bad rows.
+    mark : Mark
+        Behind the last row that is stored or rejected.
+    inserted, updated, rejected_count : int
+    rejected : list of dict
+        The first rows that were not stored, as the summary lists them.
+    seconds : float
+        Time it has taken.
+    started : float
+        Seconds since 1970.
+    is_complete : bool
+        Whether the mark is the body's end.
+    """
+
+    parameters: str
+    mark: Mark = _START
+    inserted: int = 0
+    updated: int = 0
+    rejected_count: int = 0
+    rejected: tuple[dict[str, Any], ...] = ()
+    seconds: float = 0.0
+    started: float = 0.0
+    is_complete: bool = False
+
+    def text(self) -> str:
+        """Return what `read` reads."""
+        return orjson.dumps({**asdict(self), "mark": [*self.mark]}).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Progress:
+        """Inverse of `text`; ValueError where a text is none."""
+        try:
+            fields = orjson.loads(text)
+            fields["mark"] = Mark(*map(int, fields["mark"]))
+            fields["rejected"] = tuple(fields["rejected"])
+            return cls(**fields)
+        except (TypeError, KeyError) as error:
+            raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadKey:
+    """The key of one load, and what has been committed under it.
+
+    Attributes
+    ----------
+    key : str
+    before : Progress
+        At the beginning, where nothing has been committed.
+    keep_seconds : int
+        How long keys are kept.
+    """
+
+    key: str
+    before: Progress
+    keep_seconds: int
+
+    @classmethod
+    def of(cls, collection: ix.Collection, key: str, parameters: str, keep_seconds: int) -> LoadKey:
+        """Return the key, and what the collection's file says of it.
+
+        Raises
+        ------
+        InvalidParameter
+            It is no key.
+        IdempotencyMismatch
+            The load before had other parameters.
+        DamagedFile
+        """
+        require_key(key)
+        found = collection.loads(_now() - keep_seconds, key)
+        if not found:
+            return cls(key, Progress(parameters, started=time.time()), keep_seconds)
+        before = progress_of(collection, found[0])
+        if before.parameters != parameters:
+            raise IdempotencyMismatch(
+                f"expected the parameters {before.parameters!r} that were sent under the key "
+                f"{key!r} at {told_time(before.started)}, got {parameters!r}"
+            )
+        return cls(key, before, keep_seconds)
+
+    def record(self, progress: Progress) -> ix.LoadRecord:
+        """Return what the file keeps."""
+        return ix.LoadRecord(self.key, _now(), progress.text())
+
+    @property
+    def forgotten(self) -> int:
+        """Keys that have not been used since this second are forgotten."""
+        return _now() - self.keep_seconds
+
+    def mismatch(self, got: str) -> IdempotencyMismatch:
+        """Return the error for another body."""
+        mark = self.before.mark
+        return IdempotencyMismatch(
+            f"expected the body that was sent under the key {self.key!r} at "
+            f"{told_time(self.before.started)}, of which {mark.rows} rows in {mark.size} bytes "
+            f"have been read; got {got} at {told_time(time.time())}"
+        )
+
+
+def require_key(key: str) -> None:
+    """Raise InvalidParameter unless a key is 1 to 255 characters of printable ASCII."""
+    if not (1 <= len(key) <= _MAX_KEY and key.isascii() and key.isprintable()):
+        raise ix.InvalidParameter(
+            expected=f"1 to {_MAX_KEY} characters of printable ASCII",
+            got=repr(key)[:80],
+            loc=("Idempotency-Key",),
+        )
+
+
+def progress_of(collection: ix.Collection, record: ix.LoadRecord) -> Progress:
+    """Return how far a load has come; DamagedFile where its record does not say."""
+    try:
+        return Progress.read(record.progress)
+    except ValueError as error:
+        reason = f"load {record.key!r} is unreadable ({error})"
+        raise ix.DamagedFile(collection.name, reason) from error
+
+
+def told_time(seconds: float) -> str:
+    """Return a time as ISO 8601 writes it, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _now() -> int:
+    return int(time.time())
+
+
+class BodyCount:
+    """Counts the bytes of a body and checks those that have been committed before.
+
+    Parameters
+    ----------
+    key : LoadKey or None
+        None: bytes are counted, and no CRC is computed.
+
+    Attributes
+    ----------
+    size : int
+        Bytes so far.
+    """
+
+    def __init__(self, key: LoadKey | None) -> None:
+        self._key = key
+        mark = _START if key is None else key.before.mark
+        self._awaited = mark if mark.size else None
+        self._source: Source = bytes
+        self._piece = b""
+        self._before = self._crc_before = 0
+        self._crc = 0
+        self.size = 0
+
+    def counting(self, source: Source) -> Source:
+        """Return a source that this counts.
+
+        Raises
+        ------
+        IdempotencyMismatch
+            From the returned source: other bytes, fewer, or more than a whole body had.
+        """
+        self._source = source
+        return self._take
+
+    def _take(self) -> bytes:
+        piece = self._source()
+        if self._key is None:
+            self.size += len(piece)
+            return piece
+        if not piece:
+            if self._awaited is not None:
+                raise self._key.mismatch(f"a body of {self.size} bytes")
+            return piece
+        self._piece, self._before, self._crc_before = piece, self.size, self._crc
+        self.size += len(piece)
+        self._crc = zlib.crc32(piece, self._crc)
+        mark = self._key.before.mark
+        if self._awaited is not None and self.size >= mark.size:
+            if self.crc(mark.size) != mark.crc:
+                raise self._key.mismatch("other bytes")
+            self._awaited = None
+        if self._key.before.is_complete and self.size > mark.size:
+            raise self._key.mismatch("a longer body")
+        return piece
+
+    def crc(self, size: int) -> int:
+        """Return the CRC-32 of the first bytes, so many that the last piece holds their end."""
+        return zlib.crc32(self._piece[: size - self._before], self._crc_before)
+
+    def require_same(self) -> None:
+        """Read what has been committed before to its end.
+
+        Raises
+        ------
+        IdempotencyMismatch
+            It is not what came.
+        """
+        while self._awaited is not None:
+            self._take()
+
+    def mark(self, rows: int, size: int) -> Mark:
+        """Return the place behind so many rows and bytes."""
+        return Mark(rows, size, 0 if self._key is None else self.crc(size))
+
+    def end(self, rows: int) -> Mark:
+        """Return the place at the end of the body."""
+        return Mark(rows, self.size, self._crc)

@@ -1,0 +1,270 @@
+"""Loads under a key that are sent again: what is committed is passed over, and counted once."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.contracts.errors import DiskFull
+from tests.support.service.bodies import (
+    TYPES,
+    URL,
+    bodies,
+    items,
+    load,
+    ndjson,
+    npy,
+    rows,
+    vector_of,
+)
+from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count
+from tests.support.service.queries import URL as PLANTS
+
+ROWS = 23
+BAD = {"id": "bad", "vector": [1, 2]}
+
+
+def keyed(client: Client, kind: str, body: Json, query: str = "", key: str = "k") -> httpx.Response:
+    return load(client, kind, body, query, Idempotency_Key=key)
+
+
+def counts(answer: httpx.Response) -> tuple[int, int, int]:
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    return told["inserted"], told["updated"], told["rejected_count"]
+
+
+def failing_at(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    """Let the commits of loads fail for want of space, but for the first ones."""
+    commit, left = Collection.commit, [commits]
+
+    def limited(collection: Collection, write: Any) -> Any:  # noqa: ANN401
+        if left[0] == 0:
+            raise DiskFull(collection.name)
+        left[0] -= 1
+        return commit(collection, write)
+
+    monkeypatch.setattr(Collection, "commit", limited)
+
+
+def broken_off(
+    client: Client, monkeypatch: pytest.MonkeyPatch, commits: int, send: Callable[[], Any]
+) -> None:
+    """Send a load of which only the first chunks are committed."""
+    with monkeypatch.context() as patched:
+        failing_at(patched, commits)
+        answer = send()
+    assert_problem(answer, 507, "disk_full")
+    assert answer.json()["committed"] == 4 * commits == count(client)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("commits", [0, 1, 3, 5])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_load_that_broke_off_goes_on_where_it_did(
+    empty: Client, monkeypatch: pytest.MonkeyPatch, kind: str, commits: int, packed: bool
+) -> None:
+    body = bodies(ROWS)[kind]
+    first = gzip.compress(body) if packed else body
+    broken_off(empty, monkeypatch, commits, lambda: keyed(empty, kind, chunked(first, 37)))
+    empty.delete(f"{PLANTS}/items/0")  # what was committed is not looked at again
+    assert counts(keyed(empty, kind, chunked(body, 61))) == (ROWS, 0, 0)
+    assert count(empty) == ROWS - (commits > 0)
+    assert vector_of(empty, str(ROWS - 1)) == rows(ROWS)[-1].tolist()
+    assert counts(keyed(empty, kind, body)) == (ROWS, 0, 0)
+    assert count(empty) == ROWS - (commits > 0)
+
+
+def test_keys_outlive_the_process(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = bodies(ROWS)["ndjson"]
+    client = serve(load_chunk_rows=4)
+    client.put(PLANTS, json={"dim": 4})
+    broken_off(client, monkeypatch, 2, lambda: keyed(client, "ndjson", body))
+    client = serve(load_chunk_rows=7)  # chunks need not be those of before
+    [entry] = client.get(f"{PLANTS}/loads").json()["loads"]
+    assert (entry["key"], entry["state"], entry["rows"]) == ("k", "interrupted", 8)
+    assert counts(keyed(client, "ndjson", body)) == (ROWS, 0, 0)
+    client = serve()
+    [entry] = client.get(f"{PLANTS}/loads").json()["loads"]
+    assert (entry["key"], entry["state"], entry["rows"]) == ("k", "done", ROWS)
+    assert entry["bytes"] == len(body)
+
+
+def test_inserts_that_are_sent_again_are_no_conflict(
+    empty: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = bodies(ROWS)["npy"]
+
+    def send() -> httpx.Response:
+        return keyed(empty, "npy", body, "?mode=insert")
+
+    broken_off(empty, monkeypatch, 3, send)
+    assert counts(send()) == (ROWS, 0, 0)
+    assert counts(send()) == (ROWS, 0, 0)
+
+
+def test_rejected_rows_are_counted_once_and_a_bad_row_can_be_put_right(
+    empty: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = ndjson(*items(2), BAD, *items(5, 2), BAD, *items(5, 7))
+
+    def send() -> httpx.Response:
+        return keyed(empty, "ndjson", wrong, "?on_error=skip")
+
+    with monkeypatch.context() as patched:
+        failing_at(patched, 1)
+        assert_problem(send(), 507, "disk_full")
+    answer = send()
+    assert counts(answer) == (12, 0, 2)
+    assert [one["row"] for one in answer.json()["rejected"]] == [2, 8]
+    assert send().json()["rejected"] == answer.json()["rejected"]
+    stop = keyed(empty, "ndjson", wrong, key="stop")
+    problem = assert_problem(stop, 422, "invalid_vector", "row 2")
+    assert problem["committed"] == 0
+    wrong = ndjson(*items(6), BAD)
+    assert_problem(keyed(empty, "ndjson", wrong, key="x"), 422, "invalid_vector", "row 6")
+    right = ndjson(*items(6), {"id": "good", "vector": [1, 2, 3, 4]})
+    assert counts(keyed(empty, "ndjson", right, key="x")) == (1, 6, 0)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_another_body_under_a_key_is_refused(
+    empty: Client, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    body = bodies(ROWS)[kind]
+    broken_off(empty, monkeypatch, 3, lambda: keyed(empty, kind, body))
+    at = body.index(rows(ROWS)[7].tobytes()) if kind != "ndjson" else body.index(b"8.0")
+    changed = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+    for other in (changed, body[:40], bodies(3)[kind], b"", b"rubbish, of no format" * 50):
+        assert_problem(keyed(empty, kind, other), 409, "idempotency_mismatch", "'k'")
+        assert count(empty) == 12
+    assert counts(keyed(empty, kind, body)) == (ROWS, 0, 0)
+    for other in (changed, bodies(ROWS + 1)[kind], body[:-1]):
+        assert_problem(keyed(empty, kind, other), 409, "idempotency_mismatch", "'k'")
+    assert counts(keyed(empty, kind, body)) == (ROWS, 0, 0)
+
+
+def test_a_refusal_says_what_was_sent_and_when(empty: Client) -> None:
+    body = bodies(3)["npy"]
+    keyed(empty, "npy", body)
+    words = ["3 rows", f"{len(body)} bytes", "+00:00", f"a body of {len(bodies(1)['npy'])} bytes"]
+    answer = keyed(empty, "npy", bodies(1)["npy"])
+    assert_problem(answer, 409, "idempotency_mismatch", *words)
+
+
+def test_other_parameters_under_a_key_are_refused(empty: Client) -> None:
+    assert counts(keyed(empty, "npy", npy(rows(3)), "?id_start=5")) == (3, 0, 0)
+    answer = keyed(empty, "npy", npy(rows(3)), "?id_start=6")
+    assert_problem(answer, 409, "idempotency_mismatch", "id_start", "5", "6")
+    assert counts(keyed(empty, "npy", npy(rows(3)), "?id_start=5&on_error=skip")) == (3, 0, 0)
+    assert count(empty) == 3
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "caf\u00e9", "", "\t"])
+def test_what_is_no_key_is_refused(empty: Client, key: str) -> None:
+    headers = {"Idempotency-Key": key.encode("latin-1"), "Content-Type": TYPES["npy"]}
+    answer = empty.post(URL, content=npy(rows(1)), headers=headers)
+    assert_problem(answer, 422, "invalid_parameter", "Idempotency-Key", "255")
+    assert count(empty) == 0
+
+
+def test_keys_are_of_one_collection_and_one_load(empty: Client) -> None:
+    empty.put("/v1/collections/others", json={"dim": 4})
+    long = "a key, as long as it may be " + "~" * 227
+    for key in ("k", "K", long):
+        assert keyed(empty, "npy", npy(rows(3)), key=key).status_code == 200
+    headers = {"Content-Type": TYPES["npy"], "Idempotency-Key": "k"}
+    answer = empty.post("/v1/collections/others/load", content=npy(rows(2)), headers=headers)
+    assert counts(answer) == (2, 0, 0)
+
+
+def test_keys_are_forgotten_after_a_while(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, now = serve(load_key_seconds=100), [1_000_000.0]
+    client.put(PLANTS, json={"dim": 4})
+    monkeypatch.setattr("gcws_search.service.ingest.load_keys.time.time", lambda: now[0])
+    keyed(client, "npy", npy(rows(3)), key="old")
+    now[0] += 99
+    assert_problem(keyed(client, "npy", npy(rows(2)), key="old"), 409, "idempotency_mismatch")
+    now[0] += 2
+    assert counts(keyed(client, "npy", npy(rows(2)), key="old")) == (0, 2, 0)
+
+
+def test_a_load_under_a_key_that_runs_keeps_another_from_it(empty: Client) -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+    line = bodies(1)["ndjson"]
+    headers = {"Content-Type": TYPES["ndjson"], "Idempotency-Key": "k"}
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield line
+        begun.set()
+        await end.wait()
+
+    async def scenario() -> tuple[httpx.Response, list[Json], httpx.Response]:
+        first = asyncio.create_task(empty.http.post(URL, content=slow(), headers=headers))
+        await begun.wait()
+        second = await empty.http.post(URL, content=line, headers=headers)
+        watched = {**headers, "Accept": "application/x-ndjson"}
+        third = await empty.http.post(URL, content=line, headers=watched)
+        assert (third.status_code, third.text) == (409, second.text)
+        listed = (await empty.http.get(f"{PLANTS}/loads")).json()["loads"]
+        end.set()
+        return second, listed, await first
+
+    second, listed, first = empty.run(scenario())
+    assert_problem(second, 409, "collection_busy", "'k'")
+    assert second.headers["retry-after"] == "1"
+    assert (listed[0]["key"], listed[0]["state"]) == ("k", "running")
+    assert counts(first) == (1, 0, 0)
+    assert counts(empty.run(empty.http.post(URL, content=line, headers=headers))) == (1, 0, 0)
+
+
+def test_the_last_loads_are_listed(empty: Client) -> None:
+    for number in range(22):
+        load(empty, "npy", npy(rows(1)), f"?id_start={number}")
+    body = ndjson(*items(6), BAD)
+    load(empty, "ndjson", body, "?on_error=skip")
+    load(empty, "ndjson", ndjson(*items(4), BAD))
+    answer = empty.get(f"{PLANTS}/loads").json()["loads"]
+    assert len(answer) == 20
+    failed, skipped, *others = answer
+    assert (failed["state"], failed["rows"], failed["key"]) == ("failed", 4, None)
+    assert "row 4" in failed["error"]
+    assert (skipped["state"], skipped["rows"], skipped["rejected"]) == ("done", 7, 1)
+    assert (skipped["bytes"], skipped["error"]) == (len(body), None)
+    assert all(entry["rate"] > 0 and entry["started"].endswith("+00:00") for entry in others)
+    assert empty.get("/v1/collections/nowhere/loads").status_code == 404
+    empty.delete(PLANTS)
+    empty.put(PLANTS, json={"dim": 4})
+    assert empty.get(f"{PLANTS}/loads").json() == {"loads": []}
+
+
+def test_a_watched_load_counts_what_came_before(
+    empty: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = bodies(ROWS)["npy"]
+    broken_off(empty, monkeypatch, 3, lambda: keyed(empty, "npy", body))
+    headers = {"Content-Type": TYPES["npy"], "Idempotency-Key": "k",
+               "Accept": "application/x-ndjson"}  # fmt: skip
+    answer = empty.post(URL, content=body, headers=headers)
+    told = [json.loads(line) for line in answer.text.splitlines()]
+    assert [line["committed"] for line in told[:-1]] == [16, 20, 23]
+    assert told[-1]["inserted"] == ROWS
+
+
+def test_a_snapshot_has_the_keys_of_its_moment(
+    empty: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = bodies(ROWS)["npy"]
+    broken_off(empty, monkeypatch, 3, lambda: keyed(empty, "npy", body))
+    half = empty.post(f"{PLANTS}/snapshots").json()["name"]
+    assert counts(keyed(empty, "npy", body)) == (ROWS, 0, 0)
+    restored = empty.post(f"{PLANTS}/snapshots/{half}/restore?replace=true")
+    assert restored.status_code == 200, restored.text
+    assert count(empty) == 12
+    assert counts(keyed(empty, "npy", body)) == (ROWS, 0, 0)
+    assert count(empty) == ROWS
