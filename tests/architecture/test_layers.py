@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
         "backends", "collection", "hashing", "payload", "persistence", "storage", "vectors",
     }
     | EVERYWHERE,
-    "transformers": {"features", "hashing", "vectors"} | EVERYWHERE,
+    "transformers": {"collection", "features", "hashing", "vectors"} | EVERYWHERE,
     "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}
     | EVERYWHERE,
 }  # fmt: skip
