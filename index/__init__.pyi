@@ -262,6 +262,15 @@ from .threads import (
 from .threads import (
     searches as searches,
 )
+from .vectors.names import (
+    MAX_NAME_LENGTH as MAX_NAME_LENGTH,
+)
+from .vectors.names import (
+    CoordinateNames as CoordinateNames,
+)
+from .vectors.names import (
+    NamedCoordinate as NamedCoordinate,
+)
 from .vectors.space import (
     RawBatch as RawBatch,
 )

@@ -48,6 +48,7 @@ _ROUTERS = (
     load.router,
     load.listing,
     collections.reading,
+    collections.paging,
     collections.writing,
     backends.router,
     snapshots.reading,

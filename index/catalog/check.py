@@ -22,6 +22,7 @@ from gcws_search.index.storage.records import RowBatch, codes_checksum, content_
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import Store
+from gcws_search.index.vectors.names import CoordinateNames, NamedCoordinate
 from gcws_search.index.vectors.space import VectorSpace
 
 _MAX_LISTED: Final = 100
@@ -231,6 +232,7 @@ class Examination:
                 self._examine_links(file, copy)
             self._examine_backends(file, copy, derived=derived)
             self._examine_loads(file, copy)
+            self._examine_names(file, copy)
 
     def _is_written(self, row: FoundRow) -> bool:
         """Whether a row's content is what was written; told of where it is not."""
@@ -306,6 +308,20 @@ class Examination:
                 self._report.find(f"load {record.key!r} is not what was written; it is forgotten")
             elif copy is not None:
                 copy.keep_load(record, 0)
+
+    def _examine_names(self, file: Salvage, copy: Store | None) -> None:
+        sound = []
+        for coordinate, name, is_written in file.names():
+            try:
+                if not is_written:
+                    raise ValueError("it is not what was written")
+                CoordinateNames(self._space.dim).load([NamedCoordinate(coordinate, name)])
+            except ValueError as error:
+                self._report.find(f"the name of coordinate {coordinate}: {error}")
+            else:
+                sound.append((coordinate, name))
+        if copy is not None:
+            copy.replace_names(sound)
 
     def _without_damaged_notes(self, record: BackendRecord) -> BackendRecord:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,7 @@ from gcws_search.index.contracts.arrays import UInt16s
 from gcws_search.index.contracts.errors import (
     CollectionLoading,
     CollectionNotFound,
+    DamagedFile,
     InvalidParameter,
     ItemNotFound,
 )
@@ -51,6 +53,7 @@ from gcws_search.index.persistence.recovery import loaded
 from gcws_search.index.persistence.writer import Ended, Run, Writer
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.store import Store
+from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 from gcws_search.index.vectors.space import RawBatch
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ class Collection:
         self._as_sent = ItemReader(store, self._memory)
         self._tidier = Reclaimer(store, self._writer)
         self.space = self._memory.space
+        self.names = self._memory.names
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -105,6 +109,10 @@ class Collection:
         ------
         DamagedFile
         """
+        try:
+            self.names.load(starmap(NamedCoordinate, self._store.names()))
+        except (ValueError, TypeError) as error:
+            raise DamagedFile(self.name, f"its names are unreadable ({error})") from error
         rows = loaded(self._store, self.space, self._memory.backend, progress)
         self._memory.load(rows, len(self._store), self._checkpoints.read)
         self._attachments.load(progress)
@@ -186,6 +194,28 @@ class Collection:
         self._improver.start_if_due()
         if any(write.gone for write in writes):
             self._tidier.start()
+
+    def set_names(self, names: Sequence[str]) -> None:
+        """Give the first coordinates their names, in the place of all names before.
+
+        Raises
+        ------
+        InvalidParameter
+            The slot space is open, there are more names than coordinates, or one is none or stands
+            twice; nothing was changed.
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
+        named = checked_names(names, self.config.dim)
+
+        def change() -> None:
+            self._store.replace_names(named)
+            self.names.load(named)
+
+        self._writer.alone(change)
+
+    def find_names(self, prefix: str = "", limit: int = 20) -> list[NamedCoordinate]:
+        """Return the first coordinates that have names; those of a prefix are in order of names."""
+        return [*starmap(NamedCoordinate, self._store.find_names(prefix, limit))]
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return how far loads under keys have come; see `Store.loads`."""
@@ -442,6 +472,7 @@ class Collection:
             config=self.config,
             items=view.count,
             rows=len(view),
+            names=len(self.names),
             bytes_in_memory=self._memory.nbytes(),
             bytes_on_disk=self._store.bytes_on_disk,
             commits=self._writer.commits,

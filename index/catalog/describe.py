@@ -54,6 +54,8 @@ class Description:
     ----------
     rows : int
         Rows in memory, those of deleted items included until the next compaction.
+    names : int
+        Coordinates that have a name.
     commits : int
         Commits of changes by this process.
     commit_seconds : float
@@ -66,6 +68,7 @@ class Description:
     config: CollectionConfig
     items: int
     rows: int
+    names: int
     bytes_in_memory: int
     bytes_on_disk: int
     backends: list[BackendDescription]

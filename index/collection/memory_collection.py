@@ -45,6 +45,7 @@ from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.payload.encoding import compact
 from gcws_search.index.threads import searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.names import CoordinateNames
 from gcws_search.index.vectors.space import VectorBatch, VectorSpace
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class MemoryCollection:
     def __init__(self, config: CollectionConfig, *, threads: int | None = None) -> None:
         self.config = config
         self.space = VectorSpace.of(config)
+        self.names = CoordinateNames(config.dim)
         self.backend = make_backend(config, threads=threads)
         # Held while ids and view change, and while pending items are appended.
         self._lock = threading.Lock()
@@ -163,6 +165,8 @@ class MemoryCollection:
         state = restored_state(self.backend, held.rows.view(), codes[:n], kept)
         self._build_seconds = time.perf_counter() - start
         row_of = RowsById(held.ids)
+        if self.names.is_open:
+            self.names.use(held.rows.view(), set())
         with self._lock:
             self._row_of = row_of
             self._shown = held.view(state, n, self._shown.version + 1)
@@ -426,6 +430,7 @@ class MemoryCollection:
         view = self.view
         return (
             self._contents.nbytes
+            + self.names.nbytes
             + view.columns.nbytes
             + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())

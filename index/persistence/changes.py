@@ -36,6 +36,7 @@ class SequenceNumbers:
         self.collection = collection
         self.next_key = next_key
         self._planned: dict[str, int | None] = {}
+        self.named: set[int] = set()  # coordinates whose names the changes store
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the key of each id, None where there will be no such item."""
@@ -119,6 +120,9 @@ class Put(Change):
             self._keep_payloads(keys.collection)
         self.gone = gone
         self.items.keys = keys.put(ids)
+        names = keys.collection.names
+        if names.is_open:
+            self.names = names.use(self.items.vectors, keys.named)
         if self.progress is not None:
             self.load = self.progress(self.result)
 
@@ -190,6 +194,8 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
         if isinstance(write, Delete):
             collection.remove(collection.rows_of(write.ids))
         else:
+            if write.names:
+                collection.names.stored(write.names)
             puts.append(write)
             arriving.update(write.items.ids)
     if puts:

@@ -77,16 +77,31 @@ class LoadRecord:
         return text_checksum("\n".join((self.key, str(self.changed), self.progress)))
 
 
+def name_checksum(coordinate: int, name: str) -> int:
+    """Return the CRC-32 of a coordinate's name."""
+    return text_checksum(f"{coordinate} {name}")
+
+
 _NO_ROWS: Final = RowBatch((), (), (), ())
 
 
 @dataclass(slots=True)
 class Change:
-    """Rows to be removed, by key, and rows to be put after that; how far a load has come by it."""
+    """Rows to be removed, by key, and rows to be put after that.
+
+    ``names`` are coordinates and names that are new with the rows; ``load`` says how far a load has
+    come by them.
+    """
 
     gone: Sequence[int] = ()
     rows: RowBatch = _NO_ROWS
+    names: Sequence[tuple[int, str]] = ()
     load: LoadRecord | None = None
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether it is a new row, and no more."""
+        return len(self.rows) == 1 and not self.gone and not self.names and self.load is None
 
 
 @dataclass(frozen=True, slots=True)

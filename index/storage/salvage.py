@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
-from gcws_search.index.storage.records import LoadRecord, backend_checksum
+from gcws_search.index.storage.records import LoadRecord, backend_checksum, name_checksum
 from gcws_search.index.storage.schema import BackendRecord
 
 _ROWS: Final = 256
@@ -23,6 +23,7 @@ _READ_ONE: Final = f"{_COLUMNS} WHERE key = ?"
 _IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
 _LINKS: Final = "SELECT part, data FROM links ORDER BY part"
 _NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
+_NAMES: Final = "SELECT coordinate, name, checksum FROM names ORDER BY coordinate"
 _LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
 _BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
 
@@ -140,6 +141,11 @@ class Salvage:
         for key, changed, progress, checksum in self._all(_LOADS):
             record = LoadRecord(key, changed, progress)
             yield record, record.checksum == checksum
+
+    def names(self) -> Iterator[tuple[int, str, bool]]:
+        """Yield the coordinates whose names can be read, and whether each is what was written."""
+        for coordinate, name, checksum in self._all(_NAMES):
+            yield coordinate, name, name_checksum(coordinate, name) == checksum
 
     def _all(self, sql: str) -> list[Any]:
         """Return the rows up to the first that cannot be read."""

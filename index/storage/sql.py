@@ -40,6 +40,13 @@ INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?
 NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
 DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
 
+READ_NAMES: Final = "SELECT coordinate, name, checksum FROM names ORDER BY coordinate"
+READ_NAMES_PAGE: Final = "SELECT coordinate, name FROM names ORDER BY coordinate LIMIT ?"
+FIND_NAMES: Final = """
+SELECT coordinate, name FROM names WHERE name >= ? AND name <= ? ORDER BY name LIMIT ?
+"""
+ADD_NAME: Final = "INSERT INTO names (coordinate, name, checksum) VALUES (?, ?, ?)"
+DELETE_NAMES: Final = "DELETE FROM names"
 READ_LOADS: Final = """
 SELECT key, changed, progress, checksum FROM loads WHERE changed >= ? ORDER BY changed DESC, key
 """

@@ -42,6 +42,7 @@ from gcws_search.index.storage.records import (
     RowBatch,
     codes_checksum,
     content_checksum,
+    name_checksum,
 )
 from gcws_search.index.storage.schema import (
     BackendRecord,
@@ -60,6 +61,8 @@ MAX_KEY: Final = 1 << 62
 _KEEPER_PAGES: Final = 500
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 14
+_LAST_NAMES: Final = "\U0010ffff" * 255
+"""Behind a prefix: no name with that prefix is beyond it."""
 
 
 class Store:
@@ -166,11 +169,10 @@ class Store:
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
         key = self._next_key
-        first = changes[0]
-        if len(changes) == 1 and len(first.rows) == 1 and not first.gone and first.load is None:
+        if len(changes) == 1 and changes[0].is_one_row:
             # A statement alone is a transaction: two further ones would begin and end it.
             with self._committing(), sql_errors(self.name, self.path):
-                self._insert((key,), first.rows)
+                self._insert((key,), changes[0].rows)
             self._next_key = key + 1
             return
         with self._transaction():
@@ -180,6 +182,8 @@ class Store:
                 count = len(change.rows)
                 self._insert(range(key, key + count), change.rows)
                 key += count
+                if change.names:
+                    self._add_names(change.names)
                 if change.load is not None:
                     self._write_load(change.load)
         self._next_key = key
@@ -375,6 +379,45 @@ class Store:
             self._keep(sql.DELETE_NOTES, ())
         else:
             self._keep(sql.WRITE_NOTES, (notes,))
+
+    def names(self) -> Iterator[tuple[int, str]]:
+        """Yield all coordinates that have names, in order, and their names.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        for coordinate, name, checksum in self._read(sql.READ_NAMES, ()):
+            if name_checksum(coordinate, name) != checksum:
+                reason = f"the name of coordinate {coordinate} is not what was written"
+                raise DamagedFile(self.name, reason)
+            yield coordinate, name
+
+    def find_names(self, prefix: str, limit: int) -> list[tuple[int, str]]:
+        """Return the first coordinates that have names, with them; by name where a prefix is given.
+
+        Raises
+        ------
+        DamagedFile
+        """
+        if not prefix:
+            return self._read(sql.READ_NAMES_PAGE, (limit,))
+        return self._read(sql.FIND_NAMES, (prefix, prefix + _LAST_NAMES, limit))
+
+    def replace_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """Keep these names and no others; on the disk on return.
+
+        Raises
+        ------
+        DiskFull, DirectoryLocked, DamagedFile
+        """
+        with self._transaction():
+            self._writer.execute(sql.DELETE_NAMES)
+            self._add_names(names)
+
+    def _add_names(self, names: Sequence[tuple[int, str]]) -> None:
+        rows = ((at, name, name_checksum(at, name)) for at, name in names)
+        self._writer.executemany(sql.ADD_NAME, rows)
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return the loads under keys that have changed since, the last first.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gcws_search import index as ix
 from gcws_search.service.http.errors import AnswerTooLarge
-from gcws_search.service.schemas.base import SparseBody
+from gcws_search.service.schemas.base import NamedBody, SparseBody
 from gcws_search.service.settings import Settings
 
 _NUMBER_BYTES = 12
@@ -41,9 +41,11 @@ class Limits:
         )
 
 
-def require_few_numbers(sent: list[float] | SparseBody, limits: Limits, *loc: str | int) -> None:
+def require_few_numbers(
+    sent: list[float] | SparseBody | NamedBody, limits: Limits, *loc: str | int
+) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
-    numbers = sent.weights if isinstance(sent, SparseBody) else sent
+    numbers = sent if isinstance(sent, list) else sent.weights
     require_count(len(numbers), limits, *loc)
 
 

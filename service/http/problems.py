@@ -103,6 +103,7 @@ _FIELD_CODES: Final = {
     "vectors": "invalid_vector",
     "indices": "invalid_vector",
     "values": "invalid_vector",
+    "names": "invalid_vector",
     "a": "invalid_vector",
     "b": "invalid_vector",
     "id": "invalid_id",
@@ -218,17 +219,19 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  #
 
 def _code_of(loc: ix.Loc) -> str:
     for part in reversed(loc):
-        if part in _FIELD_CODES:
+        if part in _FIELD_CODES and (part != "names" or loc[0] != part):  # those of a vector
             return _FIELD_CODES[str(part)]
     return "invalid_parameter"
 
 
-_BRANCHES: Final = {"list[float]", "SparseBody", "str", "int"} | {
+_BRANCHES: Final = {"list[float]", "SparseBody", "NamedBody", "str", "int"} | {
     body.__name__ for body in BODY_OF.values()
 }
+_VECTOR: Final = "a list of numbers, or an object with 'indices' or 'names', and 'values'"
 _WHOLE: Final = {
-    "list[float]": "a list of numbers or an object with 'indices' and 'values'",
-    "SparseBody": "a list of numbers or an object with 'indices' and 'values'",
+    "list[float]": _VECTOR,
+    "SparseBody": _VECTOR,
+    "NamedBody": _VECTOR,
     "str": "a string or an integer",
     "int": "a string or an integer",
 }
@@ -237,9 +240,12 @@ _MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
 
 def _without_other_branches(found: list[Any]) -> list[Any]:
     """Drop what a union says about the branch that was not meant, and the branches' names."""
+    unnamed = {entry["loc"][:-2] for entry in found if _lacks_names(entry)}
     meant: list[Any] = []
     mismatched: list[Any] = []
     for entry in found:
+        if _is_of_another_form(entry["loc"], unnamed):
+            continue
         loc = entry["loc"]
         whole = bool(loc) and loc[-1] in _WHOLE and entry["type"] in _MISMATCHES
         (mismatched if whole else meant).append(entry)
@@ -247,6 +253,18 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
         first = mismatched[0]
         meant = [{**first, "type": "union", "expected": _WHOLE[first["loc"][-1]]}]
     return meant
+
+
+def _lacks_names(entry: Any) -> bool:  # noqa: ANN401
+    return bool(entry["type"] == "missing" and entry["loc"][-2:] == ("NamedBody", "names"))
+
+
+def _is_of_another_form(loc: ix.Loc, unnamed: set[ix.Loc]) -> bool:
+    """Return whether a finding is of a vector by names where there are none, or by indices."""
+    for place, part in enumerate(loc[:-1]):
+        if part in ("SparseBody", "NamedBody"):
+            return (part == "NamedBody") == (loc[:place] in unnamed)
+    return False
 
 
 def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # noqa: ANN401

@@ -18,6 +18,8 @@ from gcws_search.service.ingest.rows import (
     DenseRows,
     ItemRows,
     MixedRows,
+    NamedRows,
+    NamedVector,
     Reject,
     SparseRows,
     Vectors,
@@ -168,6 +170,8 @@ def _vectors(columns: dict[str, Any]) -> Vectors:
         if (lengths == width).all():
             return DenseRows(values.reshape(len(lengths), width))
         return MixedRows([values[start:stop] for start, stop in pairwise(ends.tolist())])
+    if "names" in columns:
+        return _named(columns)
     index_ends, indices = arrow_columns.lists(columns["indices"])
     if "values" not in columns:  # sets
         return SparseRows(index_ends, indices, np.ones(len(indices), np.float32))
@@ -176,6 +180,22 @@ def _vectors(columns: dict[str, Any]) -> Vectors:
         return SparseRows(index_ends, indices, values)
     borders = zip(pairwise(index_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
     return MixedRows([ix.SparseVector(indices[a:b], values[c:d]) for (a, b), (c, d) in borders])
+
+
+def _named(columns: dict[str, Any]) -> Vectors:
+    name_ends, names, codes = arrow_columns.words(columns["names"])
+    if "values" not in columns:
+        return NamedRows(name_ends, names, codes, np.ones(len(codes), np.float32))
+    value_ends, values = arrow_columns.lists(columns["values"])
+    if (name_ends == value_ends).all():
+        return NamedRows(name_ends, names, codes, values)
+    borders = zip(pairwise(name_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
+    return MixedRows(
+        [
+            NamedVector([names[code] for code in codes[a:b]], values[c:d])
+            for (a, b), (c, d) in borders
+        ]
+    )
 
 
 def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> Vectors:

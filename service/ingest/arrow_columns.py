@@ -18,7 +18,9 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.http.errors import BodyTooLarge
 
-VECTORS: Final = ("vector", "indices", "values")
+VECTORS: Final = ("vector", "indices", "names", "values")
+_FORMS: Final = ("vector", "indices", "names")
+"""One of them is there."""
 ITEMS: Final = ("id", *VECTORS, "payload")
 """Columns of items; all others are fields of their payloads, where that is asked for."""
 
@@ -46,6 +48,10 @@ def _is_any(kind: Any, tests: Any) -> bool:  # noqa: ANN401
     return any(test(kind) for test in tests)
 
 
+def _is_text(kind: Any) -> bool:  # noqa: ANN401
+    return _is_any(_decoded(kind), (*_TEXTS, *_BYTES))
+
+
 def _is_number(kind: Any) -> bool:  # noqa: ANN401
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
@@ -68,7 +74,8 @@ def check_queries(schema: Any) -> None:  # noqa: ANN401
     """Raise InvalidParameter unless the columns are those of vectors alone."""
     names = schema.names
     if set(names) - {*VECTORS} or len(set(names)) != len(names):
-        _refuse("columns vector, or indices and maybe values, each once", ", ".join(names))
+        expected = "columns vector, or indices or names and maybe values, each once"
+        _refuse(expected, ", ".join(names))
     _check_vectors(schema)
 
 
@@ -88,8 +95,8 @@ def check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
     others = [name for name in names if name not in ITEMS]
     if others and not takes_others:
         _refuse(
-            "columns id, vector or indices and values, payload, or ?columns=payload, which makes "
-            "others fields of the payload",
+            "columns id, vector, indices or names, values, payload, or ?columns=payload, which "
+            "makes others fields of the payload",
             ", ".join(map(repr, others)),
         )
     if "id" not in names:
@@ -112,11 +119,16 @@ def check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
 
 def _check_vectors(schema: Any) -> None:  # noqa: ANN401
     names = schema.names
-    if ("vector" in names) == ("indices" in names) or ("vector" in names and "values" in names):
-        _refuse("a column vector, or columns indices and values", ", ".join(names) or "none")
+    if sum(name in names for name in _FORMS) != 1 or {"vector", "values"} <= set(names):
+        expected = "a column vector, or columns indices or names, and values"
+        _refuse(expected, ", ".join(names) or "none")
     kinds = {name: _decoded(schema.field(name).type) for name in VECTORS if name in names}
     for name, kind in kinds.items():
-        if not (_is_any(kind, _LISTS) and _is_number(kind.value_type)):
+        is_list = _is_any(kind, _LISTS)
+        if name == "names":
+            if not (is_list and _is_any(_decoded(kind.value_type), _TEXTS)):
+                _refuse("lists of strings", str(kind), name)
+        elif not (is_list and _is_number(kind.value_type)):
             _refuse("lists of numbers", str(kind), name)
     if "indices" in kinds and not pa.types.is_integer(kinds["indices"].value_type):
         _refuse("lists of integers", str(kinds["indices"]), "indices")
@@ -147,9 +159,10 @@ def _plain(column: Any) -> Any:  # noqa: ANN401
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     if _is_any(kind, (*_TEXTS, *_BYTES)):
         return column.cast(pa.large_string())
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    if is_view or (_is_any(kind, _LISTS) and _is_text(kind.value_type)):
         borders = pa.array(ends(column), mask=np.append(_nulls(column), [False]))
-        return pa.LargeListArray.from_arrays(borders, column.flatten())
+        return pa.LargeListArray.from_arrays(borders, _plain(column.flatten()))
     return column
 
 
@@ -206,6 +219,13 @@ def ends(column: Any) -> Int64s:  # noqa: ANN401
 def lists(column: Any) -> tuple[Int64s, Any]:  # noqa: ANN401
     """Return where each list begins and ends, (n + 1,), and all values."""
     return ends(column), column.flatten().to_numpy(zero_copy_only=False)
+
+
+def words(column: Any) -> tuple[Int64s, list[str], Int64s]:  # noqa: ANN401
+    """Return where each list of texts begins and ends, each text once, and the place of each."""
+    coded = column.flatten().dictionary_encode()
+    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return ends(column), coded.dictionary.to_pylist(), codes
 
 
 def with_nulls(column: Any) -> Any:  # noqa: ANN401

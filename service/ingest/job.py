@@ -18,6 +18,7 @@ from gcws_search.service.http.problems import document
 from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, Mark
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import BodyAborted, Source
+from gcws_search.service.translate.names import Naming
 
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""
@@ -328,15 +329,16 @@ class Load:
         report(account.committed, account.rejected_count)
 
     def _checked(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
-        space = self.collection.space
+        space, naming = self.collection.space, Naming(self.collection, "store")
         try:
-            return chunk, chunk.vectors.check(space), []
+            return chunk, chunk.vectors.check(space, naming), []
         except ix.InvalidVector as error:
             self._stop_at([_vector_reject(chunk, error)])
-        bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space))
+        bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space, naming))
         kept = chunk.part(_others(len(chunk), bad))
         rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
-        return kept, kept.vectors.check(space) if len(kept) else space.from_items([]), rejects
+        raw = kept.vectors.check(space, naming) if len(kept) else space.from_items([])
+        return kept, raw, rejects
 
     def _sorted_out(
         self,

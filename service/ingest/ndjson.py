@@ -9,9 +9,9 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.guards.limits import Limits, require_few_numbers, require_short_id
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
-from gcws_search.service.ingest.rows import ItemRows, MixedRows, Reject
+from gcws_search.service.ingest.rows import ItemRows, MixedRows, NamedVector, Reject
 from gcws_search.service.ingest.source import Source
-from gcws_search.service.schemas.base import SparseBody
+from gcws_search.service.schemas.base import NamedBody, SparseBody
 from gcws_search.service.schemas.requests import ItemBody
 from gcws_search.service.translate import bodies, requests
 
@@ -52,7 +52,7 @@ class _Pending:
     numbers: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     payloads: list[bytes | None] = field(default_factory=list)
-    vectors: list[AnyArray | ix.SparseVector] = field(default_factory=list)
+    vectors: list[AnyArray | ix.SparseVector | NamedVector] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     line_bytes: int = 0
     size: int = 0
@@ -86,17 +86,21 @@ class _Pending:
         )
 
 
-def _compact(sent: list[float] | SparseBody) -> AnyArray | ix.SparseVector:
+def _compact(
+    sent: list[float] | SparseBody | NamedBody,
+) -> AnyArray | ix.SparseVector | NamedVector:
     """Return a vector in a quarter of the memory that Python's numbers take."""
-    if not isinstance(sent, SparseBody):
+    if isinstance(sent, list):
         return np.fromiter(sent, np.float64, len(sent))
+    weights = np.fromiter(sent.weights, np.float64, len(sent.weights))
+    if isinstance(sent, NamedBody):
+        return NamedVector(sent.names, weights)
     indices: list[int] | AnyArray
     try:
         indices = np.fromiter(sent.indices, np.int64, len(sent.indices))
     except OverflowError:  # the index says what is wrong with it
         indices = sent.indices
-    weights = sent.weights
-    return ix.SparseVector(indices, np.fromiter(weights, np.float64, len(weights)))
+    return ix.SparseVector(indices, weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.http.errors import InvalidRequest, MalformedBody
 from gcws_search.service.http.problems import place
+from gcws_search.service.translate.names import Naming
 
 
 class RowError(MalformedBody):
@@ -68,7 +69,7 @@ class Vectors(Protocol):
     def part(self, rows: slice | Int64s) -> Vectors:
         """Return some of them."""
 
-    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+    def check(self, space: ix.VectorSpace, naming: Naming) -> ix.RawBatch:
         """Return them checked; InvalidVector names the first bad one."""
 
 
@@ -86,7 +87,7 @@ class DenseRows:
         """Return some of them."""
         return DenseRows(self.array[rows])
 
-    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+    def check(self, space: ix.VectorSpace, _naming: Naming) -> ix.RawBatch:
         """Return them checked."""
         return space.from_dense(self.array)
 
@@ -113,16 +114,24 @@ class SparseRows:
         take = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], counts)
         return SparseRows(indptr, self.indices[take], self.values[take])
 
-    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+    def check(self, space: ix.VectorSpace, _naming: Naming) -> ix.RawBatch:
         """Return them checked."""
         return space.from_sparse(self.indptr, self.indices, self.values)
 
 
 @dataclass(frozen=True, slots=True)
-class MixedRows:
-    """Vectors of either form: arrays and `SparseVector`."""
+class NamedVector:
+    """One vector by the names of its coordinates."""
 
-    vectors: list[AnyArray | ix.SparseVector]
+    names: list[str]
+    values: AnyArray
+
+
+@dataclass(frozen=True, slots=True)
+class MixedRows:
+    """Vectors of any form: arrays, `SparseVector` and `NamedVector`."""
+
+    vectors: list[AnyArray | ix.SparseVector | NamedVector]
 
     def __len__(self) -> int:
         """Return how many."""
@@ -134,9 +143,69 @@ class MixedRows:
             return MixedRows(self.vectors[rows])
         return MixedRows([self.vectors[row] for row in rows])
 
-    def check(self, space: ix.VectorSpace) -> ix.RawBatch:
+    def check(self, space: ix.VectorSpace, naming: Naming) -> ix.RawBatch:
         """Return them checked."""
-        return space.from_items(self.vectors)
+        rows: list[AnyArray | ix.SparseVector] = []
+        for row, vector in enumerate(self.vectors):
+            if not isinstance(vector, NamedVector):
+                rows.append(vector)
+                continue
+            try:
+                indices = naming.named(vector.names, len(vector.values))
+            except ix.InvalidVector as error:
+                raise error.at(row) from None
+            rows.append(ix.SparseVector(indices, vector.values))
+        return space.from_items(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRows:
+    """Compressed rows of names.
+
+    Attributes
+    ----------
+    indptr : (n + 1,) int64
+    names : list of str
+        Each once.
+    codes : (nnz,) int64
+        Places in ``names``.
+    values : (nnz,) numbers
+    """
+
+    indptr: Int64s
+    names: list[str]
+    codes: Int64s
+    values: AnyArray
+
+    def __len__(self) -> int:
+        """Return how many."""
+        return len(self.indptr) - 1
+
+    def part(self, rows: slice | Int64s) -> NamedRows:
+        """Return some of them."""
+        some = SparseRows(self.indptr, self.codes, self.values).part(rows)
+        used, codes = np.unique(some.indices, return_inverse=True)
+        names = [self.names[place] for place in used.tolist()]
+        return NamedRows(some.indptr, names, codes.astype(np.int64), some.values)
+
+    def check(self, space: ix.VectorSpace, naming: Naming) -> ix.RawBatch:
+        """Return them checked."""
+        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        _, firsts = np.unique(row_of * len(self.names) + self.codes, return_index=True)
+        if len(firsts) < len(self.codes):
+            at = int(np.setdiff1d(np.arange(len(self.codes)), firsts)[0])
+            raise self._at(at, "different names", f"{self.names[self.codes[at]]!r:.80} twice")
+        try:
+            coordinates = np.array(naming.coordinates(self.names), np.int64)
+        except ix.InvalidVector as error:
+            first = int(np.flatnonzero(self.codes == error.loc[0])[0])
+            raise self._at(first, error.expected, error.got) from None
+        return space.from_sparse(self.indptr, coordinates[self.codes], self.values)
+
+    def _at(self, entry: int, expected: str, got: str) -> ix.InvalidVector:
+        row = int(np.searchsorted(self.indptr, entry, side="right")) - 1
+        place = entry - int(self.indptr[row])
+        return ix.InvalidVector(expected=expected, got=got, loc=(row, "names", place))
 
 
 @dataclass(frozen=True, slots=True)

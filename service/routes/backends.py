@@ -65,7 +65,9 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     def work() -> Response:
         sent = body.queries
         queries = (
-            None if sent is None else requests.vectors(sent, collection.space, limits, "queries")
+            None
+            if sent is None
+            else requests.vectors(sent, collection, "search", limits, "queries")
         )
         try:
             found = collection.compare(

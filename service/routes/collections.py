@@ -1,13 +1,17 @@
 """Collections: list, create, describe, drop."""
 
-from fastapi import APIRouter, Depends, Request, Response
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from gcws_search import index as ix
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
-from gcws_search.service.schemas.collections import CollectionAnswer, CollectionList
-from gcws_search.service.schemas.requests import CreateBody
-from gcws_search.service.translate import configurations, results
+from gcws_search.service.schemas.collections import CollectionAnswer, CollectionList, NamesAnswer
+from gcws_search.service.schemas.requests import CreateBody, NamesBody, NamesParams
+from gcws_search.service.translate import configurations, requests, results
 
 reading = APIRouter(
     prefix="/v1/collections",
@@ -15,6 +19,12 @@ reading = APIRouter(
     dependencies=[Depends(may_read)],
     responses=READ_PROBLEMS,
     route_class=JsonRoute,
+)
+paging = APIRouter(
+    prefix="/v1/collections",
+    tags=["collections"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
 )
 writing = APIRouter(
     prefix="/v1/collections",
@@ -61,6 +71,43 @@ async def describe_collection(request: Request, name: str) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     return json_response(await service.workers.searches.run(results.describe, collection))
+
+
+@writing.put("/{name}/names", response_model=NamesAnswer)
+async def set_names(request: Request, name: str, body: NamesBody) -> Response:
+    """Give a collection of fixed `dim` the names of its coordinates, in the place of all before.
+
+    An open slot space takes names from its items.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    service.room.require()
+    await service.workers.writes.run(collection.set_names, body.names)
+    found = await service.workers.searches.run(collection.find_names)
+    return json_response(_named(collection, found))
+
+
+@paging.get("/{name}/names", response_model=NamesAnswer)
+async def list_names(
+    request: Request, name: str, params: Annotated[NamesParams, Query()]
+) -> Response:
+    """Show names of coordinates: the first, those of a prefix, or those of some indices."""
+    service = service_of(request)
+    collection = service.collection(name)
+    limit, most = params.limit, service.settings.max_page_limit
+    if limit > most:
+        raise ix.InvalidParameter(expected=f"at most {most}", got=str(limit), loc=("limit",))
+    if params.indices is not None:
+        found = collection.names.of(requests.indices(params, most))
+    else:
+        prefix = params.prefix or ""
+        found = await service.workers.searches.run(collection.find_names, prefix, limit)
+    return json_response(_named(collection, found))
+
+
+def _named(collection: ix.Collection, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
+    named = [{"index": index, "name": name} for index, name in found]
+    return {"names": named, "count": len(collection.names)}
 
 
 @writing.delete("/{name}", status_code=204)

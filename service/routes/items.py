@@ -58,7 +58,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     _require_few(body.items, service, "items")
 
     def read() -> ix.ItemBatch:
-        return requests.items(body.items, collection.space, service.limits)
+        return requests.items(body.items, collection, service.limits)
 
     if not body.items:
         return json_response({"inserted": 0, "updated": 0})

@@ -20,6 +20,7 @@ from gcws_search.service.schemas.answers import BatchAnswer, QueryAnswer
 from gcws_search.service.schemas.requests import BatchBody, BatchParams, QueryBody
 from gcws_search.service.translate import bodies, requests
 from gcws_search.service.translate import results as results_module
+from gcws_search.service.translate.names import Naming
 
 router = APIRouter(
     prefix="/v1/collections/{name}",
@@ -41,7 +42,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     """Find the stored items most similar to a vector, or to a stored item."""
     service = service_of(request)
     collection = service.collection(name)
-    asked = requests.query(body, collection.space, service.limits)
+    asked = requests.query(body, collection, service.limits)
 
     def work() -> Response:
         start = time.perf_counter()
@@ -127,7 +128,7 @@ def _require_few(count: int, service: Service) -> None:
 def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Response:
     sent = bodies.parse(BatchBody, body)
     _require_few(len(sent.queries), service)
-    queries = requests.batch(sent, collection.space, service.limits)
+    queries = requests.batch(sent, collection, service.limits)
     start = time.perf_counter()
     try:
         found, costs = results_module.search_batch(collection, queries)
@@ -154,7 +155,8 @@ def _answer_vectors(
         else:
             vectors = read_queries(reader, limits, settings.max_arrow_batch_bytes)
         _require_few(len(vectors), service)
-        rows = vectors.check(collection.space)
+        naming = Naming(collection, "search")
+        rows = vectors.check(collection.space, naming)
         asked = requests.matrix(rows, params, limits)
         start = time.perf_counter()
         found = results_module.search(collection, asked) if len(rows) else []

@@ -8,9 +8,8 @@ from gcws_search.service.guards.limits import require_few_numbers
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.schemas.answers import SimilarityAnswer
-from gcws_search.service.schemas.base import SparseBody, VectorBody
 from gcws_search.service.schemas.requests import SimilarityBody
-from gcws_search.service.translate import requests
+from gcws_search.service.translate import names
 
 router = APIRouter(
     prefix="/v1",
@@ -19,12 +18,6 @@ router = APIRouter(
     responses=BODY_PROBLEMS,
     route_class=JsonRoute,
 )
-
-_Vector = list[float] | ix.SparseVector
-
-
-def _vector(sent: VectorBody) -> _Vector:
-    return requests.sparse(sent) if isinstance(sent, SparseBody) else sent
 
 
 @router.post("/similarity", response_model=SimilarityAnswer)
@@ -36,8 +29,8 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     limits = service.limits
     require_few_numbers(body.a, limits, "a")
     require_few_numbers(body.b, limits, "b")
-    a, b = _vector(body.a), _vector(body.b)
     try:
+        a, b = names.shared(body.a, body.b)
         score = await service.workers.searches.run(ix.score, kernel, a, b)
     except ix.InvalidVector as error:
         row, *rest = error.loc or (0,)

@@ -33,7 +33,7 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
         )
 
     def work() -> Response:
-        raw = requests.vectors(body.vectors, collection.space, service.limits, "vectors")
+        raw = requests.vectors(body.vectors, collection, "hash", service.limits, "vectors")
         try:
             found: Any = collection.sketch(raw, body.encoding)
         except ix.InvalidVector as error:

@@ -179,6 +179,11 @@ class ExplainAnswer(Answer):
     seconds: float = Field(
         description="How long the search took; in a batch, the mean of one query.",
     )
+    unknown_names: list[str] | None = Field(
+        default=None,
+        description="Names of the query that no coordinate of the collection has, if there are "
+        "any: each counts as a coordinate that no item shares.",
+    )
 
 
 class QueryAnswer(Answer):

@@ -84,6 +84,7 @@ Id = Annotated[
 ]
 Numbers = Annotated[list[float], FirstErrorOnly()]
 Indices = Annotated[list[int], FirstErrorOnly()]
+Names = Annotated[list[str], FirstErrorOnly()]
 Payload = dict[str, Any]
 
 
@@ -121,4 +122,24 @@ class SparseBody(Body):
         return [1.0] * len(self.indices) if self.values is None else self.values
 
 
-VectorBody = Numbers | SparseBody
+class NamedBody(Body):
+    """A vector by the names of its non-zero coordinates: in any order, none twice."""
+
+    model_config = examples(
+        {"names": ["acid", "ester"], "values": [2, 1]},
+        {"names": ["acid", "ester"]},
+    )
+
+    names: Names = Field(description="1 to 255 characters each.")
+    values: Numbers | None = Field(
+        default=None, description="A number for each of the `names`; null: 1 each, a set."
+    )
+
+    @property
+    def weights(self) -> list[float]:
+        """The number for each of the names."""
+        return [1.0] * len(self.names) if self.values is None else self.values
+
+
+# The first form that fits is the one that is meant: no vector fits two of them.
+VectorBody = Annotated[Numbers | SparseBody | NamedBody, Field(union_mode="left_to_right")]

@@ -98,6 +98,7 @@ class CollectionAnswer(Answer):
             "bytes": 57344,
             "items": 3,
             "rows": 4,
+            "names": 0,
             "bytes_in_memory": 40960,
             "bytes_on_disk": 57344,
             "backends": [
@@ -129,6 +130,7 @@ class CollectionAnswer(Answer):
         description="Rows kept in memory: the items, and what updates and deletes left behind "
         "until more of it is dead than alive.",
     )
+    names: int = Field(description="Coordinates that have a name.")
     bytes_in_memory: int = Field(description="About how much memory items and tables take.")
     bytes_on_disk: int = Field(description="Size of its file.")
     backends: list[BackendAnswer] = Field(description="Its backends.")
@@ -137,6 +139,24 @@ class CollectionAnswer(Answer):
     versions: dict[str, str] = Field(
         description="`format` of the file, `algorithm` of the hash, and `sqlite`.",
     )
+
+
+class NamedAnswer(Answer):
+    """A coordinate that has a name."""
+
+    index: int = Field(description="The coordinate.")
+    name: str = Field(description="Its name.")
+
+
+class NamesAnswer(Answer):
+    """Names of coordinates."""
+
+    model_config = examples(
+        {"names": [{"index": 0, "name": "acidity"}], "count": 4},
+    )
+
+    names: list[NamedAnswer] = Field(description="Those asked for; after a PUT the first 20.")
+    count: int = Field(description="How many coordinates have names.")
 
 
 _SNAPSHOT: dict[str, Any] = {

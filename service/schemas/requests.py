@@ -10,6 +10,7 @@ from gcws_search.service.schemas.base import (
     Body,
     FirstErrorOnly,
     Id,
+    Names,
     Numbers,
     Payload,
     VectorBody,
@@ -85,6 +86,35 @@ class CreateBody(Body):
     )
     backend: BackendBody = Field(
         default_factory=GcwsBackendBody, description="How the collection is searched."
+    )
+
+
+class NamesBody(Body):
+    """Names of the first coordinates of a collection of fixed `dim`."""
+
+    model_config = examples(
+        {"names": ["acidity", "body", "sweetness", "bitterness"]},
+        {"names": []},
+    )
+
+    names: Names = Field(
+        description="At most `dim`, each 1 to 255 characters, none twice; none: they are removed."
+    )
+
+
+class NamesParams(BaseModel):
+    """Which names are shown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prefix: str | None = Field(
+        default=None, description="Names that begin so, in order; without it, in order of indices."
+    )
+    limit: int = Field(default=20, ge=1, description="Most names; for `prefix`, and without it.")
+    indices: str | None = Field(
+        default=None,
+        description="The names of these coordinates, with commas between them: `3,17`; those that "
+        "have none are left out.",
     )
 
 

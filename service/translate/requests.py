@@ -12,17 +12,21 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.guards.limits import Limits, require_few_numbers, require_short_id
-from gcws_search.service.schemas.base import SparseBody
+from gcws_search.service.schemas.base import NamedBody, SparseBody
 from gcws_search.service.schemas.requests import (
     BatchBody,
     BatchParams,
     CompareBody,
     ItemBody,
+    NamesParams,
     QueryBody,
 )
+from gcws_search.service.translate.names import Naming, Use
 
 T = TypeVar("T")
 _SLOW_LIMIT: Final = 1000
+_MAX_DIGITS: Final = 10
+"""Of a coordinate."""
 SAMPLE: Final = 100
 """Stored items that a comparison searches for unless it says otherwise."""
 
@@ -38,6 +42,8 @@ class QueryRequest(NamedTuple):
         The stored item to search around when there are no vectors.
     filter_text : bytes
         The filter as JSON: equal texts, equal filters.
+    unknown_names : sequence of str
+        Names that the query alone has.
     """
 
     vectors: ix.RawBatch | None
@@ -49,6 +55,7 @@ class QueryRequest(NamedTuple):
     with_payload: bool
     with_vector: bool
     explain: bool
+    unknown_names: Sequence[str] = ()
 
     @property
     def group(self) -> Hashable:
@@ -75,13 +82,12 @@ class QueryRequest(NamedTuple):
         )
 
 
-def sparse(body: SparseBody) -> ix.SparseVector:
-    """Return a sparse vector as the index takes it."""
-    return ix.SparseVector(body.indices, body.weights)
-
-
 def vector(
-    body: list[float] | SparseBody, space: ix.VectorSpace, limits: Limits, *loc: str | int
+    body: list[float] | SparseBody | NamedBody,
+    collection: ix.Collection,
+    naming: Naming,
+    limits: Limits,
+    *loc: str | int,
 ) -> ix.RawBatch:
     """Return one vector as a batch.
 
@@ -91,38 +97,51 @@ def vector(
         Its place is given from ``loc`` inwards.
     """
     require_few_numbers(body, limits, *loc)
+    space = collection.space
     try:
-        if isinstance(body, SparseBody):
-            return space.from_items([sparse(body)])
-        row = np.fromiter(body, np.float64, len(body))
-        return space.from_dense(row.reshape(1, -1))
+        if isinstance(body, list):
+            row = np.fromiter(body, np.float64, len(body))
+            return space.from_dense(row.reshape(1, -1))
+        return space.from_items([_sparse(body, naming, 0)])
     except ix.InvalidVector as error:
         raise only(error, *loc) from None
 
 
 def vectors(
-    sent: Sequence[list[float] | SparseBody],
-    space: ix.VectorSpace,
+    sent: Sequence[list[float] | SparseBody | NamedBody],
+    collection: ix.Collection,
+    use: Use,
     limits: Limits,
     name: str,
     *inner: str,
 ) -> ix.RawBatch:
-    """Return vectors of either form as one batch.
+    """Return vectors of any form as one batch.
 
     Raises
     ------
     InvalidVector
         Its place is ``name``, the number, ``inner``, and what of the vector.
     """
+    naming = Naming(collection, use)
     if len(sent) == 1:  # as most writes have: read in 20 µs for 23.5
-        return vector(sent[0], space, limits, name, 0, *inner)
+        return vector(sent[0], collection, naming, limits, name, 0, *inner)
     for number, one in enumerate(sent):
         require_few_numbers(one, limits, name, number, *inner)
-    rows = [sparse(one) if isinstance(one, SparseBody) else one for one in sent]
     try:
-        return space.from_items(rows)
+        rows = [
+            one if isinstance(one, list) else _sparse(one, naming, number)
+            for number, one in enumerate(sent)
+        ]
+        return collection.space.from_items(rows)
     except ix.InvalidVector as error:
         raise within(error, name, *inner) from None
+
+
+def _sparse(body: SparseBody | NamedBody, naming: Naming, row: int) -> ix.SparseVector:
+    try:
+        return naming.sparse(body)
+    except ix.InvalidVector as error:
+        raise error.at(row) from None
 
 
 def only(error: ix.InvalidInput, *loc: str | int) -> ix.InvalidInput:
@@ -226,7 +245,7 @@ def item_id(text: str) -> str:
     return text
 
 
-def items(sent: Sequence[ItemBody], space: ix.VectorSpace, limits: Limits) -> ix.ItemBatch:
+def items(sent: Sequence[ItemBody], collection: ix.Collection, limits: Limits) -> ix.ItemBatch:
     """Return items as the index stores them.
 
     Raises
@@ -237,11 +256,35 @@ def items(sent: Sequence[ItemBody], space: ix.VectorSpace, limits: Limits) -> ix
         require_short_id(str(item.id), limits, "items", row, "id")
     return ix.ItemBatch(
         ids=[str(item.id) for item in sent],
-        vectors=vectors([item.vector for item in sent], space, limits, "items", "vector"),
+        vectors=vectors(
+            [item.vector for item in sent], collection, "store", limits, "items", "vector"
+        ),
         payloads=[
             payload(item.payload, limits, "items", row, "payload") for row, item in enumerate(sent)
         ],
     )
+
+
+def indices(params: NamesParams, most: int) -> list[int]:
+    """Return the coordinates that are listed in a URL.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if params.prefix is not None:
+        raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
+    words = (params.indices or "").split(",")
+    if len(words) > most:
+        raise ix.InvalidParameter(expected=f"at most {most}", got=str(len(words)), loc=("indices",))
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS):
+            raise ix.InvalidParameter(
+                expected="coordinates with commas between them, such as 3,17",
+                got=repr(word)[:80],
+                loc=("indices",),
+            )
+    return [*map(int, words)]
 
 
 def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -> ix.SearchParams:
@@ -317,7 +360,7 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
     return search_params(body, limits), sample
 
 
-def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> QueryRequest:
+def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRequest:
     """Return a checked query.
 
     Raises
@@ -328,8 +371,9 @@ def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> QueryReques
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
     where, text = condition(body.filter, limits)
+    naming, sent = Naming(collection, "search"), body.vector
     return QueryRequest(
-        vectors=None if body.vector is None else vector(body.vector, space, limits, "vector"),
+        vectors=None if sent is None else vector(sent, collection, naming, limits, "vector"),
         item_id=None if body.id is None else str(body.id),
         params=search_params(body, limits),
         where=where,
@@ -338,10 +382,11 @@ def query(body: QueryBody, space: ix.VectorSpace, limits: Limits) -> QueryReques
         with_payload=body.with_payload,
         with_vector=body.with_vector,
         explain=body.explain,
+        unknown_names=naming.unknown,
     )
 
 
-def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[QueryRequest]:
+def batch(body: BatchBody, collection: ix.Collection, limits: Limits) -> list[QueryRequest]:
     """Return the queries of a batch; errors name the query.
 
     Raises
@@ -351,7 +396,7 @@ def batch(body: BatchBody, space: ix.VectorSpace, limits: Limits) -> list[QueryR
     queries = []
     for number, one in enumerate(body.queries):
         try:
-            queries.append(query(one, space, limits))
+            queries.append(query(one, collection, limits))
         except ix.InvalidInput as error:
             raise error.at("queries", number) from None
     return queries

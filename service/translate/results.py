@@ -126,7 +126,10 @@ def answer(
             hit["vector"] = vector_json(vector)
     if not query.explain:
         return {"hits": hits}
-    return {"hits": hits, "explain": explain(result.explanation, seconds)}
+    explained = explain(result.explanation, seconds)
+    if query.unknown_names:
+        explained["unknown_names"] = query.unknown_names
+    return {"hits": hits, "explain": explained}
 
 
 def explain(found: ix.Explanation, seconds: float) -> dict[str, Any]:

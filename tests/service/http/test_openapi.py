@@ -21,6 +21,8 @@ CONTRACT: Final = [
     ("put", "/v1/collections/{name}"),
     ("get", "/v1/collections/{name}"),
     ("delete", "/v1/collections/{name}"),
+    ("put", "/v1/collections/{name}/names"),
+    ("get", "/v1/collections/{name}/names"),
     ("put", "/v1/collections/{name}/items"),
     ("get", "/v1/collections/{name}/items"),
     ("get", "/v1/collections/{name}/items/{item_id}"),

@@ -100,7 +100,7 @@ GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
         ({"id": "x", "vector": [1, 2, "3", 4]}, "invalid_vector", ["item 1", "vector[2]", "'3'"]),
         ({"id": "x", "vector": [1, True, 3, 4]}, "invalid_vector", ["item 1", "vector[1]", "true"]),
         ({"id": "x", "vector": [1, None, 3, 4]}, "invalid_vector", ["item 1", "vector[1]", "null"]),
-        ({"id": "x", "vector": "1,2"}, "invalid_vector", ["item 1", "a list of numbers or"]),
+        ({"id": "x", "vector": "1,2"}, "invalid_vector", ["item 1", "a list of numbers, or"]),
         ({"id": "x", "vector": None}, "invalid_vector", ["item 1", "null"]),
         ({"id": "x"}, "invalid_vector", ["item 1", "vector"]),
         (

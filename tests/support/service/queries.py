@@ -27,7 +27,7 @@ BAD_QUERIES: list[tuple[Json, str, list[str]]] = [
     ({"vector": {"indices": [-1], "values": [1]}}, "invalid_vector", ["vector.indices[0]", "-1"]),
     ({"vector": {"indices": [1], "values": [0]}}, "invalid_vector", ["vector", "zero"]),
     ({"vector": {"values": [1]}}, "invalid_vector", ["vector.indices"]),
-    ({"vector": 3}, "invalid_vector", ["vector", "a list of numbers or", "3"]),
+    ({"vector": 3}, "invalid_vector", ["vector", "a list of numbers, or", "3"]),
     ({"id": 1.5}, "invalid_id", ["id", "1.5"]),
     ({"id": ""}, "invalid_id", ["id"]),
     ({"vector": VECTOR, "limit": 0}, "invalid_parameter", ["limit"]),

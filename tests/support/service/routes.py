@@ -12,6 +12,7 @@ from tests.support.service.client import Json
 OPEN: Final = {"/livez", "/readyz", "/healthz"}
 SENT: Final[dict[str, Json]] = {
     "/v1/collections/{name}": {"dim": 4},
+    "/v1/collections/{name}/names": {"names": ["one"]},
     "/v1/collections/{name}/items": {"items": [{"id": "a", "vector": [1, 2, 3, 4]}]},
     "/v1/collections/{name}/items/delete": {"ids": ["x"]},
     "/v1/collections/{name}/query": {"vector": [1, 2, 3, 4]},

@@ -1,0 +1,252 @@
+"""Names of coordinates: ids of fingerprint bits, words, names of columns.
+
+In a space of fixed ``dim`` names are given as a list. In an open slot space a name that has not
+been seen takes the next free coordinate: above all that have a name, and all that items use. It is
+reserved when a vector is read, because its slot is hashed, and stored with the first item that has
+it. A reservation that no item makes use of is forgotten at the end of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
+from gcws_search.index.contracts.parameters import MAX_DIM
+
+MAX_NAME_LENGTH: Final = 255
+"""Characters."""
+_BYTES_PER_NAME: Final = 2 * 104 + 49 + 28
+"""Its entries in two dictionaries, a short string and a number."""
+
+
+class NamedCoordinate(NamedTuple):
+    """A coordinate and its name."""
+
+    coordinate: int
+    name: str
+
+
+class CoordinateNames:
+    """The names of one collection's coordinates; any thread.
+
+    Parameters
+    ----------
+    dim : int or None
+        None: an open slot space.
+    """
+
+    def __init__(self, dim: int | None) -> None:
+        self._dim = dim
+        self._lock = threading.Lock()
+        self._coordinates: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._unstored: dict[int, str] = {}
+        self._free = 0  # no coordinate from here on has a name, or is used by an item
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new names take coordinates."""
+        return self._dim is None
+
+    def __len__(self) -> int:
+        """Return the number of names that are stored."""
+        return len(self._names) - len(self._unstored)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory they take."""
+        return _BYTES_PER_NAME * len(self._names)
+
+    def load(self, stored: Iterable[NamedCoordinate]) -> None:
+        """Take the names that a file holds, in the place of all others.
+
+        Raises
+        ------
+        ValueError
+            A name or a coordinate cannot be.
+        """
+        coordinates: dict[str, int] = {}
+        names: dict[int, str] = {}
+        bound = MAX_DIM + 1 if self._dim is None else self._dim
+        for coordinate, name in stored:
+            if problem(name) is not None or not 0 <= coordinate < bound:
+                raise ValueError(f"coordinate {coordinate} cannot have the name {name!r:.80}")
+            coordinates[name] = coordinate
+            names[coordinate] = name
+        if len(coordinates) < len(names):
+            raise ValueError("a name stands twice")
+        with self._lock:
+            self._coordinates, self._names, self._unstored = coordinates, names, {}
+            self._free = max(self._free, max(names, default=-1) + 1)
+
+    # Reading vectors
+
+    def reserve(self, names: Sequence[str]) -> list[int]:
+        """Return the coordinates of names that items have; new ones get the next that are free.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(place,)``: no name, an unknown one in a space of fixed dim, or no coordinate left.
+        """
+        known = self._coordinates
+        try:
+            return [known[name] for name in names]
+        except KeyError:
+            pass
+        self._require_new(names)
+        with self._lock:
+            for name in names:
+                if name not in known:
+                    if self._free > MAX_DIM:
+                        place = names.index(name)
+                        raise InvalidVector(
+                            expected="at most 2^31 coordinates", got="one more", loc=(place,)
+                        )
+                    self._unstored[self._free] = name
+                    self._names[self._free] = name
+                    known[name] = self._free
+                    self._free += 1
+        return [known[name] for name in names]
+
+    def _require_new(self, names: Sequence[str]) -> None:
+        """Raise InvalidVector unless all names that are not known may take coordinates."""
+        for place, name in enumerate(names):
+            if name in self._coordinates:
+                continue
+            wrong = problem(name)
+            if wrong is not None:
+                raise InvalidVector(expected=_EXPECTED, got=wrong, loc=(place,))
+            if self._dim is not None:
+                raise self._unknown(name, place)
+
+    def _unknown(self, name: str, place: int) -> InvalidVector:
+        if not self._names:
+            return InvalidVector(
+                expected="indices, for the collection has no names", got="names", loc=(place,)
+            )
+        return InvalidVector(
+            expected=f"one of the collection's {len(self._names)} names",
+            got=repr(name)[:80],
+            loc=(place,),
+        )
+
+    def find(self, names: Sequence[str]) -> tuple[list[int], list[str]]:
+        """Return the coordinates of a query's names, and those names that no coordinate has.
+
+        Each of the latter gets a coordinate of its own, which no item uses.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(place,)``: no name, an unknown one in a space of fixed dim, or no coordinate left.
+        """
+        known, unknown = self._coordinates, dict[str, int]()
+        found = []
+        for place, name in enumerate(names):
+            coordinate = known.get(name)
+            if coordinate is None:
+                wrong = problem(name)
+                if wrong is not None:
+                    raise InvalidVector(expected=_EXPECTED, got=wrong, loc=(place,))
+                coordinate = unknown.setdefault(name, MAX_DIM - len(unknown))
+                if self._dim is not None or coordinate < self._free:
+                    raise self._unknown(name, place)
+            found.append(coordinate)
+        return found, [*unknown]
+
+    # Writing: one thread at a time.
+
+    def use(self, vectors: VectorBatch, planned: set[int]) -> list[NamedCoordinate]:
+        """Note the coordinates that new items of an open slot space use.
+
+        Parameters
+        ----------
+        vectors : VectorBatch
+            Sparse.
+        planned : set of int
+            Coordinates whose names are about to be stored; further ones are added.
+
+        Returns
+        -------
+        list of NamedCoordinate
+            Those that are to be stored with the items.
+        """
+        slots = vectors.slots
+        if not len(slots):
+            return []
+        # A row's slots rise.
+        highest = int(slots[-1] if len(vectors) == 1 else slots.max()) >> 1
+        if highest >= self._free:
+            with self._lock:
+                self._free = max(self._free, highest + 1)
+        if not self._unstored:
+            return []
+        used = np.unique(slots >> np.uint32(1)).tolist()
+        new = [each for each in used if each in self._unstored and each not in planned]
+        planned.update(new)
+        return [NamedCoordinate(each, self._names[each]) for each in new]
+
+    def stored(self, names: Iterable[tuple[int, str]]) -> None:
+        """Note that names are in the file."""
+        with self._lock:
+            for coordinate, _ in names:
+                self._unstored.pop(coordinate, None)
+
+    # Showing
+
+    def of(self, coordinates: Sequence[int]) -> list[NamedCoordinate]:
+        """Return those of some coordinates that have names in the file."""
+        names = self._names
+        return [
+            NamedCoordinate(each, names[each])
+            for each in dict.fromkeys(coordinates)
+            if each in names and each not in self._unstored
+        ]
+
+
+_EXPECTED: Final = f"names of 1 to {MAX_NAME_LENGTH} characters"
+
+
+def problem(name: str) -> str | None:
+    """Return what is wrong with a name, None where nothing is."""
+    if not 1 <= len(name) <= MAX_NAME_LENGTH:
+        return f"one of {len(name)}"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "no Unicode text"
+    return None
+
+
+def checked_names(names: Sequence[str], dim: int | None) -> list[NamedCoordinate]:
+    """Return the names of the first coordinates of a space.
+
+    Raises
+    ------
+    InvalidParameter
+        The space is open, there are more names than coordinates, or one is none or stands twice.
+    """
+    if dim is None:
+        raise InvalidParameter(
+            expected="a collection of fixed dim, for an open slot space takes names from its items",
+            got="names",
+            loc=("names",),
+        )
+    if len(names) > dim:
+        raise InvalidParameter(expected=f"at most {dim} names", got=str(len(names)), loc=("names",))
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names):
+        wrong = problem(name)
+        if wrong is not None:
+            raise InvalidParameter(expected=_EXPECTED, got=wrong, loc=("names", place))
+        if seen.setdefault(name, place) != place:
+            raise InvalidParameter(
+                expected="different names", got=f"{name!r:.80} twice", loc=("names", place)
+            )
+    return [NamedCoordinate(*each) for each in enumerate(names)]

@@ -1,0 +1,130 @@
+"""Names of coordinates in vectors: looked up, reserved, or given coordinates for one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gcws_search import index as ix
+from gcws_search.service.schemas.base import NamedBody, SparseBody
+
+Use = Literal["store", "search", "hash"]
+
+
+class Naming:
+    """Turns names into coordinates for one query, or for the items of one request.
+
+    Parameters
+    ----------
+    collection : Collection
+    use : {"store", "search", "hash"}
+        What becomes of a name that no coordinate has: it takes one where items are stored, it gets
+        one for this query alone, or it is refused, because a sample of it could mean nothing.
+
+    Attributes
+    ----------
+    unknown : list of str
+        Names that have a coordinate for this query alone.
+    """
+
+    __slots__ = ("_names", "_use", "unknown")
+
+    def __init__(self, collection: ix.Collection, use: Use) -> None:
+        self._names = collection.names
+        self._use = use
+        self.unknown: list[str] = []
+
+    def coordinates(self, names: Sequence[str]) -> list[int]:
+        """Return the coordinates of different names.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(place,)``.
+        """
+        if self._use == "store":
+            return self._names.reserve(names)
+        found, unknown = self._names.find(names)
+        if unknown and self._use == "hash":
+            raise ix.InvalidVector(
+                expected="names that coordinates of the collection have",
+                got=repr(unknown[0])[:80],
+                loc=(names.index(unknown[0]),),
+            )
+        self.unknown += unknown
+        return found
+
+    def sparse(self, body: SparseBody | NamedBody) -> ix.SparseVector:
+        """Return a sparse vector as the index takes it.
+
+        Raises
+        ------
+        InvalidVector
+            At ``("names", place)`` or at ``()``.
+        """
+        if isinstance(body, SparseBody):
+            return ix.SparseVector(body.indices, body.weights)
+        return ix.SparseVector(self.named(body.names, len(body.weights)), body.weights)
+
+    def named(self, names: Sequence[str], values: int) -> list[int]:
+        """Return the coordinates of the names of one vector of so many values.
+
+        Raises
+        ------
+        InvalidVector
+            At ``("names", place)`` or at ``()``.
+        """
+        if len(names) != values:
+            raise ix.InvalidVector(
+                expected="as many names as values", got=f"{len(names)} names, {values} values"
+            )
+        require_different(names)
+        try:
+            return self.coordinates(names)
+        except ix.InvalidVector as error:
+            raise error.at("names") from None
+
+
+def require_different(names: Sequence[str]) -> None:
+    """Raise InvalidVector where a name stands twice in a vector."""
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if name in seen:
+            raise ix.InvalidVector(
+                expected="different names", got=f"{name!r:.80} twice", loc=("names", place)
+            )
+        seen.add(name)
+
+
+def shared(
+    a: list[float] | SparseBody | NamedBody, b: list[float] | SparseBody | NamedBody
+) -> list[list[float] | ix.SparseVector]:
+    """Return two vectors of no collection; names of both are coordinates that they share.
+
+    Raises
+    ------
+    InvalidVector
+        At ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
+    """
+    coordinates: dict[str, int] = {}
+    found: list[list[float] | ix.SparseVector] = []
+    for row, body in enumerate((a, b)):
+        if isinstance(body, NamedBody):
+            other = b if row == 0 else a
+            if not isinstance(other, NamedBody):
+                raise ix.InvalidVector(
+                    expected="names in both vectors, or in none", got="them in one", loc=(row,)
+                )
+            try:
+                require_different(body.names)
+            except ix.InvalidVector as error:
+                raise error.at(row) from None
+            indices = [coordinates.setdefault(name, len(coordinates)) for name in body.names]
+            found.append(ix.SparseVector(indices, body.weights))
+        elif isinstance(body, SparseBody):
+            found.append(ix.SparseVector(body.indices, body.weights))
+        else:
+            found.append(body)
+    return found

@@ -1,0 +1,505 @@
+"""Names of coordinates: given, taken by items, shown, asked for."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gcws_search.index.catalog.check import check_directory
+from tests.support.service.bodies import URL as LOAD
+from tests.support.service.bodies import arrow, load, ndjson
+from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
+from tests.support.service.live_server import listening
+from tests.support.service.queries import URL
+
+FOUR = ["acidity", "body", "sweetness", "bitterness"]
+WORDS: list[dict[str, Json]] = [
+    {"id": "a", "vector": {"names": ["acid", "ester"], "values": [2, 1]}},
+    {"id": "b", "vector": {"names": ["ester", "ketone"], "values": [3, -1]}},
+    {"id": "c", "vector": {"names": ["acid"]}},
+]
+
+
+def opened(serve: Serve, **config: Json) -> Client:
+    """Return a client with an empty collection of an open slot space."""
+    client = serve(load_chunk_rows=2)
+    assert client.put(URL, json={"dim": None, **config}).status_code == 201
+    return client
+
+
+def put(client: Client, *items: Json) -> httpx.Response:
+    return client.put(f"{URL}/items", json={"items": [*items]})
+
+
+def named(client: Client, query: str = "") -> dict[str, int]:
+    answer = client.get(f"{URL}/names{query}")
+    assert answer.status_code == 200, answer.text
+    return {one["name"]: one["index"] for one in answer.json()["names"]}
+
+
+def hits(client: Client, vector: Json, **more: Json) -> Json:
+    answer = client.post(f"{URL}/query", json={"vector": vector, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["hits"]
+
+
+def gmm(u: dict[str, float], v: dict[str, float]) -> float:
+    """Return the similarity of two vectors by name."""
+    slots = [(name, sign) for name in {*u, *v} for sign in (1, -1)]
+    pairs = [(max(0, s * u.get(n, 0)), max(0, s * v.get(n, 0))) for n, s in slots]
+    return sum(map(min, pairs)) / sum(map(max, pairs))
+
+
+def by_name(vector: Json) -> dict[str, float]:
+    return dict(zip(vector["names"], vector.get("values") or [1] * 9, strict=False))
+
+
+# Fixed dim
+
+
+def test_a_collection_of_fixed_dim_is_given_its_names(client: Client) -> None:
+    assert client.get(f"{URL}/names").json() == {"names": [], "count": 0}
+    answer = client.put(f"{URL}/names", json={"names": FOUR})
+    assert answer.json() == {
+        "names": [{"index": i, "name": name} for i, name in enumerate(FOUR)], "count": 4
+    }  # fmt: skip
+    assert client.get(f"{URL}/names").json() == answer.json()
+    assert client.get(URL).json()["names"] == 4
+    vector = {"names": ["bitterness", "body"], "values": [2.5, -2]}
+    [hit] = hits(client, vector, limit=1)
+    assert (hit["id"], hit["score"]) == ("c", 1)
+    assert put(client, {"id": "named", "vector": vector}).json() == {"inserted": 1, "updated": 0}
+    assert client.get(f"{URL}/items/named").json()["vector"] == [0, -2, 0, 2.5]
+
+
+def test_names_are_replaced_whole(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    client.put(f"{URL}/names", json={"names": ["body", "acidity"]})
+    assert named(client) == {"body": 0, "acidity": 1}
+    assert hits(client, {"names": ["body"]}) == hits(client, [1, 0, 0, 0])
+    client.put(f"{URL}/names", json={"names": []})
+    assert named(client) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a", "b", "c", "d", "e"], ["at most 4", "5"]),
+        (["a", "b", "a"], ["names[2]", "'a' twice"]),
+        (["a", ""], ["names[1]", "1 to 255", "0"]),
+        (["x" * 256], ["names[0]", "1 to 255", "256"]),
+        (["a", 3], ["names[1]", "a string", "3"]),
+        ("a", ["names", "a list"]),
+        (None, ["names", "a list"]),
+    ],
+    ids=str,
+)
+def test_bad_names_are_refused(client: Client, names: Json, words: list[str]) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    answer = client.put(f"{URL}/names", json={"names": names})
+    assert_problem(answer, 422, "invalid_parameter", *words)
+    assert list(named(client)) == FOUR
+
+
+def test_names_of_255_characters_are_names(client: Client) -> None:
+    long = ["é" * 255, "\U0010ffff" * 255, "a\nb\0c", "'"]
+    assert client.put(f"{URL}/names", json={"names": long}).status_code == 200
+    assert list(named(client)) == long
+    assert named(client, "?prefix=é") == {long[0]: 0}
+    assert named(client, "?prefix=%F4%8F%BF%BF") == {long[1]: 1}
+    assert named(client, "?prefix=a%0A") == {long[2]: 2}
+
+
+def test_an_open_slot_space_is_not_given_names(serve: Serve) -> None:
+    answer = opened(serve).put(f"{URL}/names", json={"names": ["a"]})
+    assert_problem(answer, 422, "invalid_parameter", "names", "fixed dim", "open slot space")
+
+
+@pytest.mark.parametrize(
+    ("vector", "words"),
+    [
+        ({"names": ["acidity", "colour"]}, ["names[1]", "4 names", "'colour'"]),
+        ({"names": ["body", "body"]}, ["names[1]", "'body' twice"]),
+        ({"names": ["body"], "values": [1, 2]}, ["as many names as values", "1 names, 2 values"]),
+        ({"names": ["body"], "values": [0]}, ["zero"]),
+        ({"names": []}, ["zero"]),
+        ({"names": ["body", 7]}, ["names[1]", "a string", "7"]),
+        ({"names": "body"}, ["names", "a list"]),
+        ({"names": ["body"], "values": ["1"]}, ["values[0]", "a number"]),
+        ({"names": ["body"], "indices": [1]}, ["indices"]),
+        ({"names": ["x" * 256]}, ["names[0]", "1 to 255", "256"]),
+        ({"names": [""]}, ["names[0]", "1 to 255"]),
+    ],
+    ids=str,
+)
+def test_bad_vectors_by_name_are_refused(client: Client, vector: Json, words: list[str]) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    answer = client.post(f"{URL}/query", json={"vector": vector})
+    assert_problem(answer, 422, "invalid_vector", "vector", *words)
+    answer = put(client, {"id": "x", "vector": [1, 2, 3, 4]}, {"id": "y", "vector": vector})
+    assert_problem(answer, 422, "invalid_vector", "item 1", *(word.split("[")[0] for word in words))
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e39"])
+def test_numbers_of_names_are_finite(client: Client, number: str) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    body = b'{"vector": {"names": ["body"], "values": [%s]}}' % number.encode()
+    answer = client.post(f"{URL}/query", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+
+
+def test_names_in_a_collection_without_names_are_refused(client: Client) -> None:
+    answer = client.post(f"{URL}/query", json={"vector": {"names": ["body"]}})
+    assert_problem(answer, 422, "invalid_vector", "the collection has no names")
+
+
+# Open slot spaces
+
+
+def test_new_names_take_the_next_coordinates_with_their_items(serve: Serve) -> None:
+    client = opened(serve)
+    assert put(client, *WORDS).json() == {"inserted": 3, "updated": 0}
+    assert named(client) == {"acid": 0, "ester": 1, "ketone": 2}
+    found = client.get(f"{URL}/items/b").json()["vector"]
+    assert found == {"indices": [1, 2], "values": [3, -1]}
+    for item in WORDS:
+        expected = {
+            other["id"]: gmm(by_name(item["vector"]), by_name(other["vector"])) for other in WORDS
+        }
+        scores = {hit["id"]: hit["score"] for hit in hits(client, item["vector"])}
+        assert scores == pytest.approx(expected)
+
+
+def test_names_of_a_query_alone_share_nothing_and_are_told(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    query = {"names": ["nitrile", "acid", "oxime"], "values": [0.5, 1, -2]}
+    body = {"vector": query, "explain": True, "min_score": 0.01}
+    answer = client.post(f"{URL}/query", json=body).json()
+    scores = {hit["id"]: hit["score"] for hit in answer["hits"]}
+    assert scores == pytest.approx(
+        {
+            each["id"]: gmm(by_name(query), by_name(each["vector"]))
+            for each in WORDS
+            if each["id"] != "b"
+        }
+    )
+    assert answer["explain"]["unknown_names"] == ["nitrile", "oxime"]
+    known = client.post(f"{URL}/query", json={**body, "vector": {"names": ["acid"]}}).json()
+    assert "unknown_names" not in known["explain"]
+    batch = {"queries": [{**body, "vector": {"names": ["acid"]}}, body]}
+    told = client.post(f"{URL}/query/batch", json=batch).json()["results"]
+    assert [one["explain"].get("unknown_names") for one in told] == [None, ["nitrile", "oxime"]]
+    assert told[1]["hits"] == answer["hits"]
+    assert named(client) == {"acid": 0, "ester": 1, "ketone": 2}
+
+
+@pytest.mark.parametrize("transform", [{"power": 0.5}, {"normalize": "l2"}, {"normalize": "l1"}])
+def test_unknown_names_count_under_a_transform(serve: Serve, transform: Json) -> None:
+    client = opened(serve, transform=transform)
+    put(client, *WORDS)
+    query = {"names": ["x", "acid", "y"], "values": [3, 2, 4]}
+    known = {"names": ["acid", "more", "and more"], "values": [2, 3, 4]}
+    client.put("/v1/collections/other", json={"dim": None, "transform": transform})
+    items = [*WORDS, {"id": "known", "vector": known}]
+    client.put("/v1/collections/other/items", json={"items": items})
+    asked = {"vector": known, "recall": 1}
+    other = client.post("/v1/collections/other/query", json=asked).json()["hits"]
+    expected = {hit["id"]: hit["score"] for hit in other if hit["id"] != "known"}
+    assert {hit["id"]: hit["score"] for hit in hits(client, query)} == pytest.approx(expected)
+
+
+def test_ids_of_64_bits_are_names_that_are_never_merged(serve: Serve) -> None:
+    client = opened(serve)
+    bits = [str(2**64 - 1 - i) for i in range(300)] + [str(2**31 + i) for i in range(300)]
+    items = [{"id": str(i), "vector": {"names": bits[i : i + 9]}} for i in range(590)]
+    assert put(client, *items).json()["inserted"] == 590
+    assert client.get(URL).json()["names"] == 598
+    [hit, *_] = hits(client, {"names": bits[77:86]}, limit=3, recall=1)
+    assert (hit["id"], hit["score"]) == ("77", 1)
+
+
+def test_names_take_no_coordinate_that_an_item_uses(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, {"id": "raw", "vector": {"indices": [7, 3], "values": [1, 1]}})
+    put(client, {"id": "named", "vector": {"names": ["p", "q"]}})
+    assert named(client) == {"p": 8, "q": 9}
+    put(client, {"id": "more", "vector": {"indices": [20, 8]}})
+    put(client, {"id": "next", "vector": {"names": ["r", "p"]}})
+    assert named(client) == {"p": 8, "q": 9, "r": 21}
+    client = serve()
+    put(client, {"id": "last", "vector": {"names": ["s"]}})
+    assert named(client)["s"] == 22
+    assert hits(client, {"names": ["p"]}, limit=2)[0]["id"] in ("more", "named", "next")
+
+
+def test_the_end_of_the_coordinates_is_said(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, {"id": "raw", "vector": {"indices": [2**31 - 2]}})
+    assert put(client, {"id": "last", "vector": {"names": ["p"]}}).status_code == 200
+    assert named(client) == {"p": 2**31 - 1}
+    answer = put(client, {"id": "beyond", "vector": {"names": ["p", "q"]}})
+    assert_problem(answer, 422, "invalid_vector", "2^31 coordinates")
+    answer = client.post(f"{URL}/query", json={"vector": {"names": ["q"]}})
+    assert_problem(answer, 422, "invalid_vector", "'q'")
+
+
+def test_names_of_items_that_are_refused_are_not_stored(serve: Serve) -> None:
+    client = opened(serve)
+    bad = [{"names": ["new", "new"]}, {"names": ["new"], "values": [0]}, {"names": ["new", ""]}]
+    for vector in bad:
+        assert put(client, WORDS[0], {"id": "x", "vector": vector}).status_code == 422
+        assert named(client) == {}
+    answer = client.put(f"{URL}/items", json={"items": [WORDS[0], WORDS[0]], "mode": "insert"})
+    assert_problem(answer, 409, "item_exists")
+    assert named(client) == {}
+    put(client, {"id": "x", "vector": {"names": ["other"]}})
+    assert list(named(client)) == ["other"]
+
+
+def test_names_stay_when_their_items_go(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    client.delete(f"{URL}/items/b")
+    put(client, {"id": "a", "vector": {"names": ["lactone"]}})
+    expected = {"acid": 0, "ester": 1, "ketone": 2, "lactone": 3}
+    assert named(client) == expected
+    client = serve()
+    assert named(client) == expected
+    assert hits(client, {"names": ["lactone"]}, limit=1)[0]["id"] == "a"
+
+
+def test_names_outlive_the_process_and_are_in_snapshots(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    half = client.post(f"{URL}/snapshots").json()["name"]
+    put(client, {"id": "d", "vector": {"names": ["oxime", "acid"]}})
+    client = serve()
+    assert named(client) == {"acid": 0, "ester": 1, "ketone": 2, "oxime": 3}
+    assert [hit["id"] for hit in hits(client, {"names": ["oxime"]}, limit=1)] == ["d"]
+    restored = client.post(f"{URL}/snapshots/{half}/restore?replace=true")
+    assert restored.status_code == 200, restored.text
+    assert named(client) == {"acid": 0, "ester": 1, "ketone": 2}
+    put(client, {"id": "e", "vector": {"names": ["amide", "ester"]}})
+    assert named(client) == {"acid": 0, "ester": 1, "ketone": 2, "amide": 3}
+
+
+def test_clients_that_bring_one_new_name_at_once_share_its_coordinate(tmp_path: Path) -> None:
+    words = [f"word {number % 40}" for number in range(160)]
+    with (
+        listening(tmp_path) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        client.delete(URL)
+        assert client.put(URL, json={"dim": None}).status_code == 201
+
+        def store(number: int) -> int:
+            item = {"id": str(number), "vector": {"names": [words[number], "all"]}}
+            return client.put(f"{URL}/items", json={"items": [item]}).status_code
+
+        with ThreadPoolExecutor(16) as pool:
+            assert {*pool.map(store, range(160))} == {200}
+        names = client.get(f"{URL}/names?limit=100").json()
+        assert names["count"] == 41 == len({one["index"] for one in names["names"]})
+        for number in (0, 39, 100):
+            query = {"vector": {"names": [words[number], "all"]}, "limit": 9, "min_score": 0.9}
+            found = client.post(f"{URL}/query", json=query).json()["hits"]
+            assert {hit["id"] for hit in found} == {
+                str(other) for other in range(160) if words[other] == words[number]
+            }
+
+
+# Wherever a vector is taken
+
+
+def test_every_format_loads_names(serve: Serve) -> None:
+    client = opened(serve)
+    assert load(client, "ndjson", ndjson(*WORDS)).json()["inserted"] == 3
+    vectors = [item["vector"] for item in WORDS]
+    columns = {
+        "id": ["d", "e", "f"],
+        "names": pa.array([vector["names"] for vector in vectors], pa.list_(pa.string_view())),
+        "values": pa.array([[2, 1], [3, -1], [1]], pa.large_list(pa.float32())),
+    }
+    assert load(client, "arrow", arrow(columns)).json()["inserted"] == 3
+    coded = pa.array([["acid", "amide"], ["acid"]], pa.list_(pa.string()))
+    sets = {"id": ["g", "h"], "names": coded}
+    assert load(client, "arrow", arrow(sets, 1)).json()["inserted"] == 2
+    assert named(client) == {"acid": 0, "ester": 1, "ketone": 2, "amide": 3}
+    for one, other in zip("abc", "def", strict=True):
+        vector = client.get(f"{URL}/items/{one}").json()["vector"]
+        assert client.get(f"{URL}/items/{other}").json()["vector"] == vector
+    assert client.get(f"{URL}/items/g").json()["vector"]["indices"] == [0, 3]
+
+
+def test_bad_rows_of_names_are_named(serve: Serve) -> None:
+    client = opened(serve)
+    names = [["a", "b"], ["c", "c"], ["d", ""], [None], ["x" * 256], ["e"], None, ["a", "f"], []]
+    values = [[1, 2], [1, 2], [1, 2], [1], [1], [0], [1], [1], []]
+    columns = {
+        "id": [str(i) for i in range(9)],
+        "names": pa.array(names, pa.list_(pa.string())),
+        "values": pa.array(values, pa.list_(pa.float32())),
+    }
+    lines = ndjson(
+        *(
+            {"id": str(i), "vector": {"names": name, "values": value}}
+            for i, (name, value) in enumerate(zip(names, values, strict=True))
+        )
+    )
+    for kind, body in (("arrow", arrow(columns)), ("ndjson", lines)):
+        answer = load(client, kind, body, "?on_error=skip").json()
+        assert answer["inserted"] + answer["updated"] == 1, answer
+        assert [one["row"] for one in answer["rejected"]] == [*range(1, 9)]
+        assert all(one["code"] == "invalid_vector" for one in answer["rejected"])
+    assert set(named(client)) == {"a", "b"}
+    stop = load(client, "arrow", arrow({"id": ["q"], "names": pa.array([["c", "c"]])}))
+    assert_problem(stop, 422, "invalid_vector", "row 0", "'c' twice", "vector.names[1]")
+
+
+def test_names_of_fixed_dim_are_loaded_and_queried(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    columns = {"id": ["p", "q"], "names": pa.array([["body"], ["colour"]])}
+    answer = load(client, "arrow", arrow(columns), "?on_error=skip").json()
+    assert (answer["inserted"], [one["row"] for one in answer["rejected"]]) == (1, [1])
+    assert "'colour'" in answer["rejected"][0]["detail"]
+    assert client.get(f"{URL}/items/p").json()["vector"] == [0, 1, 0, 0]
+
+
+def test_streams_of_queries_by_name_answer_as_json_does(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    queries = [item["vector"]["names"] for item in WORDS] + [["acid", "unknown"]]
+    body = arrow({"names": pa.array(queries)})
+    answer = client.post(f"{URL}/query/batch", content=body).json()["results"]
+    for found, names in zip(answer, queries, strict=True):
+        assert found["hits"] == hits(client, {"names": names})
+
+
+def test_names_are_taken_wherever_a_vector_is(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    by_names, dense = {"names": ["bitterness", "acidity"], "values": [2, -1]}, [-1, 0, 0, 2]
+    for path, of in (("query", "vector"), ("sketch", "vectors"), ("compare", "queries")):
+        one, other = (
+            client.post(f"{URL}/{path}", json={of: vector if of == "vector" else [vector]})
+            for vector in (by_names, dense)
+        )
+        assert one.status_code == 200, one.text
+        if path != "compare":
+            assert one.json() == other.json()
+        else:
+            assert one.json()["mean_similarity"] == other.json()["mean_similarity"]
+
+
+def test_two_vectors_by_name_are_compared_without_a_collection(client: Client) -> None:
+    a, b = {"names": ["x", "y"], "values": [2, 1]}, {"names": ["z", "x"], "values": [1, 1]}
+    answer = client.post("/v1/similarity", json={"a": a, "b": b})
+    assert answer.json()["score"] == pytest.approx(1 / 4)
+    for other in ([1, 2], {"indices": [1]}):
+        for body in ({"a": a, "b": other}, {"a": other, "b": a}):
+            answer = client.post("/v1/similarity", json=body)
+            assert_problem(answer, 422, "invalid_vector", "names in both")
+    answer = client.post("/v1/similarity", json={"a": a, "b": {"names": ["x", "x"]}})
+    assert_problem(answer, 422, "invalid_vector", "b.names[1]", "'x' twice")
+
+
+def test_samples_are_of_names_that_coordinates_have(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    answer = client.post(f"{URL}/sketch", json={"vectors": [{"names": ["acid", "new"]}]})
+    assert_problem(answer, 422, "invalid_vector", "vector 0", "'new'")
+
+
+def test_comparison_backends_see_names_that_come_after_them(serve: Serve) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    attached = client.post(f"{URL}/backends", json={"kind": "random_binning"})
+    assert attached.status_code == 201, attached.text
+    put(client, {"id": "d", "vector": {"names": ["oxime", "nitrile"]}})
+    query = {"names": ["oxime", "nitrile", "unknown"]}
+    for backend in (None, "random_binning"):
+        [hit] = hits(client, query, backend=backend, limit=1)
+        assert (hit["id"], hit["score"]) == ("d", pytest.approx(2 / 3))
+
+
+# Showing
+
+
+def test_names_are_found_by_prefix_and_by_index(client: Client) -> None:
+    client.delete(URL)
+    client.put(URL, json={"dim": 100})
+    names = [f"w{number:02}" for number in range(60)] + ["parrot", "park", "pa", "Par", "pb"]
+    client.put(f"{URL}/names", json={"names": names})
+    assert list(named(client)) == names[:20]
+    assert list(named(client, "?limit=3")) == names[:3]
+    assert list(named(client, "?prefix=par")) == ["park", "parrot"]
+    assert list(named(client, "?prefix=pa&limit=2")) == ["pa", "park"]
+    assert named(client, "?prefix=zz") == {}
+    assert named(client, "?indices=3,60,3,99") == {"w03": 3, "parrot": 60}
+    assert client.get(f"{URL}/names?prefix=par").json()["count"] == 65
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=x", "limit=10001", "indices=", "indices=a", "indices=-1", "indices=1,,2",
+     "indices=1&prefix=a", "indices=99999999999", "name=a"],
+)  # fmt: skip
+def test_bad_questions_for_names_are_refused(client: Client, query: str) -> None:
+    answer = client.get(f"{URL}/names?{query}")
+    assert_problem(answer, 422, "invalid_parameter", query.partition("=")[0])
+
+
+def test_a_damaged_name_is_found_and_left_out(serve: Serve, data_dir: Path) -> None:
+    client = opened(serve)
+    put(client, *WORDS)
+    client.stop()
+    with sqlite3.connect(data_dir / "plants.sqlite") as connection:
+        connection.execute("UPDATE names SET name = 'other' WHERE name = 'ester'")
+    connection.close()
+    [report] = check_directory(data_dir, threads=1)
+    assert len(report.findings) == 1
+    assert "coordinate 1" in report.findings[0]
+    assert_problem(serve().get(URL), 500, "damaged_file", "coordinate 1")
+    serve().stop()
+    [report] = check_directory(data_dir, repair=True, threads=1)
+    assert report.repaired
+    client = serve()
+    assert named(client) == {"acid": 0, "ketone": 2}
+    assert count(client) == 3
+    assert put(client, {"id": "d", "vector": {"names": ["new"]}}).status_code == 200
+    assert named(client)["new"] == 3
+
+
+def test_unknown_collections_have_no_names(client: Client) -> None:
+    for method, body in (("GET", None), ("PUT", {"names": []})):
+        answer = client.request(method, "/v1/collections/nowhere/names", json=body)
+        assert_problem(answer, 404, "collection_not_found")
+
+
+def test_many_names_of_one_load_are_those_of_its_rows(
+    serve: Serve, rng: np.random.Generator
+) -> None:
+    client = opened(serve)
+    bags = [[f"n{word}" for word in set(rng.integers(0, 400, 12).tolist())] for _ in range(200)]
+    body = arrow({"id": [str(i) for i in range(200)], "names": pa.array(bags)}, 23)
+    answer = client.post(LOAD, content=body)
+    assert answer.json()["inserted"] == 200, answer.text
+    coordinates = named(client, "?limit=1000")
+    assert set(coordinates) == {name for bag in bags for name in bag}
+    for number in (0, 57, 199):
+        vector = client.get(f"{URL}/items/{number}").json()["vector"]
+        assert vector["indices"] == sorted(coordinates[name] for name in bags[number])
+
+
+def test_filled_collections_take_names_too(serve: Serve) -> None:
+    client = serve()
+    fill(client)
+    assert client.put(f"{URL}/names", json={"names": FOUR}).status_code == 200
+    client = serve()
+    assert list(named(client)) == FOUR
+    assert hits(client, {"names": ["acidity", "bitterness"]}, limit=1)[0]["id"] == "b"
