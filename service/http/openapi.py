@@ -62,8 +62,9 @@ _STREAMS: Final = {
     bodies.ARROW: "An Arrow IPC *stream* (`pyarrow.ipc.new_stream`), not an Arrow file. Columns: "
     "`id`, strings or integers; `vector`, a list of numbers, or else `indices` or `names` and "
     "maybe `values`, a list of integers or strings and one of numbers, 1 each where there are "
-    "none; maybe `payload`, the text of a JSON object, or null. Lists and texts may be large, views, dictionaries or of a fixed "
-    "size. With `columns=payload` other columns are fields of the payload: text, numbers, bools, "
+    "none; maybe `payload`, the text of a JSON object, or null. Lists and texts may be large, "
+    "views, dictionaries or of a fixed size. With `columns=payload` other columns are fields of "
+    "the payload: text, numbers, bools, "
     f"lists and structs of these, dates and times as text. {_GZIP}",
 }
 _WATCHED: Final[dict[str, Any]] = {
@@ -80,7 +81,8 @@ _QUERIES: Final = {
     bodies.NPY: "What `numpy.save` writes of an (n, dim) array of floats, integers or bools, a "
     "query a row; what they ask for stands in the URL. Not compressed.",
     bodies.ARROW: "An Arrow IPC *stream*, a query a row. Columns: `vector`, or `indices` or "
-    "`names` and maybe `values`, as in a load; what they ask for stands in the URL. Not compressed.",
+    "`names` and maybe `values`, as in a load; what they ask for stands in the URL. Not "
+    "compressed.",
 }
 
 
