@@ -172,6 +172,8 @@ class Collection:
     compare = _waiting(Operations.compare)
     page = _waiting(Operations.page)
     export = _waiting(Operations.export)
+    names = _waiting(Operations.names)
+    set_names = _waiting(Operations.set_names)
     count = _waiting(Operations.count)
     describe = _waiting(Operations.describe)
 
@@ -275,6 +277,8 @@ class AsyncCollection:
     compare = _awaiting(Operations.compare)
     page = _awaiting(Operations.page)
     export = _awaiting(Operations.export)
+    names = _awaiting(Operations.names)
+    set_names = _awaiting(Operations.set_names)
     count = _awaiting(Operations.count)
     describe = _awaiting(Operations.describe)
 

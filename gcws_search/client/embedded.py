@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from gcws_search.client.explanation import Coordinates, coordinates_of, explained
+from gcws_search.client.explanation import Coordinates, coordinates_of, explained, numbered
 from gcws_search.client.export import exported
 from gcws_search.client.operations import Call, Mode, OnError, Plan, Progress
 from gcws_search.client.results import (
@@ -30,7 +30,7 @@ from gcws_search.client.results import (
 from gcws_search.formats.filters import filter_of
 from gcws_search.formats.items import Items, items_of
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, row_of, rows_of
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionNotFound,
@@ -205,6 +205,11 @@ class EmbeddedOperations:
         self.name = collection.name
         self.config = collection.config
 
+    @property
+    def index(self) -> ix.Collection:
+        """The collection of the index, for what only that can do."""
+        return self._collection
+
     def close(self) -> None:
         """Close the file; once is enough."""
         self._folder.leave(self.name)
@@ -292,18 +297,35 @@ class EmbeddedOperations:
         from gcws_search.index import ItemBatch  # noqa: PLC0415
 
         payloads = batch.payloads or [None] * len(batch)
-        return ItemBatch(batch.texts(), self._raw(batch.rows), [*payloads])
+        return ItemBatch(batch.texts(), self._raw(batch.rows, storing=True), [*payloads])
 
-    def _raw(self, rows: Rows) -> ix.RawBatch:
+    def _raw(self, rows: Rows, *, storing: bool = False) -> ix.RawBatch:
+        """Return vectors as the index takes them; names that are new are reserved for items."""
         space = self._collection.space
         if isinstance(rows, DenseRows):
             return space.from_dense(rows.array)
-        if rows.is_named and len(rows.values):
-            raise InvalidVector(
-                expected="coordinates by their numbers", got=repr(rows.indices[0]), loc=(0,)
-            )
         indices = rows.indices if len(rows.indices) else np.empty(0, np.int64)
+        if rows.is_named and len(rows.values):
+            indices = self._coordinates_of(rows, storing=storing)
         return space.from_sparse(rows.indptr, indices, rows.values)
+
+    def _coordinates_of(self, rows: SparseRows, *, storing: bool) -> Any:
+        """Return the coordinates of names."""
+        different, places = np.unique(rows.indices.astype(str), return_inverse=True)
+        known = self._collection.names
+        try:
+            found = (
+                known.reserve(different.tolist()) if storing else known.find(different.tolist())[0]
+            )
+        except InvalidVector as error:
+            at = int(np.flatnonzero(places == error.loc[0])[0])
+            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+            raise InvalidVector(
+                expected=error.expected,
+                got=error.got,
+                loc=(row, "names", at - int(rows.indptr[row])),
+            ) from None
+        return np.array(found, np.int64)[places]
 
     def delete(  # noqa: D102
         self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
@@ -394,7 +416,8 @@ class EmbeddedOperations:
     def explain(self, a: Any, b: Any) -> Plan[Explained]:  # noqa: D102
         first: Coordinates = yield Call(lambda: self._coordinates(a))
         second: Coordinates = yield Call(lambda: self._coordinates(b))
-        return explained(first, second, self.config.transform)
+        named = dict(self._collection.names.of(sorted(numbered(first, second))))
+        return explained(first, second, self.config.transform, named)
 
     def _coordinates(self, what: Any) -> Coordinates:
         return coordinates_of(
@@ -447,6 +470,20 @@ class EmbeddedOperations:
     def export(self, path: str, *, progress: Progress | None = None) -> Plan[int]:  # noqa: D102
         return (yield from exported(self, path, progress))
 
+    def names(  # noqa: D102
+        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
+    ) -> Plan[dict[int, str]]:
+        if indices is not None:
+            return dict(self._collection.names.of([*map(int, indices)]))
+        if limit < 1:
+            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        return dict((yield Call(lambda: self._collection.find_names(prefix, limit))))
+
+    def set_names(self, names: Iterable[str]) -> Plan[int]:  # noqa: D102
+        given = [*names]
+        yield Call(lambda: self._collection.set_names(given))
+        return len(given)
+
     def count(self) -> Plan[int]:  # noqa: D102
         yield from ()
         return len(self._collection)
@@ -466,18 +503,24 @@ def _arrays(found: ix.QueryResults, limit: int) -> ManyHits:
     """Return the hits of all queries as arrays; ties are told apart by id, as one query's are."""
     raw = found.found
     width = min(limit, raw.rows.shape[1])
-    rows, scores = raw.rows[:, :width], raw.scores[:, :width].astype(np.float64)
-    present = np.arange(width) < raw.sizes[:, None]
+    rows, scores = raw.rows[:, :width], np.array(raw.scores[:, :width], np.float64)
     ids = found.view.ids
-    names = np.full(rows.shape, None, object)
-    names[present] = [ids[row] for row in rows[present].tolist()]
-    scores[~present] = np.nan
+    absent = np.arange(width) >= raw.sizes[:, None]
+    is_full = not absent.any()
+    names = np.full(rows.size, None, object)
+    if is_full:
+        names[:] = [ids[row] for row in rows.ravel().tolist()]
+    else:
+        present = ~absent.ravel()
+        names[present] = [ids[row] for row in rows.ravel()[present].tolist()]
+        scores[absent] = np.nan
+    table = names.reshape(rows.shape)
     tied = (scores[:, 1:] == scores[:, :-1]).any(axis=1)
     for query in {*np.flatnonzero(tied).tolist(), *raw.wider}:
         one = found[query]
-        names[query, : len(one.ids)] = one.ids
+        table[query, : len(one.ids)] = one.ids
         scores[query, : len(one.ids)] = one.scores
-    return ManyHits(names, scores)
+    return ManyHits(table, scores)
 
 
 def _row_of(error: Exception) -> int | None:

@@ -26,6 +26,35 @@ class _Writer(Protocol):
         """Finish the file."""
 
 
+class _Named:
+    """Turns the vectors of an open space into vectors by name, where all coordinates have one.
+
+    Coordinates are numbered by arrival, so that another collection may number them otherwise.
+    """
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._known: dict[int, str | None] = {}
+
+    def items(self, items: Sequence[Item]) -> Plan[list[Item]]:
+        """Return the items, by name where that can be."""
+        used = {
+            i for each in items if isinstance(each.vector, dict) for i in each.vector["indices"]
+        }
+        unknown = used - self._known.keys()
+        if unknown:
+            found = yield from self._operations.names(indices=unknown)
+            self._known |= {index: found.get(index) for index in unknown}
+        return [self._item(each) for each in items]
+
+    def _item(self, item: Item) -> Item:
+        assert isinstance(item.vector, dict)
+        names = [self._known[index] for index in item.vector["indices"]]
+        if None in names:
+            return item
+        return Item(item.id, {"names": names, "values": item.vector["values"]}, item.payload)
+
+
 class _NdjsonWriter:
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] = path.open("wb")
@@ -47,15 +76,17 @@ def _line(item: Item) -> bytes:
 
 
 class _ParquetWriter:
-    def __init__(self, path: Path, is_dense: bool, dim: int | None) -> None:
+    def __init__(self, path: Path, is_dense: bool, dim: int | None, is_named: bool) -> None:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         float32, text = pa.float32(), pa.string()
+        self._word = "names" if is_named else "indices"
+        coordinates = pa.list_(text if is_named else pa.int32())
         vector = (
             [("vector", pa.list_(float32, dim))]
             if is_dense
-            else [("indices", pa.list_(pa.int32())), ("values", pa.list_(float32))]
+            else [(self._word, coordinates), ("values", pa.list_(float32))]
         )
         self._pa = pa
         self._is_dense = is_dense
@@ -70,7 +101,7 @@ class _ParquetWriter:
         if self._is_dense:
             columns["vector"] = [each.vector for each in items]
         else:
-            for word in ("indices", "values"):
+            for word in (self._word, "values"):
                 columns[word] = [_part(each, word) for each in items]
         self._writer.write_table(self._pa.table(columns, schema=self._schema))
 
@@ -79,7 +110,15 @@ class _ParquetWriter:
 
 
 def _part(item: Item, word: str) -> list[Any]:
-    return item.vector[word] if isinstance(item.vector, dict) else []
+    found = item.vector.get(word) if isinstance(item.vector, dict) else None
+    if found is None:
+        raise InvalidParameter(
+            expected="items whose coordinates all have names, or none has, for Parquet; "
+            "export .ndjson instead",
+            got=f"item {item.id!r}, which has not {word}",
+            loc=("path",),
+        )
+    return found
 
 
 def require_format(path: str) -> None:
@@ -109,9 +148,14 @@ def exported(operations: Operations, path: str, progress: Progress | None) -> Pl
     part = target.with_name(target.name + _UNFINISHED)
     config = operations.config
 
+    is_named = False
+    if config.dim is None:
+        is_named = bool((yield from operations.names(limit=1)))
+    named = _Named(operations) if is_named else None
+
     def opened() -> _Writer:
         if path.endswith(_PARQUET):
-            return _ParquetWriter(part, config.form == "dense", config.dim)
+            return _ParquetWriter(part, config.form == "dense", config.dim, is_named)
         return _NdjsonWriter(part)
 
     count, cursor = 0, None
@@ -119,6 +163,8 @@ def exported(operations: Operations, path: str, progress: Progress | None) -> Pl
     try:
         while True:
             items, cursor = yield from operations.page(cursor)
+            if named is not None:
+                items = yield from named.items(items)
             yield Call(partial(writer.write, items))
             count += len(items)
             if progress is not None:

@@ -302,6 +302,26 @@ class Operations(Protocol):
         progress : callable or None
         """
 
+    def names(
+        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
+    ) -> Plan[dict[int, str]]:
+        """Return names of coordinates by coordinate.
+
+        Parameters
+        ----------
+        prefix : str
+            Only names that begin so.
+        limit : int
+        indices : iterable of int, or None
+            The names of these coordinates instead; one without a name is left out.
+        """
+
+    def set_names(self, names: Iterable[str]) -> Plan[int]:
+        """Give the first coordinates of a fixed ``dim`` their names; return how many.
+
+        In an open space, names come with the items that are added.
+        """
+
     def count(self) -> Plan[int]:
         """Return the number of items."""
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
-from gcws_search.client.explanation import Coordinates, coordinates_of, explained
+from gcws_search.client.explanation import Coordinates, coordinates_of, explained, numbered
 from gcws_search.client.export import exported
 from gcws_search.client.operations import Call, Mode, OnError, Piece, Plan, Progress, Reply, Send
 from gcws_search.client.results import (
@@ -37,6 +37,8 @@ _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
 _NPY_HEADERS: Final = {"Content-Type": bodies.NPY}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
+_INDICES: Final = 4000
+"""Coordinates that fit into one address."""
 _QUERY_HITS: Final = 1_000_000
 """Hits that one answer holds."""
 
@@ -63,7 +65,7 @@ class RemoteOperations:
         self._paths = {
             word: path_of(name, *word.split("/")) if word else path_of(name)
             for word in ("", "query", "query/batch", "load", "items", "items/delete", "pairs")
-        } | {"compare": path_of(name, "compare")}
+        } | {word: path_of(name, word) for word in ("compare", "names")}
 
     def _ask(self, request: Send) -> Plan[Reply]:
         return (yield from answered(request, self._policy, self.name))
@@ -231,7 +233,8 @@ class RemoteOperations:
     def explain(self, a: Any, b: Any) -> Plan[Explained]:  # noqa: D102
         first = yield from self._coordinates(a)
         second = yield from self._coordinates(b)
-        return explained(first, second, self.config.transform)
+        named = yield from self.names(indices=numbered(first, second))
+        return explained(first, second, self.config.transform, named)
 
     def _coordinates(self, what: Any) -> Plan[Coordinates]:
         if isinstance(what, str):
@@ -279,6 +282,28 @@ class RemoteOperations:
 
     def export(self, path: str, *, progress: Progress | None = None) -> Plan[int]:  # noqa: D102
         return (yield from exported(self, path, progress))
+
+    def names(  # noqa: D102
+        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
+    ) -> Plan[dict[int, str]]:
+        if indices is None:
+            params = {"limit": str(limit)} | ({"prefix": prefix} if prefix else {})
+            return (yield from self._names(params))
+        wanted = sorted({*map(int, indices)})
+        found: dict[int, str] = {}
+        for first in range(0, len(wanted), _INDICES):
+            some = ",".join(map(str, wanted[first : first + _INDICES]))
+            found |= yield from self._names({"indices": some})
+        return found
+
+    def _names(self, params: Mapping[str, str]) -> Plan[dict[int, str]]:
+        reply = yield from self._ask(Send("GET", self._paths["names"], params=params))
+        return {each["index"]: each["name"] for each in orjson.loads(reply.content)["names"]}
+
+    def set_names(self, names: Iterable[str]) -> Plan[int]:  # noqa: D102
+        body = orjson.dumps({"names": [*names]})
+        reply = yield from self._ask(Send("PUT", self._paths["names"], body, _JSON_HEADERS))
+        return int(orjson.loads(reply.content)["count"])
 
     def count(self) -> Plan[int]:  # noqa: D102
         found = yield from self.describe()

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "load": Entry("commands.load", _DATA, "Load files into a collection."),
     "export": Entry("commands.collections", _DATA, "Write all items of a collection to a file."),
     "collections": Entry("commands.collections", _DATA, "List collections, or show or drop one."),
+    "names": Entry("commands.collections", _DATA, "Show or set the names of coordinates."),
     "query": Entry("commands.query", _SEARCH, "Find the items most similar to one."),
     "explain": Entry("commands.query", _SEARCH, "Say why two items are similar."),
     "compare": Entry("commands.query", _SEARCH, "Compare the search methods of a collection."),

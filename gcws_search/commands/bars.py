@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,12 +52,10 @@ class Bar:
 @contextmanager
 def bar(title: str, total: int | None) -> Iterator[Bar]:
     """Yield what is told of the work; the terminal shows it."""
-    from rich.console import Console  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield Bar(None, None)
         return
+    from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
@@ -71,5 +70,5 @@ def bar(title: str, total: int | None) -> Iterator[Bar]:
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Bar(progress, progress.add_task(escape(title), total=total, told=""))

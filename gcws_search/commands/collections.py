@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,6 +61,40 @@ def _show(described: dict[str, Any]) -> None:
     nested = {key: value for key, value in described.items() if key in ("transform", "backend")}
     for word, value in {**plain, **nested}.items():
         typer.echo(f"{word:16} {value}")
+
+
+@cli.command("names", epilog="Example: gcws-search names functions --prefix path")
+def names(
+    name: Name,
+    *,
+    prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
+    limit: Annotated[int, typer.Option(help="How many.")] = 20,
+    set_: Annotated[
+        Path | None,
+        typer.Option("--set", help="Set them: a file with a name a line, in order.", exists=True),
+    ] = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Show the names of coordinates, or set those of a collection of fixed dim."""
+    with server(url, key) as found:
+        collection = found.collection(name)
+        if set_ is not None:
+            count = collection.set_names(set_.read_text().splitlines())
+            if as_json:
+                print_json({"count": count})
+            else:
+                typer.echo(f"{name}: {count} names")
+            return
+        rows = [
+            {"index": index, "name": each}
+            for index, each in collection.names(prefix, limit=limit).items()
+        ]
+    if as_json:
+        print_json({"names": rows})
+    else:
+        print_table(rows, ["index", "name"])
 
 
 @cli.command("export", epilog="Example: gcws-search export mnist -o mnist.parquet")

@@ -54,6 +54,8 @@ gcws-search explain coffees kenya sidamo{url}
 gcws-search query digits --id 0 --limit 5{url}
 gcws-search query digits --id 0 --where '{{"label": 8}}' --limit 3 --explain{url}
 gcws-search query functions --id shutil.copyfile --limit 5{url}
+gcws-search query functions --names 'copy file:2 permission' --limit 5{url}
+gcws-search explain functions shutil.copy shutil.copyfile --limit 5{url}
 gcws-search compare digits --sample 20{url}
 gcws-search export digits -o digits.parquet{url}
 """
@@ -112,8 +114,8 @@ def fill(url: str) -> dict[str, int]:
         with np.load(Path(__file__).with_name("digits.npz")) as found:
             digits = server.collection("digits", dim=found["X"].shape[1])
             digits.add(found["X"], payloads={"label": found["y"]})
-        names, vectors, payloads, vocabulary = described_functions()
-        functions = server.collection("functions", dim=len(vocabulary))
+        names, vectors, payloads = described_functions()
+        functions = server.collection("functions", dim=None)
         functions.add(vectors, ids=names, payloads=payloads)
         return {each.name: len(each) for each in (coffees, digits, functions)}
 
@@ -133,20 +135,16 @@ def _wait_until_it_listens(server: Any) -> None:
             return
 
 
-def described_functions() -> tuple[
-    list[str], list[dict[int, float]], list[dict[str, str]], list[str]
-]:
+def described_functions() -> tuple[list[str], list[dict[str, float]], list[dict[str, str]]]:
     """Return functions of the standard library by the words of their docstrings.
 
     Returns
     -------
     names : list of str
     vectors : list of dict
-        tf-idf by the number of a word.
+        tf-idf by word.
     payloads : list of dict
         Module, and first line of the docstring.
-    vocabulary : list of str
-        The words.
     """
     texts: dict[str, tuple[str, str]] = {}
     for module in MODULES:
@@ -160,15 +158,13 @@ def described_functions() -> tuple[
                 texts[f"{module}.{name}"] = module, text
     counted = {name: Counter(_WORD.findall(text.lower())) for name, (_, text) in texts.items()}
     known = Counter(word for words in counted.values() for word in words)
-    vocabulary = sorted(word for word, count in known.items() if count > 1)
-    place = {word: number for number, word in enumerate(vocabulary)}
-    weight = {word: math.log(len(texts) / known[word]) for word in vocabulary}
+    weight = {word: math.log(len(texts) / count) for word, count in known.items() if count > 1}
     names, vectors, payloads = [], [], []
     for name, words in counted.items():
-        vector = {place[w]: n * weight[w] for w, n in words.items() if w in place and weight[w]}
+        vector = {word: n * weight[word] for word, n in words.items() if weight.get(word)}
         if vector:
             module, text = texts[name]
             names.append(name)
             vectors.append(vector)
             payloads.append({"module": module, "says": text.splitlines()[0]})
-    return names, vectors, payloads, vocabulary
+    return names, vectors, payloads

@@ -69,6 +69,18 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.describe()["items"] == len(items) == 1
 
 
+def test_queries_of_few_items_and_of_none(opened: Open) -> None:
+    items = opened(2)
+    assert len(items.query([1, 2])) == 0
+    assert items.query_many([[1, 2], [3, 4]]).ids.shape[0] == 2
+    assert items.query_many(np.empty((0, 2))).ids.shape[0] == 0
+    items.add([[1, 0], [0, 1]])
+    many = items.query_many([[1, 0], [1, 1]], limit=5, min_score=0.4)
+    assert many.ids.tolist() == [["0", None], ["0", "1"]]
+    assert np.isnan(many.scores[0, 1])
+    assert many.scores[1].tolist() == [0.5, 0.5]
+
+
 def test_sparse_items_of_an_open_space(opened: Open, tmp_path: Path) -> None:
     items = opened(None)
     dense = np.array([[0, 1.5, 0, -2], [3, 0, 0, 0], [0, 0, 0, 0.5]])
@@ -81,6 +93,49 @@ def test_sparse_items_of_an_open_space(opened: Open, tmp_path: Path) -> None:
     again = opened(None)
     assert again.add(pq.read_table(tmp_path / "all.parquet")).inserted == 4
     assert [(each.id, each.vector) for each in again] == [(each.id, each.vector) for each in items]
+
+
+def test_coordinates_have_names(opened: Open, tmp_path: Path) -> None:
+    items = opened(None)
+    items.add([{"acid": 2, "ester": 1}, {"ester": -3.5}], ids=["a", "b"], payloads={"n": [1, 2]})
+    items.add([{"names": ["phenol", "acid"], "values": [1, 0.5]}], ids=["c"])
+    assert sorted(items.names().values()) == ["acid", "ester", "phenol"]
+    assert [*items.names("es").values()] == ["ester"]
+    place = {name: index for index, name in items.names().items()}
+    assert items.names(indices=[place["acid"], 99]) == {place["acid"]: "acid"}
+    hits = items.query({"acid": 2, "never seen": 2}, limit=1)
+    assert [(hit.id, hit.score) for hit in hits] == [("a", 2 / 5)]
+    many = items.query_many([{"ester": -1}, {"acid": 1}], limit=1)
+    assert many.ids.tolist() == [["b"], ["a"]]
+    why = items.explain("a", {"acid": 1, "ester": 1})
+    assert [(each.coordinate, each.shared) for each in why.shares] == [
+        ("acid", pytest.approx(1 / 3)),
+        ("ester", pytest.approx(1 / 3)),
+    ]
+    for name in ("all.ndjson", "all.parquet"):
+        items.export(str(tmp_path / name))
+    again = opened(None)
+    lines = (tmp_path / "all.ndjson").read_text().splitlines()
+    again.add([json.loads(line)["vector"] for line in reversed(lines)], ids=["c", "b", "a"])
+    assert again.explain("a", {"acid": 2, "ester": 1}).score == 1
+    assert again.add(pq.read_table(tmp_path / "all.parquet")).updated == 3
+    assert again.query({"ester": -3.5}, limit=1)[0] == ("b", 1.0, {"n": 2})
+    with pytest.raises(gcws_search.InvalidVector, match="names of 1 to 255 characters"):
+        items.add([{"x" * 256: 1}])
+
+
+def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
+    coffees = opened(3)
+    with pytest.raises(gcws_search.InvalidVector, match="has no names"):
+        coffees.add([{"acid": 1}])
+    assert coffees.set_names(["acid", "body", "sweet"]) == 3
+    coffees.add([{"acid": 2, "sweet": 1}], ids=["kenya"])
+    assert coffees.get("kenya").vector == [2, 0, 1]
+    assert coffees.explain("kenya", [2, 1, 0]).shares[0].coordinate == "acid"
+    with pytest.raises(gcws_search.InvalidVector, match="bitter"):
+        coffees.query({"bitter": 1})
+    with pytest.raises(gcws_search.InvalidParameter, match="twice"):
+        coffees.set_names(["acid", "acid"])
 
 
 def test_a_transform_is_explained_too(opened: Open) -> None:
