@@ -28,7 +28,9 @@ from gcws_search.index.collection.items import (
     QueryResults,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.name_scan import scan_with_unknown
 from gcws_search.index.contracts.arrays import UInt16s
+from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import (
     CollectionLoading,
     CollectionNotFound,
@@ -368,6 +370,42 @@ class Collection:
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
         found = self._memory.search(view, query, params, where=where, skip=skip, backend=backend)
         return self._waking_improver(params, found)[0]
+
+    def search_with_unknown(
+        self,
+        query: SparseVector,
+        params: SearchParams,
+        *,
+        where: Filter | None = None,
+        backend: str | None = None,
+    ) -> QueryResult:
+        """Return the hits of a query with names that no coordinate of a fixed space has.
+
+        Parameters
+        ----------
+        query : SparseVector
+            As `CoordinateNames.find` names its coordinates.
+        params, where, backend
+            As of `search`.
+
+        Raises
+        ------
+        BackendNotFound
+        InvalidParameter
+            Another score than the exact GMM is asked for, or another backend.
+        InvalidVector
+        """
+        view = self._memory.view
+        self._memory.indexed(view, backend)
+        for name, asked in (("backend", backend), ("rerank", params.rerank)):
+            if asked not in (None, "gmm", self._memory.backend.kind):
+                raise InvalidParameter(
+                    expected="no other than the exact GMM, for the query has unknown names",
+                    got=repr(asked),
+                    loc=(name,),
+                )
+        mask, _ = self._memory.permitted(view, where)
+        return scan_with_unknown(view, mask, self.space, query, params)
 
     def compare(
         self,

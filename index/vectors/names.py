@@ -139,12 +139,14 @@ class CoordinateNames:
     def find(self, names: Sequence[str]) -> tuple[list[int], list[str]]:
         """Return the coordinates of a query's names, and those names that no coordinate has.
 
-        Each of the latter gets a coordinate of its own, which no item uses.
+        Each of the latter gets a coordinate of its own, which no item uses: the last ones of an
+        open slot space, those from ``dim`` on of another.
 
         Raises
         ------
         InvalidVector
-            At ``(place,)``: no name, an unknown one in a space of fixed dim, or no coordinate left.
+            At ``(place,)``: no name, one where a space of fixed dim has none, or no coordinate is
+            left.
         """
         known, unknown = self._coordinates, dict[str, int]()
         found = []
@@ -154,8 +156,11 @@ class CoordinateNames:
                 wrong = problem(name)
                 if wrong is not None:
                     raise InvalidVector(expected=_EXPECTED, got=wrong, loc=(place,))
-                coordinate = unknown.setdefault(name, MAX_DIM - len(unknown))
-                if self._dim is not None or coordinate < self._free:
+                if self._dim is None:
+                    coordinate = unknown.setdefault(name, MAX_DIM - len(unknown))
+                else:
+                    coordinate = unknown.setdefault(name, self._dim + len(unknown))
+                if coordinate < self._free or (self._dim is not None and not self._names):
                     raise self._unknown(name, place)
             found.append(coordinate)
         return found, [*unknown]

@@ -67,7 +67,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
         queries = (
             None
             if sent is None
-            else requests.vectors(sent, collection, "search", limits, "queries")
+            else requests.vectors(sent, collection, "search together", limits, "queries")
         )
         try:
             found = collection.compare(

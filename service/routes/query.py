@@ -155,7 +155,7 @@ def _answer_vectors(
         else:
             vectors = read_queries(reader, limits, settings.max_arrow_batch_bytes)
         _require_few(len(vectors), service)
-        naming = Naming(collection, "search")
+        naming = Naming(collection, "search together")
         rows = vectors.check(collection.space, naming)
         asked = requests.matrix(rows, params, limits)
         start = time.perf_counter()

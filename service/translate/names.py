@@ -8,7 +8,7 @@ from typing import Literal
 from gcws_search import index as ix
 from gcws_search.service.schemas.base import NamedBody, SparseBody
 
-Use = Literal["store", "search", "hash"]
+Use = Literal["store", "search", "search together", "hash"]
 
 
 class Naming:
@@ -17,9 +17,10 @@ class Naming:
     Parameters
     ----------
     collection : Collection
-    use : {"store", "search", "hash"}
+    use : {"store", "search", "search together", "hash"}
         What becomes of a name that no coordinate has: it takes one where items are stored, it gets
-        one for this query alone, or it is refused, because a sample of it could mean nothing.
+        one for this query alone, or it is refused, because a sample of it could mean nothing. Of
+        queries that are searched together in a space of fixed dim it is refused too.
 
     Attributes
     ----------
@@ -45,7 +46,8 @@ class Naming:
         if self._use == "store":
             return self._names.reserve(names)
         found, unknown = self._names.find(names)
-        if unknown and self._use == "hash":
+        is_fixed = self._use == "search together" and not self._names.is_open
+        if unknown and (self._use == "hash" or is_fixed):
             raise ix.InvalidVector(
                 expected="names that coordinates of the collection have",
                 got=repr(unknown[0])[:80],

@@ -44,6 +44,8 @@ class QueryRequest(NamedTuple):
         The filter as JSON: equal texts, equal filters.
     unknown_names : sequence of str
         Names that the query alone has.
+    with_unknown : SparseVector or None
+        In the place of vectors, where a collection of fixed dim has no coordinates for such names.
     """
 
     vectors: ix.RawBatch | None
@@ -56,6 +58,7 @@ class QueryRequest(NamedTuple):
     with_vector: bool
     explain: bool
     unknown_names: Sequence[str] = ()
+    with_unknown: ix.SparseVector | None = None
 
     @property
     def group(self) -> Hashable:
@@ -65,7 +68,7 @@ class QueryRequest(NamedTuple):
     @property
     def may_block(self) -> bool:
         """Whether answering may read files, or the payloads that no filter has read before."""
-        return self.with_vector or self.where is not None
+        return self.with_vector or self.where is not None or self.with_unknown is not None
 
     @property
     def pace(self) -> Hashable:
@@ -372,8 +375,13 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
     where, text = condition(body.filter, limits)
     naming, sent = Naming(collection, "search"), body.vector
+    with_unknown, found = None, None
+    if isinstance(sent, NamedBody) and not collection.names.is_open:
+        with_unknown = _with_unknown(sent, naming, limits)
+    if sent is not None and with_unknown is None:
+        found = vector(sent, collection, naming, limits, "vector")
     return QueryRequest(
-        vectors=None if sent is None else vector(sent, collection, naming, limits, "vector"),
+        vectors=found,
         item_id=None if body.id is None else str(body.id),
         params=search_params(body, limits),
         where=where,
@@ -383,7 +391,18 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
         with_vector=body.with_vector,
         explain=body.explain,
         unknown_names=naming.unknown,
+        with_unknown=with_unknown,
     )
+
+
+def _with_unknown(body: NamedBody, naming: Naming, limits: Limits) -> ix.SparseVector | None:
+    """Return a vector where some of its names have no coordinate, None where all have."""
+    require_few_numbers(body, limits, "vector")
+    try:
+        found = naming.sparse(body)
+    except ix.InvalidVector as error:
+        raise error.at("vector") from None
+    return found if naming.unknown else None
 
 
 def batch(body: BatchBody, collection: ix.Collection, limits: Limits) -> list[QueryRequest]:

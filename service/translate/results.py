@@ -26,6 +26,11 @@ def search(collection: ix.Collection, query: QueryRequest) -> Sequence[ix.QueryR
         return collection.search(
             query.vectors, query.params, where=query.where, backend=query.backend
         )
+    if query.with_unknown is not None:
+        found = collection.search_with_unknown(
+            query.with_unknown, query.params, where=query.where, backend=query.backend
+        )
+        return [found]
     around = collection.search_around(
         str(query.item_id), query.params, where=query.where, backend=query.backend
     )

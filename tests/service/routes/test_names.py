@@ -122,7 +122,6 @@ def test_an_open_slot_space_is_not_given_names(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("vector", "words"),
     [
-        ({"names": ["acidity", "colour"]}, ["names[1]", "4 names", "'colour'"]),
         ({"names": ["body", "body"]}, ["names[1]", "'body' twice"]),
         ({"names": ["body"], "values": [1, 2]}, ["as many names as values", "1 names, 2 values"]),
         ({"names": ["body"], "values": [0]}, ["zero"]),
@@ -151,6 +150,93 @@ def test_numbers_of_names_are_finite(client: Client, number: str) -> None:
     body = b'{"vector": {"names": ["body"], "values": [%s]}}' % number.encode()
     answer = client.post(f"{URL}/query", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422), answer.text
+
+
+def test_items_with_names_that_no_coordinate_has_are_refused(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    answer = put(client, {"id": "x", "vector": {"names": ["acidity", "colour"]}})
+    assert_problem(answer, 422, "invalid_vector", "names[1]", "4 names", "'colour'")
+    for path, body in (("sketch", "vectors"), ("compare", "queries")):
+        answer = client.post(f"{URL}/{path}", json={body: [{"names": ["colour", "body"]}]})
+        assert_problem(answer, 422, "invalid_vector", "names[0]", "'colour'")
+    stream = arrow({"names": pa.array([["body"], ["colour"]])})
+    answer = client.post(f"{URL}/query/batch", content=stream)
+    assert_problem(answer, 422, "invalid_vector", "query 1", "'colour'")
+
+
+SHARES = [
+    {"power": 1}, {"power": 0.5}, {"normalize": "l1"}, {"normalize": "l2"},
+    {"center": [0.5, -1, 0, 2]}, {"center": [0.5, -1, 0, 2], "normalize": "l2", "power": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [4, 5000])
+@pytest.mark.parametrize("transform", SHARES, ids=str)
+def test_unknown_names_count_in_a_collection_of_fixed_dim(
+    serve: Serve, dim: int, transform: Json
+) -> None:
+    """The same vectors in a space that has coordinates for all names give the same scores."""
+    client = serve()
+    center = transform.get("center")
+    if dim > 4 and center:
+        pytest.skip("a centre is for spaces of at most 4096 coordinates")
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-3, 4, (40, 4)) + 0.5
+    for name, more in (("plants", 0), ("wide", 3)):
+        wide = {**transform, **({"center": center + [0] * more} if center else {})}
+        url = f"/v1/collections/{name}"
+        client.put(url, json={"dim": dim + more, "transform": wide})
+        items = [
+            {"id": str(i), "vector": {"indices": [0, 1, 2, 3], "values": row}, "payload": {"i": i}}
+            for i, row in enumerate(rows.tolist())
+        ]
+        client.put(f"{url}/items", json={"items": items})
+        client.delete(f"{url}/items/7")
+    client.put(f"{URL}/names", json={"names": FOUR})
+    names = ["colour", "body", "smell", "acidity", "taste"]
+    values = [1.5, -2, 0.5, 3, -1]
+    places = [dim, 1, dim + 1, 0, dim + 2]
+    for options in ({"limit": 5}, {"limit": 50, "min_score": 0.001}, {"limit": 3, "recall": 0.5}):
+        where = {"must": {"key": "i", "range": {"gte": 4}}}
+        for filtered in ({}, {"filter": where}):
+            asked = {**options, **filtered, "explain": True}
+            found = client.post(
+                f"{URL}/query", json={"vector": {"names": names, "values": values}, **asked}
+            ).json()
+            assert found["explain"]["unknown_names"] == ["colour", "smell", "taste"]
+            assert found["explain"]["method"] == "scan"
+            sparse = {"indices": places, "values": values}
+            other = client.post(
+                "/v1/collections/wide/query", json={"vector": sparse, **asked, "recall": 1}
+            ).json()
+            scores = [hit["score"] for hit in other["hits"]]
+            assert [hit["score"] for hit in found["hits"]] == pytest.approx(scores, abs=1e-6)
+            assert len(found["hits"]) == len(scores) > 0
+            assert all(hit["payload"]["i"] >= (4 if filtered else 0) for hit in found["hits"])
+
+
+def test_a_query_of_unknown_names_alone_shares_nothing(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    vector = {"names": ["colour", "smell"]}
+    assert hits(client, vector, min_score=0.01) == []
+    found = hits(client, vector, limit=3)
+    assert [(hit["id"], hit["score"]) for hit in found] == [("7", 0), ("a", 0), ("b", 0)]
+    batch = {"queries": [{"vector": vector, "limit": 1}, {"id": "a", "limit": 1}]}
+    told = client.post(f"{URL}/query/batch", json=batch).json()["results"]
+    assert [one["hits"][0]["id"] for one in told] == ["7", "c"]
+    bad = client.post(f"{URL}/query", json={"vector": {**vector, "values": [1, 1e39]}})
+    assert_problem(bad, 422, "invalid_vector", "finite")
+
+
+def test_unknown_names_are_for_the_exact_similarity(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    client.post(f"{URL}/backends", json={"kind": "rff"})
+    body = {"vector": {"names": ["colour", "body"]}}
+    answer = client.post(f"{URL}/query", json={**body, "backend": "rff"})
+    assert_problem(answer, 422, "invalid_parameter", "backend", "unknown names", "'rff'")
+    answer = client.post(f"{URL}/query", json={**body, "rerank": "none"})
+    assert_problem(answer, 422, "invalid_parameter", "rerank", "unknown names")
+    assert client.post(f"{URL}/query", json={**body, "backend": "gcws"}).status_code == 200
 
 
 def test_names_in_a_collection_without_names_are_refused(client: Client) -> None:

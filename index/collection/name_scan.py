@@ -1,0 +1,108 @@
+"""The exact scan for a query some of whose names no coordinate of a fixed space has.
+
+Their weights are part of the vector: the transform sees them, and they count in Σ max. They share
+nothing with any item, so each adds its magnitude to the total mass alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gcws_search.index.collection.items import QueryResult, View
+from gcws_search.index.contracts.arrays import Float64s, UInt8s
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch
+from gcws_search.index.contracts.hits import SCAN, BatchHits
+from gcws_search.index.contracts.parameters import SearchParams, Transform
+from gcws_search.index.similarities.public import gmm_matrix
+from gcws_search.index.vectors.space import VectorSpace
+
+
+def scan_with_unknown(
+    view: View,
+    permitted: UInt8s,
+    space: VectorSpace,
+    query: SparseVector,
+    params: SearchParams,
+) -> QueryResult:
+    """Return the hits of a query, by looking at all permitted rows.
+
+    Parameters
+    ----------
+    view : View
+    permitted : (n,) uint8
+        1 for each row that may be returned.
+    space : VectorSpace
+        Of fixed dim.
+    query : SparseVector
+        Coordinates from ``dim`` on are of names that the space does not have.
+    params : SearchParams
+
+    Raises
+    ------
+    InvalidVector
+        At ``(0, …)``: a number is not finite, or nothing is left of the vector.
+    """
+    known, unknown_mass = _split(space, query)
+    scores = _with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, unknown_mass)
+    rows = np.flatnonzero((permitted != 0) & (scores >= params.min_score))
+    order = np.argsort(-scores[rows], kind="stable")
+    if len(order) > params.limit:  # those that tie with the last are told apart by their ids
+        last = scores[rows[order[params.limit - 1]]]
+        order = order[: int(np.count_nonzero(scores[rows] >= last))]
+    rows = rows[order]
+    found = BatchHits.found(
+        SCAN,
+        rows.reshape(1, -1),
+        scores[rows].reshape(1, -1),
+        np.array([len(rows)]),
+        expected_recall=1.0,
+        candidates=int(np.count_nonzero(permitted)),
+        scored=int(np.count_nonzero(permitted)),
+    )
+    return QueryResult(view, found, 0, rows.tolist(), scores[rows].tolist(), params.limit)
+
+
+def _split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
+    """Return what a query has in the space, and the magnitude of all else, both transformed.
+
+    Where rows are sparse nothing need be split: a slot beyond the space is in no row.
+    """
+    if space.form == "sparse":
+        wide = replace(space, dim=None)
+        return wide.prepare(wide.from_items([query])), 0.0
+    dim = space.dim or 0
+    indices, values = np.asarray(query.indices), np.asarray(query.values, np.float64)
+    count = int(indices.max(initial=dim - 1)) + 1 - dim
+    row = np.zeros((1, dim + count))
+    row[0, indices] = values
+    transform, center = space.transform, space.transform.center
+    if center is not None:
+        transform = replace(transform, center=(*center, *_zeros(count)))
+    wide = VectorSpace(dim + count, "dense", transform)
+    whole = wide.prepare(wide.from_dense(row)).dense[:, : dim + count]
+    plain = VectorSpace(dim, "dense", Transform())
+    known = plain.prepare(RawBatch("dense", dense=np.ascontiguousarray(whole[:, :dim])))
+    return known, float(np.abs(whole[0, dim:]).sum(dtype=np.float64))
+
+
+def _zeros(count: int) -> Sequence[float]:
+    return [0.0] * count
+
+
+def _with_mass(
+    scores: np.ndarray[tuple[int], np.dtype[np.float32]],
+    query: VectorBatch,
+    rows: VectorBatch,
+    mass: float,
+) -> Float64s:
+    """Return the scores of a query to which mass is added that no row shares."""
+    known = np.maximum(scores.astype(np.float64), 0)  # of rows that share nothing, but for rounding
+    if mass == 0:
+        return known
+    total = float(query.norms[0]) + rows.norms.astype(np.float64)
+    shared = known * total / (1 + known)  # of GMM = shared / (total - shared)
+    found: Float64s = shared / (total + mass - shared)
+    return found
