@@ -196,7 +196,7 @@ def test_unknown_names_count_in_a_collection_of_fixed_dim(
     names = ["colour", "body", "smell", "acidity", "taste"]
     values = [1.5, -2, 0.5, 3, -1]
     places = [dim, 1, dim + 1, 0, dim + 2]
-    for options in ({"limit": 5}, {"limit": 50, "min_score": 0.001}, {"limit": 3, "recall": 0.5}):
+    for options in ({"limit": 5}, {"limit": 50}, {"limit": 3, "recall": 0.5}):
         where = {"must": {"key": "i", "range": {"gte": 4}}}
         for filtered in ({}, {"filter": where}):
             asked = {**options, **filtered, "explain": True}
