@@ -366,7 +366,13 @@ class EmbeddedOperations:
         def search() -> ix.QueryResult:
             if id is not None:
                 return self._collection.search_around(id, params, where=condition, backend=backend)
-            raw = self._raw(row_of(vector))
+            rows = row_of(vector)
+            unknown = self._with_unknown(rows)
+            if unknown is not None:
+                return self._collection.search_with_unknown(
+                    unknown, params, where=condition, backend=backend
+                )
+            raw = self._raw(rows)
             return self._collection.search(raw, params, where=condition, backend=backend)[0]
 
         found: ix.QueryResult = yield Call(_located(search, "vector"))
@@ -375,6 +381,22 @@ class EmbeddedOperations:
             for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
         ]
         return Hits(hits, asdict(found.explanation) if explain else None)
+
+    def _with_unknown(self, rows: Rows) -> ix.SparseVector | None:
+        """Return a query with names that no coordinate of a fixed space has, None for any other."""
+        from gcws_search.index import SparseVector  # noqa: PLC0415
+
+        known = self._collection.names
+        if known.is_open or isinstance(rows, DenseRows) or not rows.is_named:
+            return None
+        names = [*map(str, rows.indices)]
+        if len(set(names)) < len(names):  # who takes no unknown names says so
+            return None
+        try:
+            found, unknown = known.find(names, beyond_dim=True)
+        except InvalidVector as error:
+            raise error.at(0, "names") from None
+        return SparseVector(found, rows.values) if unknown else None
 
     def query_many(  # noqa: D102
         self,

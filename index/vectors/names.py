@@ -136,19 +136,29 @@ class CoordinateNames:
             loc=(place,),
         )
 
-    def find(self, names: Sequence[str]) -> tuple[list[int], list[str]]:
+    def find(
+        self, names: Sequence[str], *, beyond_dim: bool = False
+    ) -> tuple[list[int], list[str]]:
         """Return the coordinates of a query's names, and those names that no coordinate has.
 
         Each of the latter gets a coordinate of its own, which no item uses: the last ones of an
         open slot space, those from ``dim`` on of another.
 
+        Parameters
+        ----------
+        names : sequence of str
+        beyond_dim : bool
+            Whether a space of fixed dim has coordinates for unknown names
+            (`Collection.search_with_unknown`); else they are refused.
+
         Raises
         ------
         InvalidVector
-            At ``(place,)``: no name, one where a space of fixed dim has none, or no coordinate is
-            left.
+            At ``(place,)``: no name, an unknown one that is refused, one where a space of fixed
+            dim has none, or no coordinate is left.
         """
         known, unknown = self._coordinates, dict[str, int]()
+        refuses = self._dim is not None and not (beyond_dim and self._names)
         found = []
         for place, name in enumerate(names):
             coordinate = known.get(name)
@@ -160,7 +170,7 @@ class CoordinateNames:
                     coordinate = unknown.setdefault(name, MAX_DIM - len(unknown))
                 else:
                     coordinate = unknown.setdefault(name, self._dim + len(unknown))
-                if coordinate < self._free or (self._dim is not None and not self._names):
+                if refuses or coordinate < self._free:
                     raise self._unknown(name, place)
             found.append(coordinate)
         return found, [*unknown]

@@ -45,9 +45,8 @@ class Naming:
         """
         if self._use == "store":
             return self._names.reserve(names)
-        found, unknown = self._names.find(names)
-        is_fixed = self._use == "search together" and not self._names.is_open
-        if unknown and (self._use == "hash" or is_fixed):
+        found, unknown = self._names.find(names, beyond_dim=self._use == "search")
+        if unknown and self._use == "hash":
             raise ix.InvalidVector(
                 expected="names that coordinates of the collection have",
                 got=repr(unknown[0])[:80],
