@@ -34,6 +34,7 @@ from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
+_ARROW_HEADERS: Final = {"Content-Type": bodies.ARROW}
 _NPY_HEADERS: Final = {"Content-Type": bodies.NPY}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
@@ -204,7 +205,7 @@ class RemoteOperations:
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(first, min(first + step, len(rows)))
-            if isinstance(part, DenseRows) and where is None:
+            if where is None:
                 found += yield from self._matrix(part, asked)
             else:
                 each = asked | ({} if where is None else {"filter": filter_of(where)})
@@ -213,12 +214,14 @@ class RemoteOperations:
                 found += answer["results"]
         return _many(found, limit)
 
-    def _matrix(self, rows: DenseRows, asked: Mapping[str, Any]) -> Plan[list[dict[str, Any]]]:
-        body = b"".join(bodies.npy(rows))
+    def _matrix(self, rows: Rows, asked: Mapping[str, Any]) -> Plan[list[dict[str, Any]]]:
+        """Ask for the hits of many vectors that ask for the same."""
+        headers = _NPY_HEADERS if isinstance(rows, DenseRows) else _ARROW_HEADERS
         params = {name: str(value).lower() for name, value in asked.items() if name != "backend"}
         if "backend" in asked:
             params["backend"] = asked["backend"]
-        request = Send("POST", self._paths["query/batch"], body, _NPY_HEADERS, params)
+        body = bodies.queries(rows)
+        request = Send("POST", self._paths["query/batch"], body, headers, params)
         reply = yield from self._ask(request)
         results: list[dict[str, Any]] = orjson.loads(reply.content)["results"]
         return results

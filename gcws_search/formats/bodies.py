@@ -87,6 +87,19 @@ def record_batch(items: Items) -> Any:
     return pa.record_batch(columns)
 
 
+def queries(rows: DenseRows | SparseRows) -> bytes:
+    """Return vectors without ids: `.npy` of dense ones, an Arrow stream of sparse ones."""
+    if isinstance(rows, DenseRows):
+        return b"".join(npy(rows))
+    import pyarrow as pa  # noqa: PLC0415
+
+    record = pa.record_batch(_vector_columns(rows))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, record.schema) as writer:
+        writer.write_batch(record)
+    return bytes(sink.getvalue().to_pybytes())
+
+
 def _vector_columns(rows: DenseRows | SparseRows) -> dict[str, Any]:
     import pyarrow as pa  # noqa: PLC0415
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -261,17 +261,3 @@ def stacked(parts: Sequence[SparseRows]) -> SparseRows:
         np.concatenate([part.indices for part in parts]),
         np.concatenate([part.values for part in parts]),
     )
-
-
-def normalized(rows: Rows, order: str) -> Rows:
-    """Return rows divided by their norm, "l1" or "l2"; a row of zeros stays as it is."""
-    size: Callable[[Any], Any] = np.abs if order == "l1" else np.square
-    finish: Callable[[Any], Any] = np.asarray if order == "l1" else np.sqrt
-    if isinstance(rows, DenseRows):
-        wide = rows.array.astype(np.float64)
-        norms = finish(size(wide).sum(axis=1, keepdims=True))
-        return DenseRows(wide / np.where(norms > 0, norms, 1))
-    wide = rows.values.astype(np.float64)
-    row = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
-    norms = finish(np.bincount(row, size(wide), minlength=len(rows)))
-    return SparseRows(rows.indptr, rows.indices, wide / np.where(norms > 0, norms, 1)[row])

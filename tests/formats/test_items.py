@@ -12,7 +12,7 @@ from gcws_search.formats import bodies
 from gcws_search.formats.filters import filter_of
 from gcws_search.formats.frames import guess, items_of_batch
 from gcws_search.formats.items import items_of
-from gcws_search.formats.vectors import DenseRows, SparseRows, normalized, rows_of
+from gcws_search.formats.vectors import DenseRows, rows_of
 from tests.support.service.client import Json
 
 VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
@@ -96,16 +96,10 @@ def test_an_arrow_body_holds_the_same_items(vectors: Json) -> None:
     assert (again.texts(), again.payloads) == (items.texts(), items.payloads)
 
 
-@pytest.mark.parametrize("order", ["l1", "l2"])
-def test_rows_are_divided_by_their_norm(order: str) -> None:
-    vectors = np.array([[3.0, -4.0], [0, 0]])
-    first = [3 / 7, -4 / 7] if order == "l1" else [0.6, -0.8]
-    dense = normalized(DenseRows(vectors), order)
-    assert isinstance(dense, DenseRows)
-    assert_array_equal(dense.array, [first, [0, 0]])
-    sparse = normalized(rows_of([{0: 3.0, 1: -4.0}, {0: 0.0}]), order)
-    assert isinstance(sparse, SparseRows)
-    assert sparse.values.tolist() == [*first, 0]
+def test_a_body_of_queries_has_no_ids() -> None:
+    found = pa.ipc.open_stream(bodies.queries(rows_of([{3: 1.5}, {1: -2, 0: 1}]))).read_all()
+    assert found.to_pydict() == {"indices": [[3], [1, 0]], "values": [[1.5], [-2, 1]]}
+    assert_array_equal(np.load(io.BytesIO(bodies.queries(rows_of(VECTORS)))), VECTORS)
 
 
 def test_short_filters_stand_for_equality() -> None:
