@@ -52,14 +52,13 @@ class _Sink(io.RawIOBase):
         self.pieces.append(bytes(data))
         return len(data)
 
-    def taken(self) -> bytes:
-        whole = b"".join(self.pieces)
-        self.pieces = []
-        return whole
+    def taken(self) -> list[bytes]:
+        pieces, self.pieces = self.pieces, []
+        return pieces
 
 
 def arrow(batches: Iterable[Items]) -> Iterator[bytes]:
-    """Yield an Arrow stream of items, a piece a batch; all batches are of one form."""
+    """Yield an Arrow stream of items in pieces; all batches are of one form."""
     import pyarrow as pa  # noqa: PLC0415  # an array is added without it
 
     sink = _Sink()
@@ -69,10 +68,10 @@ def arrow(batches: Iterable[Items]) -> Iterator[bytes]:
         if writer is None:
             writer = pa.ipc.new_stream(sink, record.schema)
         writer.write_batch(record)
-        yield sink.taken()
+        yield from sink.taken()
     if writer is not None:
         writer.close()
-        yield sink.taken()
+        yield from sink.taken()
 
 
 def record_batch(items: Items) -> Any:
@@ -82,8 +81,7 @@ def record_batch(items: Items) -> Any:
     ids = pa.array(items.texts(), pa.string())
     columns = {"id": ids, **_vector_columns(items.rows)}
     if items.payloads is not None:
-        texts = [None if text is None else text.decode() for text in items.payloads]
-        columns["payload"] = pa.array(texts, pa.string())
+        columns["payload"] = pa.array(items.payloads, pa.string())
     return pa.record_batch(columns)
 
 

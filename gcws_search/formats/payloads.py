@@ -105,14 +105,24 @@ def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
     """Return payloads of columns; a value that is None is left out, and an empty object is none."""
     if not columns:
         return [None] * count
-    names = list(columns)
+    heads = [write_json(str(name)) + b":" for name in columns]
+    texts = [_texts(values) for values in columns.values()]
+    if not any(None in column for column in texts):
+        fields = b",".join(head.replace(b"%", b"%%") + b"%b" for head in heads)
+        template = b"{" + fields + b"}"
+        return [template % row for row in zip(*texts, strict=True)]
     payloads: Payloads = []
-    for values in zip(*columns.values(), strict=True):
-        present = {
-            name: value for name, value in zip(names, values, strict=True) if value is not None
-        }
-        payloads.append(write_json(present) if present else None)
+    for row in zip(*texts, strict=True):
+        present = [head + text for head, text in zip(heads, row, strict=True) if text is not None]
+        payloads.append(b"{" + b",".join(present) + b"}" if present else None)
     return payloads
+
+
+def _texts(values: Sequence[Any]) -> list[bytes | None]:
+    """Return each value as JSON text, None where there is none."""
+    if {*map(type, values)} <= {int, float, bool}:  # no text of a number has a comma
+        return [*write_json(list(values))[1:-1].split(b",")]
+    return [None if value is None else write_json(value) for value in values]
 
 
 def _values(column: Any) -> list[Any]:

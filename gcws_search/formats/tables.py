@@ -21,7 +21,7 @@ from gcws_search.formats.sources import Choices, Described
 
 Batches = Callable[[], Iterator[Any]]
 
-_BATCH_ROWS: Final = 8192
+_BATCH_ROWS: Final = 2048
 _BLOCK_BYTES: Final = 4 << 20
 _SHOWN: Final = 4
 _CELL: Final = re.compile(

@@ -92,7 +92,8 @@ def test_the_wheel_holds_plain_files_below_one_name(wheel: Path) -> None:
     ours = {str(p.relative_to(REPOSITORY)) for f in ("index", "service") for p in _sources(f)}
     ours |= {str(p.relative_to(REPOSITORY / "gcws_search")) for p in _sources("gcws_search")}
     assert {name.removeprefix("gcws_search/") for name in names} >= ours
-    assert {"gcws_search/py.typed", "gcws_search/__init__.pyi"} <= set(names)
+    data = {"py.typed", "__init__.pyi", "commands/digits.npz", "commands/digits.txt"}
+    assert {f"gcws_search/{name}" for name in data} <= set(names)
 
 
 def _sources(folder: str) -> list[Path]:

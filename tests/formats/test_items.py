@@ -65,6 +65,30 @@ def test_other_payloads_are_refused(payloads: Json) -> None:
         items_of(VECTORS, payloads=payloads)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5, True],
+        [2**70, -1, 1e300],
+        ["a,b", '"', "%s"],
+        [1, None, "x"],
+        [[1, 2], {"a": 1}, float("nan")],
+        [None, None, None],
+    ],
+)
+def test_payloads_of_columns_are_those_of_objects(values: Json) -> None:
+    columns = {"a": values, '%d "q"': values, "n": [1, 2, 3]}
+    objects = [
+        {name: column[row] for name, column in columns.items() if column[row] is not None}
+        for row in range(3)
+    ]
+    found = items_of(VECTORS, payloads=columns).payloads
+    assert found is not None
+    assert found == items_of(VECTORS, payloads=objects).payloads
+    alone = items_of(VECTORS, payloads={"a": values}).payloads
+    assert [*map(bool, alone or [])] == [value is not None for value in values]
+
+
 def test_items_of_a_collection_are_items_again() -> None:
     items = items_of(iter([Item("a", [1, 2], {"n": 1}), Item("b", [3, 4], None)]))
     assert items.ids == ["a", "b"]
