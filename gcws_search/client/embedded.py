@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from gcws_search.client.results import (
     ManyHits,
     Pair,
     Rejected,
+    hits_of,
 )
 from gcws_search.formats.filters import filter_of
 from gcws_search.formats.items import Items, items_of
@@ -366,14 +367,7 @@ class EmbeddedOperations:
         def search() -> ix.QueryResult:
             if id is not None:
                 return self._collection.search_around(id, params, where=condition, backend=backend)
-            rows = row_of(vector)
-            unknown = self._with_unknown(rows)
-            if unknown is not None:
-                return self._collection.search_with_unknown(
-                    unknown, params, where=condition, backend=backend
-                )
-            raw = self._raw(rows)
-            return self._collection.search(raw, params, where=condition, backend=backend)[0]
+            return self._found(row_of(vector), params, condition, backend)[0]
 
         found: ix.QueryResult = yield Call(_located(search, "vector"))
         hits = [
@@ -381,22 +375,6 @@ class EmbeddedOperations:
             for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
         ]
         return Hits(hits, asdict(found.explanation) if explain else None)
-
-    def _with_unknown(self, rows: Rows) -> ix.SparseVector | None:
-        """Return a query with names that no coordinate of a fixed space has, None for any other."""
-        from gcws_search.index import SparseVector  # noqa: PLC0415
-
-        known = self._collection.names
-        if known.is_open or isinstance(rows, DenseRows) or not rows.is_named:
-            return None
-        names = [*map(str, rows.indices)]
-        if len(set(names)) < len(names):  # who takes no unknown names says so
-            return None
-        try:
-            found, unknown = known.find(names, beyond_dim=True)
-        except InvalidVector as error:
-            raise error.at(0, "names") from None
-        return SparseVector(found, rows.values) if unknown else None
 
     def query_many(  # noqa: D102
         self,
@@ -416,13 +394,43 @@ class EmbeddedOperations:
             rows = rows_of(vectors)
             if not len(rows):
                 return ManyHits(np.empty((0, 0), object), np.empty((0, 0)))
-            found = self._collection.search(
-                self._raw(rows), params, where=condition, backend=backend
-            )
+            found = self._found(rows, params, condition, backend)
             return _arrays(found, limit)
 
         many: ManyHits = yield Call(_located(search, "queries"))
         return many
+
+    def _found(
+        self, rows: Rows, params: SearchParams, where: ix.Filter | None, backend: str | None
+    ) -> Sequence[ix.QueryResult]:
+        """Return the result of each query."""
+        if isinstance(rows, DenseRows) or not rows.is_named or self.config.dim is None:
+            return self._collection.search(self._raw(rows), params, where=where, backend=backend)
+        found = []
+        for place in range(len(rows)):
+            try:
+                part = rows.part(place, place + 1)
+                found.append(self._found_by_name(part, params, where, backend))
+            except InvalidVector as error:
+                loc = place, *error.loc[1:]
+                raise InvalidVector(expected=error.expected, got=error.got, loc=loc) from None
+        return found
+
+    def _found_by_name(
+        self, row: SparseRows, params: SearchParams, where: ix.Filter | None, backend: str | None
+    ) -> ix.QueryResult:
+        """Return the result of one query in a space of fixed dim, which may not have its names."""
+        from gcws_search.index import SparseVector  # noqa: PLC0415
+
+        try:
+            indices, unknown = self._collection.names.find(row.indices.tolist(), beyond_dim=True)
+        except InvalidVector as error:
+            raise error.at(0, "names") from None
+        if not unknown:
+            raw = self._raw(row)
+            return self._collection.search(raw, params, where=where, backend=backend)[0]
+        vector = SparseVector(indices, row.values)
+        return self._collection.search_with_unknown(vector, params, where=where, backend=backend)
 
     def pairs(  # noqa: D102
         self, *, min_score: float, limit: int | None = None, recall: float = 0.9
@@ -521,8 +529,12 @@ def _item(stored: ix.StoredItem) -> Item:
     return Item(stored.id, stored.vector, payload)
 
 
-def _arrays(found: ix.QueryResults, limit: int) -> ManyHits:
+def _arrays(found: Sequence[ix.QueryResult], limit: int) -> ManyHits:
     """Return the hits of all queries as arrays; ties are told apart by id, as one query's are."""
+    from gcws_search.index import QueryResults  # noqa: PLC0415
+
+    if not isinstance(found, QueryResults):
+        return hits_of([(each.ids, each.scores) for each in found], limit)
     raw = found.found
     width = min(limit, raw.rows.shape[1])
     rows, scores = raw.rows[:, :width], np.array(raw.scores[:, :width], np.float64)

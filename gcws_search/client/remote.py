@@ -24,13 +24,14 @@ from gcws_search.client.results import (
     ManyHits,
     Pair,
     Rejected,
+    hits_of,
 )
 from gcws_search.client.retries import RetryPolicy, answered
 from gcws_search.formats import bodies
 from gcws_search.formats.filters import filter_of
 from gcws_search.formats.items import Items, items_of
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, row_of, rows_of
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
@@ -205,14 +206,20 @@ class RemoteOperations:
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(first, min(first + step, len(rows)))
-            if where is None:
+            # Names that a fixed dim does not have are permitted in queries one by one alone.
+            one_by_one = isinstance(part, SparseRows) and part.is_named and self.config.dim
+            if where is None and not one_by_one:
                 found += yield from self._matrix(part, asked)
             else:
                 each = asked | ({} if where is None else {"filter": filter_of(where)})
                 queries = [{"vector": vector, **each} for vector in part.json()]
                 answer = yield from self._post("query/batch", {"queries": queries})
                 found += answer["results"]
-        return _many(found, limit)
+        lists = [
+            ([hit["id"] for hit in each["hits"]], [hit["score"] for hit in each["hits"]])
+            for each in found
+        ]
+        return hits_of(lists, limit)
 
     def _matrix(self, rows: Rows, asked: Mapping[str, Any]) -> Plan[list[dict[str, Any]]]:
         """Ask for the hits of many vectors that ask for the same."""
@@ -325,17 +332,6 @@ def _json_vector(vector: Any) -> Any:
             return np.ascontiguousarray(vector, np.float32)
     rows = row_of(vector)
     return rows.matrix()[0] if isinstance(rows, DenseRows) else next(rows.json())
-
-
-def _many(found: list[dict[str, Any]], limit: int) -> ManyHits:
-    width = max((len(each["hits"]) for each in found), default=0)
-    ids = np.full((len(found), min(limit, width)), None, object)
-    scores = np.full(ids.shape, np.nan)
-    for row, each in enumerate(found):
-        hits = each["hits"]
-        ids[row, : len(hits)] = [hit["id"] for hit in hits]
-        scores[row, : len(hits)] = [hit["score"] for hit in hits]
-    return ManyHits(ids, scores)
 
 
 def _told(rows: DenseRows, progress: Progress | None) -> Iterator[Piece]:

@@ -97,6 +97,17 @@ class ManyHits(NamedTuple):
         return "ManyHits({} queries × {} hits)".format(*self.ids.shape)
 
 
+def hits_of(found: Sequence[tuple[list[str], list[float]]], limit: int) -> ManyHits:
+    """Return the ids and scores of each query as arrays of at most ``limit`` columns."""
+    width = min(limit, max((len(ids) for ids, _ in found), default=0))
+    names = np.full((len(found), width), None, object)
+    scores = np.full(names.shape, np.nan)
+    for row, (ids, numbers) in enumerate(found):
+        names[row, : len(ids)] = ids
+        scores[row, : len(ids)] = numbers
+    return ManyHits(names, scores)
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A stored item.

@@ -132,8 +132,9 @@ def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
     coffees.add([{"acid": 2, "sweet": 1}], ids=["kenya"])
     assert coffees.get("kenya").vector == [2, 0, 1]
     assert coffees.explain("kenya", [2, 1, 0]).shares[0].coordinate == "acid"
-    [hit] = coffees.query({"bitter": 1, "acid": 2})
-    assert (hit.id, hit.score) == ("kenya", pytest.approx(2 / 4))
+    assert coffees.query({"acid": 2, "bitter": 1})[0].score == pytest.approx(0.5)
+    many = coffees.query_many([{"acid": 2, "bitter": 1}, {"sweet": 1}], limit=1)
+    assert many.scores[:, 0].tolist() == pytest.approx([0.5, 1 / 3])
     with pytest.raises(gcws_search.InvalidVector, match="bitter"):
         coffees.add([{"bitter": 1}])
     with pytest.raises(gcws_search.InvalidParameter, match="twice"):
