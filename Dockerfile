@@ -18,8 +18,10 @@ RUN pip install -q --no-deps .
 
 # Compiled for agreed CPUs, not for the builder's own: service/commands/container.py says which.
 # From outside the sources: the kernels are cached under the path of the installed package.
+# KERNEL_TARGETS names some of those CPUs; without it, all that the builder can run.
 WORKDIR /
-RUN python -m gcws_search.service.commands.container build /opt/gcws/kernels
+ARG KERNEL_TARGETS=
+RUN python -m gcws_search.service.commands.container build /opt/gcws/kernels $KERNEL_TARGETS
 
 
 # The image: no compiler, no sources but the installed ones, no root.

@@ -1,11 +1,14 @@
 """Runs the Dockerfile's own commands without Docker: ``python -m tests.rehearse_image``.
 
-Every RUN, COPY, ENV, WORKDIR, ENTRYPOINT, CMD and HEALTHCHECK is read from the Dockerfile and
+Every RUN, COPY, ARG, ENV, WORKDIR, ENTRYPOINT, CMD and HEALTHCHECK is read from the Dockerfile and
 carried out in an empty folder that stands for the image's ``/``, with an empty environment and the
 Python at hand for the base image's. The container is then started as docker-compose.yml asks: a
 read-only file system but for ``/data`` and ``/tmp``, no capabilities, no new privileges. It must
 become healthy with the kernels of the image (none compiled anew), store an item, stop at SIGTERM,
 and have the item after a second start.
+
+Kernels are compiled for one of the image's CPUs, which every machine can run. The tests of
+``service/commands/container.py`` show that a build without a choice compiles for each of them.
 
 What this cannot show: that the base image has what the commands need, and the layers themselves.
 """
@@ -30,6 +33,7 @@ from tests.support.paths import REPOSITORY
 
 IMAGE_PATHS = re.compile(r"(?<![\w./-])/(opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
+BUILD_ARGUMENTS = {"KERNEL_TARGETS": "generic"}
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -77,6 +81,9 @@ class Image:
                 subprocess.run(command, cwd=self.workdir, env=self.env, check=True)
             case "COPY":
                 self._copy(instruction.text.split())
+            case "ARG":
+                name, _, default = instruction.text.partition("=")
+                self.env[name] = BUILD_ARGUMENTS.get(name, default)
             case "ENV":
                 for name, value in instruction.settings.items():
                     self.env[name] = self.text(value).replace("$PATH", self.env["PATH"])

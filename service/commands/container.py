@@ -24,7 +24,9 @@ V3_FLAGS: Final = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movb
 
 COMPILE: Final = "from gcws_search.index import compile_kernels; compile_kernels()"
 CPUINFO: Final = Path("/proc/cpuinfo")
-USAGE: Final = "usage: container (build KERNELS | start KERNELS CACHE COMMAND... | health)"
+USAGE: Final = (
+    "usage: container (build KERNELS [TARGET...] | start KERNELS CACHE COMMAND... | health)"
+)
 
 
 def targets(cpuinfo: str, machine: str) -> tuple[str, ...]:
@@ -57,18 +59,30 @@ def environment(target: str, cache: Path, base: Mapping[str, str]) -> dict[str, 
     }
 
 
-def build(kernels: Path) -> None:
+def build(kernels: Path, wanted: Sequence[str] = ()) -> None:
     """Compile every kernel for every target at once, each into its own folder of ``kernels``.
 
-    A target that this machine cannot run is left out: compiling a kernel includes running it.
+    Parameters
+    ----------
+    kernels : Path
+        Folder that gets one folder a target.
+    wanted : sequence of str
+        CPU names to compile for. Without any, all that this machine can run: compiling a kernel
+        includes running it.
 
     Raises
     ------
+    ValueError
+        If a wanted target is none of those that this machine can run.
     subprocess.CalledProcessError
     """
+    available = _targets_here()
+    strange = [name for name in wanted if name not in available]
+    if strange:
+        raise ValueError(f"expected targets among {', '.join(available)}, got {strange[0]}")
     command = [sys.executable, "-c", COMPILE]
     compiling = []
-    for target in _targets_here():
+    for target in wanted or available:
         cache = kernels / target
         cache.mkdir(parents=True, exist_ok=True)
         compiling.append(subprocess.Popen(command, env=environment(target, cache, os.environ)))
@@ -115,8 +129,8 @@ def is_ready(port: int) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Do what the first argument says; return the exit status."""
     match arguments:
-        case ["build", kernels]:
-            build(Path(kernels))
+        case ["build", kernels, *wanted]:
+            build(Path(kernels), wanted)
         case ["start", kernels, cache, *rest]:
             start(Path(kernels), Path(cache), rest)
         case ["health"]:

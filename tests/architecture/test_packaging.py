@@ -155,12 +155,13 @@ def test_nothing_is_installed_or_compiled_in_the_final_stage(dockerfile: list[In
 
 
 def test_kernels_are_built_where_the_start_looks_for_them(dockerfile: list[Instruction]) -> None:
-    built = [
-        i.text.split()[-1]
-        for i in dockerfile
-        if "gcws_search.service.commands.container build" in i.text
-    ]
+    texts = " ".join(instruction.text for instruction in dockerfile)
+    built = re.findall(r"gcws_search\.service\.commands\.container build (\S+)", texts)
     assert built == [only(final_stage(dockerfile), "ENTRYPOINT").command[4]]
+
+
+def test_the_image_has_kernels_for_every_cpu_unless_asked(dockerfile: list[Instruction]) -> None:
+    assert only(dockerfile, "ARG").text == "KERNEL_TARGETS="
 
 
 def test_settings_of_the_image_are_settings_of_the_service(dockerfile: list[Instruction]) -> None:

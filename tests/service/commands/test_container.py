@@ -1,4 +1,5 @@
 import os
+import platform
 import socket
 import sys
 from pathlib import Path
@@ -8,6 +9,10 @@ import pytest
 from gcws_search.service.commands import container
 
 V3_CPU = "processor : 0\nflags\t\t: fpu sse2 fma movbe xsave f16c abm bmi1 avx2 bmi2 vaes\n"
+NOTE = """
+import os, pathlib
+pathlib.Path(os.environ["NUMBA_CACHE_DIR"], "target").write_text(os.environ["NUMBA_CPU_NAME"])
+"""
 OLD_CPU = "processor : 0\nflags\t\t: fpu sse2 fma movbe xsave f16c abm\n"
 
 
@@ -40,10 +45,43 @@ def test_the_features_of_this_machine_stay_out_of_the_cache_key() -> None:
 def test_every_target_is_compiled_in_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = "import os, pathlib; pathlib.Path(os.environ['NUMBA_CACHE_DIR'], 'done').touch()"
-    monkeypatch.setattr(container, "COMPILE", note)
+    monkeypatch.setattr(container, "COMPILE", NOTE)
+    monkeypatch.setattr(container, "CPUINFO", _written(tmp_path, V3_CPU))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    kernels = tmp_path / "kernels"
+    assert container.main(["build", str(kernels)]) == 0
+    noted = {path.parent.name: path.read_text() for path in kernels.glob("*/target")}
+    assert noted == {"x86-64-v3": "x86-64-v3", "generic": "generic"}
+
+
+def test_llvm_knows_the_cpu_of_each_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Compiles one line for each CPU; LLVM would take another CPU and say so on stderr."""
+    monkeypatch.setattr(container, "COMPILE", "import numba; numba.njit('f8(f8)')(lambda x: x + 1)")
     container.build(tmp_path)
-    assert (tmp_path / "generic" / "done").exists()
+    assert list(tmp_path.iterdir())
+    assert capfd.readouterr().err == ""
+
+
+def test_a_target_that_is_named_is_the_only_one_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "COMPILE", NOTE)
+    monkeypatch.setattr(container, "CPUINFO", _written(tmp_path, V3_CPU))
+    kernels = tmp_path / "kernels"
+    assert container.main(["build", str(kernels), "generic"]) == 0
+    assert [path.name for path in kernels.iterdir()] == ["generic"]
+
+
+def test_a_target_that_this_machine_cannot_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "COMPILE", NOTE)
+    monkeypatch.setattr(container, "CPUINFO", _written(tmp_path, OLD_CPU))
+    with pytest.raises(ValueError, match="expected targets among generic, got x86-64-v3"):
+        container.build(tmp_path / "kernels", ["generic", "x86-64-v3"])
+    assert not (tmp_path / "kernels").exists()
 
 
 def test_start_copies_the_kernels_and_becomes_the_service(
@@ -85,6 +123,12 @@ def test_health_fails_where_nothing_listens(
 def test_unknown_words_get_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert container.main(["dance"]) == 2
     assert container.USAGE in capsys.readouterr().err
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "cpuinfo"
+    path.write_text(text)
+    return path
 
 
 @pytest.fixture
