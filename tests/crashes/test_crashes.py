@@ -3,6 +3,8 @@
 Hundreds of kills: ``python -m tests.crashes --kills 500``.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.crashes.checking import Lost
@@ -15,17 +17,20 @@ RANDOM_KILLS = 4
 
 
 @pytest.fixture(scope="module")
-def trial(servers: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    """Return one directory for all kills: what is left of one is there at the next."""
+def trial(servers: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """Yield one directory for all kills: what is left of one is there at the next.
+
+    A kill at a point begins with a check of what the kill before it has left.
+    """
     made = Trial(servers, tmp_path_factory.mktemp("trial"), seed=0)
     made.kill_at("in a transaction", times=20)
-    return made
+    yield made
+    made.check()
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_a_named_point_loses_nothing_acknowledged(trial: Trial, point: str) -> None:
     trial.kill_at(point)
-    trial.check()
 
 
 def test_kills_at_random_instants_lose_nothing_acknowledged(trial: Trial) -> None:

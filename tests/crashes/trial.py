@@ -58,6 +58,7 @@ class Trial:
         self._random = random.Random(seed)
         self._old: Any = None
         self._made = False
+        self._last_end = "nothing"
         self.counts = Counts()
         self.writers = [Writer(number, seed) for number in range(WRITERS)]
 
@@ -81,7 +82,7 @@ class Trial:
             server = self._checked()
             self._write(server)
             server.ended(self._random.uniform(0, _WRITING_SECONDS))
-        self._killed(server)
+        self._killed(server, "at random")
 
     def kill_at(self, point: str, times: int = 1) -> None:
         """Let a server be written to until it ends at a point.
@@ -112,7 +113,7 @@ class Trial:
         except Ended:
             pass
         finally:
-            self._killed(server)
+            self._killed(server, point)
         self.counts.at_points += 1
 
     def stop_after(self, seconds: float) -> tuple[str, int]:
@@ -124,15 +125,16 @@ class Trial:
             server.signal(signal.SIGTERM)
             status = server.status()
         finally:
-            self._killed(server)
+            self._killed(server, "stopped")
         return server.log.read_text(), status
 
     def check(self) -> None:
         """Start a server, check it, and kill it with nothing to do."""
-        self._killed(self._checked())
+        self._killed(self._checked(), "idle")
 
-    def _killed(self, server: Running) -> None:
+    def _killed(self, server: Running, how: str) -> None:
         server.kill()
+        self._last_end = how
         self.counts.kills += 1
         for writer in self.writers:
             writer.join()
@@ -152,9 +154,13 @@ class Trial:
         return server
 
     def _check(self, server: Running) -> None:
-        self._make_shared(server)
-        check(server.port, self.writers, self._random)
-        self._check_old(server)
+        try:
+            self._make_shared(server)
+            check(server.port, self.writers, self._random)
+            self._check_old(server)
+        except Lost as lost:
+            lost.add_note(f"how the server before it ended: {self._last_end}")
+            raise
 
     def _make_shared(self, server: Running) -> None:
         with Asking(server.port) as asking:
