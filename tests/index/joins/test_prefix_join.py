@@ -50,10 +50,10 @@ def true_pairs(rows: np.ndarray, least: float) -> dict[tuple[int, int], float]:
     parts = np.hstack([np.maximum(rows, 0), np.maximum(-rows, 0)]).astype(np.float64)
     pairs = {}
     for a in range(len(parts)):
-        for b in range(a + 1, len(parts)):
-            score = np.minimum(parts[a], parts[b]).sum() / np.maximum(parts[a], parts[b]).sum()
-            if score >= least:
-                pairs[a, b] = float(score)
+        others = parts[a + 1 :]
+        scores = np.minimum(parts[a], others).sum(1) / np.maximum(parts[a], others).sum(1)
+        for b in np.flatnonzero(scores >= least).tolist():
+            pairs[a, a + 1 + b] = float(scores[b])
     return pairs
 
 
