@@ -15,10 +15,10 @@ from tests.fuzz.operations import MODES, PAGE, operations, try_operation
 from tests.fuzz.trying import tried
 from tests.support.service.client import Client, started
 
-REQUESTS = 3
-INPUTS = 60
-FILES = 60
-VALUES = 100
+REQUESTS = 2
+INPUTS = 30
+FILES = 30
+VALUES = 50
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from tests.support.reference import kernels, mathematics
 
 DIM = 16
 ITEMS = 240
-QUERIES = 8
+QUERIES = 4
 LIMIT = 5
 EVERY: dict[str, BackendParams] = {
     "gcws": GcwsParams(bands=16),

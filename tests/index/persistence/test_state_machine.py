@@ -380,4 +380,4 @@ CONFIGS = {
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_a_collection_is_always_what_a_dict_and_brute_force_say(name: str) -> None:
     machine = type("Machine", (CollectionMachine,), {"config": CONFIGS[name]})
-    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=25))
+    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=25))
