@@ -1,5 +1,6 @@
 """Fixtures and settings every test shares."""
 
+import gc
 import os
 import zlib
 from pathlib import Path
@@ -18,7 +19,7 @@ settings.register_profile(
     "suite",
     deadline=None,  # the first example may compile a kernel
     derandomize=True,
-    max_examples=60,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
@@ -28,6 +29,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Refuse a name that differs from process to process: those that share the tests must agree."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"expected a name without an address in memory, got {item.nodeid}")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through modules and tests again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
