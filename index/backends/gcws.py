@@ -27,7 +27,8 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
-from gcws_search.index.graph.search_plan import Outcome, Skipped
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins.pair_sink import PairSink
@@ -294,6 +295,26 @@ class GcwsBackend:
         plan = graph.plan(state.tables, view, params, len(queries))
         if isinstance(plan, Skipped):
             return self._probed(state, view, queries, params, skip)
+        untried = plan.tally is not None and plan.tally.seen < TRIED
+        first = min(TRIED, len(queries)) if untried else len(queries)
+        hits = self._by_graph((graph, plan), state, view, queries[:first], params, skip[:first])
+        if first == len(queries):
+            return hits
+        rest = self._found(state, view, queries[first:], params, skip[first:])
+        every = np.arange(len(queries))
+        return BatchHits.merged([(every[:first], hits), (every[first:], rest)])
+
+    def _by_graph(
+        self,
+        how: tuple[GraphSearch, SearchPlan],
+        state: GcwsState,
+        view: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s,
+    ) -> BatchHits:
+        """Return what the graph finds, and the fall-back for queries it has no answer to."""
+        graph, plan = how
         found = graph.search(plan, state.tables, view, queries, params, skip)
         hits, outcomes = found.hits, found.outcomes
         if not np.count_nonzero(outcomes):

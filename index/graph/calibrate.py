@@ -1,37 +1,36 @@
 """Calibration: recall by beam setting, measured with items of the collection as queries.
 
-The queries are held out: rows that are not linked into the graph yet, so they behave like new
-queries. The ground truth is an exact scan of the linked rows.
+The items are held out: rows that are not linked into the graph yet, so they behave like new
+queries. Sums of two of them stand for queries unlike the items. The ground truth is an exact scan
+of the linked rows.
 """
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s, UInt8s, UInt64s
-from gcws_search.index.contracts.hits import BatchHits, RowView
-from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import BoundedRows
-from gcws_search.index.exact.scan import scan
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.hits import BatchHits
+from gcws_search.index.graph.held_out import FOREIGN, HARD, Sample
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
     Calibration,
+    LimitCurves,
     RecallCurve,
 )
-from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.graph.batch_search import CONTRAST_PLACE
 from gcws_search.index.kernels.graph.beam_search import MIN_DISTANCE
-from gcws_search.index.lsh.tables import Tables
 
 _TIE: Final = 1e-9
 """Scores so near to each other tie."""
+_LIMIT: Final = 100
+"""Up to this limit all is measured, however few rows there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +43,8 @@ class CalibrationPolicy:
         Items that are searched for at most.
     measured : tuple of (int, tuple of int, int)
         Limit searched with, limits judged, queries.
+    rows_a_limit : int
+        A greater limit than 100 is measured where there are so many rows for each of its hits.
     settings : tuple of float
         Numbers of the beam settings that may be measured, rising; see `recall_curve`.
     first : tuple of float
@@ -64,16 +65,23 @@ class CalibrationPolicy:
         beam does not find what is missing then.
     max_share : float
         A search that scores more of the rows than this share is not measured.
-    doubt : float
-        Recall is taken to be less than its mean by so many standard errors.
-    low_contrast : float
-        Searches without a slack are extended for this share of the queries: those whose first hit
-        is about as far as the tenth. Of frames of daily sports the tenth of lowest contrast found
-        0.44 where the others found 0.87. Source: [LID]: the neighbours of points in many
-        dimensions are hard to find.
-    low_score, low_score_found : float
-        A score is low if it is less than the last true hit's of all but the first share of the
-        queries, and than the last hit found of all but the second share.
+    doubt, extended_doubt : float
+        Recall is taken to be less than its mean by so many standard errors; that of hard and
+        foreign queries by more, for there are fewer of them.
+    hard, foreign : float
+        Shares of the items that are hard, and foreign, by the score of their last hit; as many are
+        by how much nearer their first hit is than their tenth. Of frames of daily sports the tenth
+        of lowest contrast found 0.44 where the others found 0.87. Source: [LID]: the neighbours of
+        points in many dimensions are hard to find.
+    contrasts : (float, float)
+        And all by whose tenth hit is hardly farther than the first, whatever share they are: where
+        many rows differ little from each other, items among them are easier than other queries.
+    sums : float, int
+        Sums of two items are searched for too: this share of the queries, and so many at least.
+    slacks : tuple of float
+        Of extensions that may be measured, rising.
+    min_tier : int
+        A tier is judged by so many queries at least, or by all.
     max_too_few : float
         A setting is of no use by which more queries than this share find too few rows.
     beyond, far_beyond, many : float, float, int
@@ -88,7 +96,9 @@ class CalibrationPolicy:
         (10, (1, 10), 1024),
         (30, (30,), 160),
         (100, (100,), 160),
+        (300, (300,), 80),
     )
+    rows_a_limit: int = 100
     settings: tuple[float, ...] = (
         *(0.05, 0.07, 0.08, 0.09, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
         *(1.0, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22),
@@ -105,177 +115,22 @@ class CalibrationPolicy:
     left: float = 0.9
     max_share: float = 0.25
     doubt: float = 0.5
-    low_contrast: float = 0.03
-    low_score: float = 0.01
-    low_score_found: float = 0.1
+    extended_doubt: float = 1.0
+    hard: float = 0.1
+    foreign: float = 0.02
+    contrasts: tuple[float, float] = (0.97, 0.985)
+    sums: tuple[float, int] = (0.125, 48)
+    slacks: tuple[float, ...] = (1.0, 1.03, 1.07, 1.13, 1.2, 1.3)
+    min_tier: int = 12
     max_too_few: float = 0.1
     beyond: float = 0.2
     far_beyond: float = 0.4
     many: int = 500
 
 
-class Sample(Protocol):
-    """Queries like the items, none of them among the rows searched.
-
-    Attributes
-    ----------
-    queries : int
-        How many there are.
-    rows : int
-        How many rows are searched.
-    """
-
-    @property
-    def queries(self) -> int: ...  # noqa: D102
-
-    @property
-    def rows(self) -> int: ...  # noqa: D102
-
-    def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
-        """Return the true hits of some queries, by number."""
-
-    def search(
-        self,
-        chosen: Int64s,
-        limit: int,
-        setting: BeamSetting,
-        *,
-        low_contrast: float,
-        low_score: float,
-    ) -> BatchHits:
-        """Return what searches with a beam setting find for some queries, by number.
-
-        See `GraphSearch.plan_for`.
-        """
-
-
-class CalibrationStoppedError(Exception):
-    """The way out of a calibration that nobody waits for."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Rows that are not linked yet, as a `Sample`.
-
-    Attributes
-    ----------
-    graph : GraphSearch
-        Of the other rows.
-    tables : Tables
-    view : RowView
-        All rows that are alive.
-    linked : RowView
-        Those that are linked.
-    chosen : (h,) int64
-        The rows held out.
-    hidden : (n,) uint8
-        1 for these.
-    keys : (h, t) uint64
-        Their keys.
-    inverted : InvertedIndex
-    bounded : BoundedRows or None
-        See `exact.scan.scan`.
-    pieces : int
-        Parts of the work for each thread.
-    stop : threading.Event
-        Once it is set, the next search raises `CalibrationStoppedError`.
-    """
-
-    graph: GraphSearch
-    tables: Tables
-    view: RowView
-    linked: RowView
-    chosen: Int64s
-    hidden: UInt8s
-    keys: UInt64s
-    inverted: InvertedIndex
-    bounded: BoundedRows | None
-    pieces: int
-    stop: threading.Event
-
-    @classmethod
-    def of(  # noqa: PLR0913 (what a search needs, and how)
-        cls,
-        graph: GraphSearch,
-        tables: Tables,
-        view: RowView,
-        chosen: Int64s,
-        keys: UInt64s,
-        inverted: InvertedIndex,
-        *,
-        pieces: int,
-        stop: threading.Event,
-    ) -> HeldOut:
-        """Return the rows of ``view`` that are held out, by number, with their keys."""
-        others = view.permitted.copy()
-        others[chosen] = 0
-        hidden = np.zeros(len(view.vectors), np.uint8)
-        hidden[chosen] = 1
-        linked = RowView(view.vectors, others, view.permitted_count - len(chosen))
-        bounded = BoundedRows.of(graph.links.quantized, graph.workers)
-        return cls(
-            graph, tables, view, linked, chosen, hidden, keys, inverted, bounded, pieces, stop
-        )
-
-    @property
-    def queries(self) -> int:
-        """How many queries there are."""
-        return len(self.chosen)
-
-    @property
-    def rows(self) -> int:
-        """How many rows are searched."""
-        return self.linked.permitted_count
-
-    def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
-        """Return the true hits of some queries, by number."""
-        return scan(
-            self.linked,
-            self.view.vectors[self.chosen[chosen]],
-            SearchParams(limit=limit, recall=1.0),
-            skip=np.full(len(chosen), -1, np.int64),
-            inverted=self.inverted,
-            workers=self.graph.workers,
-            with_ties=False,
-            rounded=self.bounded,
-        )
-
-    def search(
-        self,
-        chosen: Int64s,
-        limit: int,
-        setting: BeamSetting,
-        *,
-        low_contrast: float,
-        low_score: float,
-    ) -> BatchHits:
-        """Return what searches with a beam setting find for some queries, by number."""
-        if self.stop.is_set():
-            raise CalibrationStoppedError
-        plan = self.graph.plan_for(
-            self.tables,
-            self.view,
-            limit,
-            setting,
-            low_contrast=low_contrast,
-            low_score=low_score,
-        )
-        return self.graph.search(
-            plan,
-            self.tables,
-            self.view,
-            self.view.vectors[self.chosen[chosen]],
-            SearchParams(limit=limit),
-            np.full(len(chosen), -1, np.int64),
-            keys=self.keys[chosen, : plan.tables],
-            hidden=self.hidden,
-            pieces=self.pieces,
-        ).hits
-
-
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """The true hits for one limit.
+    """The true hits of m queries for one limit.
 
     Attributes
     ----------
@@ -283,36 +138,35 @@ class _Truth:
         Hits.
     least : (m,) float64
         Score of each query's last true hit.
-    low_score, out_of_range : float
-        See `CalibrationPolicy`.
+    tiers : (m,) int
+        See `_tiers`.
+    scores : (float, float, float)
+        See `LimitCurves`.
     """
 
     wanted: int
     least: Float64s
-    low_score: float
-    out_of_range: float
-
-    @classmethod
-    def of(cls, wanted: int, least: Float64s, policy: CalibrationPolicy) -> _Truth:
-        """Return what is known of the hits by the scores of the last ones."""
-        lowest, median = float(least.min()), _quantile(least, 0.5)
-        beyond = policy.beyond if len(least) >= policy.many else policy.far_beyond
-        low_score = _quantile(least, policy.low_score)
-        return cls(wanted, least, low_score, lowest - beyond * (median - lowest))
-
-    def of_queries(self, chosen: Int64s | slice) -> _Truth:
-        """Return the same of some queries."""
-        return replace(self, least=self.least[chosen])
+    tiers: Int64s
+    scores: tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """What one setting gave for one limit, recall as measured; `RecallCurve` has all of them."""
+    """What one setting gave for one limit.
+
+    Attributes
+    ----------
+    recall : float
+        Of the queries that are not found to be hard, less a doubt.
+    candidates : float
+        Of all of them.
+    extended : float
+        Share of the queries that are found to be hard.
+    """
 
     recall: float
     candidates: float
-    low_score: float
-    out_of_range: float
+    extended: float
 
 
 def calibrate(
@@ -333,53 +187,114 @@ def calibrate(
         Searches that score more rows take longer than scans: nothing is measured beyond.
     policy : CalibrationPolicy
     """
-    runs = _true_hits(sample, policy)
-    low_contrast = _low_contrast(runs, policy.low_contrast)
+    share, least = policy.sums
+    greatest = max(_LIMIT, sample.rows // policy.rows_a_limit)
+    measured = [each for each in policy.measured if each[0] <= greatest]
+    counts = [min(count, sample.items) for _, _, count in measured]
+    sums = [min(max(int(share * count), least), sample.sums) for count in counts]
+    limits_of = [searched for searched, _, _ in measured]
+    items = _true_hits(sample, limits_of, counts, 0)
+    between = _true_hits(sample, limits_of, sums, sample.items)
+    contrasts = _contrasts(items, policy)
     most = min(max_candidates, policy.max_share * sample.rows)
     curves = []
-    for searched, limits, count in policy.measured:
-        chosen = np.arange(min(count, sample.queries))
-        parts = [found for first, found in runs if first < len(chosen)]
-        truth = {}
-        for limit in limits:
-            wanted = min(limit, sample.rows)
-            least = np.concatenate([_last_scores(found, wanted) for found in parts])
-            truth[limit] = _Truth.of(wanted, least, policy)
-        ladder = _Ladder(sample, chosen, truth, searched, low_contrast, policy)
+    for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
+        parts = [found for first, found in items if first < of_items]
+        others = [found for first, found in between if first < of_sums]
+        truth = {
+            limit: _truth(parts, others, min(limit, sample.rows), contrasts, policy)
+            for limit in limits
+        }
+        numbers = np.concatenate([np.arange(of_items), sample.items + np.arange(of_sums)]).astype(
+            np.int64
+        )
+        ladder = _Ladder(sample, (numbers, of_items), truth, searched, contrasts, policy)
         ladder.climb(most)
-        curves += [ladder.curve(limit) for limit in limits]
-    return Calibration(sample.rows, tuple(curves), scan_nanoseconds, low_contrast)
+        ladder.extend(most)
+        curves += [ladder.curves(limit) for limit in limits]
+    return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts)
 
 
-def _true_hits(sample: Sample, policy: CalibrationPolicy) -> list[tuple[int, BatchHits]]:
+def _true_hits(
+    sample: Sample, limits: Sequence[int], counts: Sequence[int], first_number: int
+) -> list[tuple[int, BatchHits]]:
     """Return the true hits of runs of queries, each for the greatest limit it is judged by.
 
-    With each run comes the number of its first query.
+    With each run comes the number of its first query, counted from ``first_number``.
     """
     runs = []
-    ends = sorted({min(count, sample.queries) for _, _, count in policy.measured})
+    ends = sorted({count for count in counts if count > 0})
     for first, end in zip([0, *ends], ends, strict=False):
-        greatest = max(searched for searched, _, count in policy.measured if count >= end)
-        hits = sample.true_hits(np.arange(first, end), min(greatest, sample.rows))
-        runs.append((first, hits))
+        greatest = max(limit for limit, count in zip(limits, counts, strict=True) if count >= end)
+        numbers = first_number + np.arange(first, end)
+        runs.append((first, sample.true_hits(numbers, min(greatest, sample.rows))))
     return runs
 
 
-def _low_contrast(runs: list[tuple[int, BatchHits]], share: float) -> float:
-    """Return the factor by which the first hit of all but a share is nearer than the tenth."""
-    full = [found.scores[found.sizes >= CONTRAST_PLACE] for _, found in runs]
-    distances = 1.0 - np.concatenate([scores[:, [0, CONTRAST_PLACE - 1]] for scores in full])
-    if not len(distances):
-        return 1.0
-    factors = distances[:, 0] / np.maximum(distances[:, 1], MIN_DISTANCE)
-    return _quantile(factors, 1.0 - share)
+def _contrast(found: BatchHits) -> Float64s:
+    """Return (m,): how far the first hit is, in distances of the tenth; 0 for fewer hits."""
+    factors = np.zeros(len(found))
+    full = found.sizes >= CONTRAST_PLACE
+    if full.any():
+        first, last = 1.0 - found.scores[full][:, [0, CONTRAST_PLACE - 1]].T
+        factors[full] = first / np.maximum(last, MIN_DISTANCE)
+    return factors
+
+
+def _contrasts(runs: list[tuple[int, BatchHits]], policy: CalibrationPolicy) -> tuple[float, float]:
+    """Return the factors above which a query is hard, and foreign; `inf` where none is known."""
+    factors = np.concatenate([_contrast(found) for _, found in runs])
+    factors = factors[factors > 0]
+    if not len(factors):
+        return inf, inf
+    hard, foreign = (
+        min(most, _quantile(factors, 1.0 - share))
+        for share, most in zip((policy.hard, policy.foreign), policy.contrasts, strict=True)
+    )
+    return hard, foreign
+
+
+def _tiers(
+    found: BatchHits, wanted: int, scores: Sequence[float], contrasts: Sequence[float]
+) -> Int64s:
+    """Return the tier of each query by its hits: `HARD`, `FOREIGN` or 0 for typical."""
+    last, contrast = _last_scores(found, wanted), _contrast(found)
+    tiers = np.zeros(len(found), np.int64)
+    for score, factor in zip(scores, contrasts, strict=False):
+        tiers += (last < score) | (contrast > factor)
+    return tiers
+
+
+def _truth(
+    items: list[BatchHits],
+    sums: list[BatchHits],
+    wanted: int,
+    contrasts: tuple[float, float],
+    policy: CalibrationPolicy,
+) -> _Truth:
+    """Return what is known of queries by their true hits for one limit."""
+    least = np.concatenate([_last_scores(found, wanted) for found in items])
+    lowest, median = float(least.min()), _quantile(least, 0.5)
+    beyond = policy.beyond if len(least) >= policy.many else policy.far_beyond
+    scores = (
+        _quantile(least, policy.hard),
+        _quantile(least, policy.foreign),
+        lowest - beyond * (median - lowest),
+    )
+    every = [*items, *sums]
+    return _Truth(
+        wanted,
+        np.concatenate([_last_scores(found, wanted) for found in every]),
+        np.concatenate([_tiers(found, wanted, scores, contrasts) for found in every]),
+        scores,
+    )
 
 
 def _last_scores(found: BatchHits, place: int) -> Float64s:
-    """Return the score of each query's hit at a place, counted from 1."""
+    """Return the score of each query's hit at a place, counted from 1; too few hits score 0."""
     column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
     last: Float64s = found.scores[np.arange(len(found)), column]
-    return last
+    return np.where(found.sizes < place, 0.0, last)
 
 
 class _Ladder:
@@ -388,12 +303,13 @@ class _Ladder:
     Parameters
     ----------
     sample : Sample
-    queries : (m,) int64
+    queries : (m,) int64, int
+        Numbers of items, then of sums; how many of them are items.
     truth : dict of int to _Truth
-        By the limits judged.
+        Of these queries, by the limits judged.
     searched : int
         The limit searched with.
-    low_contrast : float
+    contrasts : (float, float)
         See `Calibration`.
     policy : CalibrationPolicy
     """
@@ -401,19 +317,17 @@ class _Ladder:
     def __init__(
         self,
         sample: Sample,
-        queries: Int64s,
+        queries: tuple[Int64s, int],
         truth: dict[int, _Truth],
         searched: int,
-        low_contrast: float,
+        contrasts: tuple[float, float],
         policy: CalibrationPolicy,
     ) -> None:
         self._sample, self._searched, self._policy = sample, searched, policy
-        self._low_contrast = low_contrast
-        self._all = queries, truth
-        second = slice(None, None, 2)
-        fewer = {limit: each.of_queries(second) for limit, each in truth.items()}
-        self._fewer = queries[second], fewer
+        (self._queries, self._items), self._truth = queries, truth
+        self._contrasts = contrasts
         self._points: dict[int, dict[int, _Point]] = {}
+        self._extended: dict[tuple[int, float], dict[int, tuple[float, float, float]]] = {}
 
     def climb(self, most: float) -> None:
         """Measure settings until recall is enough, or searches score more than ``most`` rows."""
@@ -434,19 +348,96 @@ class _Ladder:
                 below = [(low, middle)] if self._measure(middle, low) else []
                 gaps += [*below, (middle, high)]
 
-    def curve(self, limit: int) -> RecallCurve:
+    def extend(self, most: float) -> None:
+        """Measure extensions until recall is enough, or they score more than ``most`` rows."""
+        policy = self._policy
+        asked = self._of_tiers()
+        first = BeamSetting.of(policy.settings[min(self._points)], self._searched)
+        for tier in (HARD, FOREIGN):
+            missed = inf
+            for slack in policy.slacks:
+                found = self._sample.search(
+                    self._queries[asked], self._searched, first, (tier, slack)
+                )
+                points = self._extended[tier, slack] = {
+                    limit: self._judged_extension(found, asked, truth, tier)
+                    for limit, truth in self._truth.items()
+                }
+                least = min(recall for recall, *_ in points.values())
+                adds_little = 1.0 - least > policy.left * missed
+                missed = 1.0 - least
+                dear = float(found.candidates.mean()) > most
+                if least >= policy.enough or dear or adds_little:
+                    break
+
+    def _of_tiers(self) -> Int64s:
+        """Return the places of queries by which extensions are measured: all if they are few."""
+        chosen = np.zeros(len(self._queries), np.bool_)
+        for truth in self._truth.values():
+            chosen |= truth.tiers > 0
+        enough = all(
+            np.count_nonzero(truth.tiers > 0) >= self._policy.min_tier
+            for truth in self._truth.values()
+        )
+        return np.flatnonzero(chosen if enough else np.ones_like(chosen))
+
+    def _judged_extension(
+        self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int
+    ) -> tuple[float, float, float]:
+        """Return recall, that of items alone, and candidates of the queries of a tier.
+
+        A search knows the tier of a query by what it has found: a query that misses its nearest
+        rows may seem less foreign than it is. Items and sums are judged apart, and the lesser
+        recall counts.
+        """
+        good, tiers = _shares_found(found, truth, asked), truth.tiers[asked]
+        seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
+        inside = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
+        is_item = asked < self._items
+        least = self._policy.min_tier
+        if np.count_nonzero(inside) < least:
+            inside = tiers > 0
+        if np.count_nonzero(inside) < least:
+            inside = np.ones_like(inside)
+        kinds = [inside & is_item, inside & ~is_item]
+        judged = [each for each in kinds if np.count_nonzero(each) >= least] or [inside]
+        doubt = self._policy.extended_doubt
+        recall = min(_less_doubt(good[each], doubt) for each in judged)
+        items = kinds[0] if kinds[0].any() else inside
+        return recall, _less_doubt(good[items], doubt), float(found.candidates[inside].mean())
+
+    def curves(self, limit: int) -> LimitCurves:
         """Return what was measured for a limit."""
         places = sorted(self._points)
         points = [self._points[place][limit] for place in places]
-        recalls = np.maximum.accumulate([point.recall for point in points]).tolist()
-        return RecallCurve(
-            limit,
+        typical = RecallCurve(
             tuple(self._policy.settings[place] for place in places),
-            tuple(recalls),
+            _never_falling([point.recall for point in points]),
             tuple(point.candidates for point in points),
-            tuple(point.low_score for point in points),
-            tuple(point.out_of_range for point in points),
         )
+        hard, foreign = (self._extension(limit, tier) for tier in (HARD, FOREIGN))
+        extended = tuple(point.extended for point in points)
+        return LimitCurves(
+            limit,
+            typical,
+            hard,
+            foreign,
+            extended,
+            self._items_extended(limit),
+            self._truth[limit].scores,
+        )
+
+    def _extension(self, limit: int, tier: int) -> RecallCurve:
+        """Return the curve of a tier."""
+        slacks = tuple(slack for own, slack in sorted(self._extended) if own == tier)
+        points = [self._extended[tier, slack][limit] for slack in slacks]
+        recalls = _never_falling([recall for recall, *_ in points])
+        return RecallCurve(slacks, recalls, tuple(candidates for *_, candidates in points))
+
+    def _items_extended(self, limit: int) -> tuple[float, ...]:
+        """Return the recalls of hard items by the slacks of their tier."""
+        slacks = [slack for tier, slack in sorted(self._extended) if tier == HARD]
+        return _never_falling([self._extended[HARD, slack][limit][1] for slack in slacks])
 
     def _point(self, place: int) -> _Point:
         return self._points[place][self._searched]
@@ -455,78 +446,26 @@ class _Ladder:
         """Measure a setting beyond another; return whether it is of use."""
         policy = self._policy
         dear = before in self._points and self._point(before).candidates > policy.fewer_queries
-        queries, truth = self._fewer if dear else self._all
+        asked = np.arange(0, self._items, 2 if dear else 1)
         setting = BeamSetting.of(policy.settings[place], self._searched)
-        found = self._search(queries, setting, again=False)
-        few = found.sizes < truth[self._searched].wanted
+        found = self._sample.search(self._queries[asked], self._searched, setting)
+        few = found.sizes < self._truth[self._searched].wanted
         if np.mean(few) > policy.max_too_few and place < len(policy.settings) - 1:
             return False
-        low_scores, rests = {}, {}
-        low_anywhere = np.zeros(len(queries), np.bool_)
-        for limit, each in truth.items():
-            few, lasts = found.sizes < each.wanted, _last_scores(found, each.wanted)
-            low_scores[limit] = self._low_score(each, lasts[~few])
-            rests[limit] = few | (lasts < low_scores[limit])
-            low_anywhere |= rests[limit]
-        again = np.flatnonzero(low_anywhere)
-        second = found[:0]
-        if len(again):
-            second = self._search(queries[again], setting, again=True)
         self._points[place] = {
-            limit: self._judged(found, second, again, rests[limit], each, low_scores[limit])
-            for limit, each in truth.items()
+            limit: self._judged(found, asked, truth) for limit, truth in self._truth.items()
         }
         return True
 
-    def _search(self, queries: Int64s, setting: BeamSetting, *, again: bool) -> BatchHits:
-        """Search for some queries, once or for all of them ``again``."""
-        return self._sample.search(
-            queries,
-            self._searched,
-            setting,
-            low_contrast=self._low_contrast,
-            low_score=inf if again else 0.0,
-        )
-
-    def _low_score(self, truth: _Truth, found: Float64s) -> float:
-        """Return the score below which a last hit scores low, by true ones and those found."""
-        if not len(found):
-            return truth.low_score
-        return min(truth.low_score, _quantile(found, self._policy.low_score_found))
-
-    def _judged(
-        self,
-        found: BatchHits,
-        second: BatchHits,
-        again: Int64s,
-        rest: Bools,
-        truth: _Truth,
-        low_score: float,
-    ) -> _Point:
-        """Return what a setting gave for one limit.
-
-        Parameters
-        ----------
-        found : BatchHits
-            Of the m queries, searched for once.
-        second : BatchHits
-            Of the queries ``again``, searched for twice.
-        again : (a,) int64
-        rest : (m,) bool
-            Queries that are searched for again for this limit.
-        truth : _Truth
-        low_score : float
-        """
-        good, lasts = _shares_found(found, truth), _last_scores(found, truth.wanted)
-        work = found.candidates.copy()
-        twice, chosen = rest[again], truth.of_queries(again)
-        good[rest] = _shares_found(second, chosen)[twice]
-        work[rest] = second.candidates[twice]
-        lasts[rest] = _last_scores(second, truth.wanted)[twice]
-        error = float(good.std()) / len(good) ** 0.5
-        recall = float(good.mean()) - self._policy.doubt * error
-        out_of_range = min(truth.out_of_range, float(lasts.min()))
-        return _Point(recall, float(work.mean()), low_score, out_of_range)
+    def _judged(self, found: BatchHits, asked: Int64s, truth: _Truth) -> _Point:
+        """Return what a setting gave for one limit, by queries that are not found to be hard."""
+        good = _shares_found(found, truth, asked)
+        is_typical = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts) == 0
+        extended = 1.0 - float(is_typical.mean())
+        if not is_typical.any():
+            is_typical[:] = True
+        recall = _less_doubt(good[is_typical], self._policy.doubt)
+        return _Point(recall, float(found.candidates.mean()), extended)
 
     def _adds_little(self, before: int, place: int) -> bool:
         """Return whether a setting adds next to nothing to the one before; see ``left``."""
@@ -559,9 +498,27 @@ def _quantile(values: Float64s, share: float) -> float:
     return float(low + (place - below) * (high - low))
 
 
-def _shares_found(found: BatchHits, truth: _Truth) -> Float64s:
-    """Return (m,): the share of the hits wanted that score as well as the last true one."""
+def _less_doubt(good: Float64s, errors: float) -> float:
+    """Return a mean, less so many standard errors."""
+    error = float(good.std()) / len(good) ** 0.5
+    return float(max(0.0, float(good.mean()) - errors * error))
+
+
+def _never_falling(recalls: Sequence[float]) -> tuple[float, ...]:
+    return tuple(np.maximum.accumulate(recalls).tolist())
+
+
+def _shares_found(found: BatchHits, truth: _Truth, asked: Int64s) -> Float64s:
+    """Return (a,): the share of the hits wanted that score as well as the last true one.
+
+    Parameters
+    ----------
+    found : BatchHits
+    truth : _Truth
+    asked : (a,) int64
+        Places of the queries among those of ``truth``.
+    """
     inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-    good = ((found.scores >= truth.least[:, None] - _TIE) & inside).sum(1)
+    good = ((found.scores >= truth.least[asked][:, None] - _TIE) & inside).sum(1)
     share: Float64s = np.minimum(good, truth.wanted) / truth.wanted
     return share

@@ -21,13 +21,9 @@ from gcws_search.index.cost_model import (
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan, scan_work
 from gcws_search.index.graph import drift
-from gcws_search.index.graph.calibrate import (
-    CalibrationPolicy,
-    CalibrationStoppedError,
-    HeldOut,
-    calibrate,
-)
+from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
 from gcws_search.index.graph.drift import DriftMonitor, DriftPolicy, rows_to_measure, shares_found
+from gcws_search.index.graph.held_out import CalibrationStoppedError, HeldOut
 from gcws_search.index.graph.neighbour_graph import (
     WIDTH,
     LinkPolicy,
@@ -35,7 +31,7 @@ from gcws_search.index.graph.neighbour_graph import (
     NeighbourLinks,
     keys_by_row,
 )
-from gcws_search.index.graph.recall_curve import NOT_CALIBRATED, BeamSetting, Calibration
+from gcws_search.index.graph.recall_curve import NOT_CALIBRATED, Calibration, SearchSetting
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.hashing.banding import FIRST_TABLES
@@ -44,9 +40,10 @@ from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, dimension
 
-_NOTES_VERSION: Final = 8
+_NOTES_VERSION: Final = 9
 """Of what is saved: a graph with notes of another version is rebuilt."""
 _MAX_BUILT: Final = 1 << 40
 """No graph has more rows."""
@@ -255,9 +252,25 @@ class GraphLifecycle:
         linked = order[len(held_out) :]
         shown = alive.copy()
         shown[held_out] = 0
+        first_copies = policy.link.linked_copies
+        groups = equal_groups(rows, linked, keys[linked], more_than=first_copies)
+        leaders = np.arange(len(rows) if groups else 0, dtype=np.int32)
+        for group in groups:
+            leaders[group[first_copies:]] = group[0]
+            shown[group[first_copies:]] = 0
+        single = linked[leaders[linked] == linked] if groups else linked
         neighbours.link(
-            linked, keys[linked], tables, links, shown, linked=0, workers=workers, stop=stop
+            single,
+            keys[single],
+            tables,
+            links,
+            shown,
+            linked=0,
+            workers=workers,
+            stop=stop,
+            leaders=leaders,
         )
+        neighbours.link_copies(groups, links)
         if stop.is_set():
             return None
         graph = GraphSearch(
@@ -270,6 +283,7 @@ class GraphLifecycle:
             held_out,
             keys[held_out],
             inverted,
+            sums=self._sums(len(held_out)),
             pieces=policy.pieces,
             stop=stop,
         )
@@ -286,16 +300,22 @@ class GraphLifecycle:
             linked=len(linked),
             workers=workers,
             stop=stop,
+            leaders=leaders,
         )
         if stop.is_set():  # some rows may have been left out
             return None
         neighbours.mark_all_linked()
         return replace(graph, calibration=calibration, workers=self._workers), tables
 
+    def _sums(self, items: int) -> int:
+        """Return how many sums of two items are searched for, to calibrate a graph."""
+        share, least = self.policy.calibration.sums
+        return max(int(share * items), min(items, least))
+
     def _calibrated(self, sample: HeldOut) -> Calibration:
         """Return what rows held out measure."""
         policy, linked = self.policy, sample.linked
-        queries = sample.view.vectors[sample.chosen[: policy.costed]]
+        queries = sample.queries[: min(policy.costed, sample.items)]
         if queries.form == "dense":
             cost = float(scan_nanoseconds(linked, queries).mean())
             alone = dense_scan_nanoseconds(linked, 1)
@@ -358,7 +378,7 @@ class GraphLifecycle:
         rows: VectorBatch,
         new: Int64s,
         tables: Tables,
-        setting: BeamSetting,
+        setting: SearchSetting,
         inverted: InvertedIndex,
     ) -> DriftMonitor:
         """Return the drift after some new rows, which no link names yet.
@@ -374,8 +394,6 @@ class GraphLifecycle:
             view,
             drift.LIMIT,
             setting,
-            low_contrast=graph.calibration.low_contrast,
-            low_score=setting.low_score,
         )
         found = graph.search(plan, tables, view, queries, params, none, hidden=hidden).hits
         others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
@@ -387,7 +405,7 @@ class GraphLifecycle:
             inverted=inverted,
             workers=graph.workers,
         )
-        return graph.neighbours.drift.with_more(shares_found(found, true), setting.recall)
+        return graph.neighbours.drift.with_more(shares_found(found, true), setting.first.recall)
 
     def catch_up(
         self, graph: GraphSearch, rows: VectorBatch, tables: Tables, inverted: InvertedIndex

@@ -14,7 +14,7 @@ yet are passed over.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,6 +74,10 @@ class LinkPolicy:
         Rows of a round at least and at most, whatever the share.
     pieces : int
         Parts of a round for each thread.
+    linked_copies : int
+        Of more equal rows than this, the others are copies; see `NeighbourGraph.link_copies`.
+    children : int
+        Copies below each copy.
     """
 
     chosen: int = 24
@@ -89,11 +93,15 @@ class LinkPolicy:
     min_round: int = 64
     max_round: int = 8192
     pieces: int = 4
+    linked_copies: int = 8
+    children: int = 8
 
 
 LINK_POLICY: Final = LinkPolicy()
 _NO_ROWS: Final = np.empty(0, np.int64)
+_NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
+_COPIES_A_STEP: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +217,7 @@ class NeighbourGraph:
         """Return the number of tables in which the keys of rows must be known to link them."""
         return min(self.tables, tables.bands)
 
-    def sizes(self, tables: Tables, beam: int, room: int) -> ScratchSizes:
+    def sizes(self, tables: Tables, beam: int, room: int, *, beside: int = BESIDE) -> ScratchSizes:
         """Return the scratch memory that searches need, and rows to be linked.
 
         Parameters
@@ -218,9 +226,11 @@ class NeighbourGraph:
         beam : int
         room : int
             Rows that a search may see once it has entered.
+        beside : int
+            Entry points on each side of a key.
         """
         keys = self.linked_through(tables) * len(tables.segments)
-        entered = keys * 2 * BESIDE
+        entered = keys * 2 * beside
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
     @property
@@ -310,6 +320,7 @@ class NeighbourGraph:
         linked: int,
         workers: Workers,
         stop: threading.Event | None = None,
+        leaders: Int32s = _NO_LEADERS,
     ) -> None:
         """Link rows, round by round.
 
@@ -329,6 +340,8 @@ class NeighbourGraph:
         workers : Workers
         stop : threading.Event or None
             Once set, the rest is left.
+        leaders : (n,) int32 or (0,)
+            Where a row's search enters by each row of a table: another one, for copies of that.
         """
         done, policy = 0, self._policy
         while done < len(chosen) and not (stop is not None and stop.is_set()):
@@ -338,11 +351,18 @@ class NeighbourGraph:
             early = self._narrow and linked + done < policy.early * self._count
             beam = self._beam * (policy.early_factor if early else 1)
             self._link_round(
-                chosen[part], keys[part], tables, links, alive, beam=beam, workers=workers
+                chosen[part],
+                keys[part],
+                tables,
+                links,
+                alive,
+                beam=beam,
+                workers=workers,
+                leaders=leaders,
             )
             done += size
 
-    def _link_round(
+    def _link_round(  # noqa: PLR0913 (as `link`)
         self,
         chosen: Int64s,
         keys: UInt64s,
@@ -352,6 +372,7 @@ class NeighbourGraph:
         *,
         beam: int,
         workers: Workers,
+        leaders: Int32s,
     ) -> None:
         """Let rows find their neighbours, then link these back.
 
@@ -374,7 +395,7 @@ class NeighbourGraph:
             with self._scratch.lend(sizes) as scratch:
                 addresses = scratch.addresses
                 choose_neighbours(
-                    graph, addresses, chosen[part], keys[part], alive, rule, own[part]
+                    graph, addresses, chosen[part], keys[part], alive, leaders, rule, own[part]
                 )
 
         workers.split(len(chosen), choose, least=4, pieces=policy.pieces)
@@ -392,6 +413,40 @@ class NeighbourGraph:
                 join_links(graph.rows, scratch.addresses, joins, first, last, pruning, links.array)
 
         workers.split(count, join, least=64, pieces=policy.pieces)
+
+    def link_copies(self, groups: Sequence[Int64s], links: NeighbourLinks) -> None:
+        """Link the copies of some rows to these, and as a tree below them.
+
+        A thousand equal rows would fill each other's neighbours, and those of all rows near to
+        them, and lead to nothing else. So the first ones of a group are linked like other rows,
+        and the last of these is the root of the tree. A copy has its parent and its children as
+        neighbours, and those of one of the first rows.
+
+        Parameters
+        ----------
+        groups : sequence of (g,) int64
+            Equal rows, of which the first `LinkPolicy.linked_copies` are linked.
+        links : NeighbourLinks
+            Changed in place.
+        """
+        array, children, linked = links.array, self._policy.children, self._policy.linked_copies
+        for group in groups:
+            root, copies = group[linked - 1], np.append(group[linked:], NONE)
+            last = len(copies) - 1
+            shared = array[group[:linked], : WIDTH - children - 1].copy()
+            for first in range(0, last, _COPIES_A_STEP):
+                place = np.arange(first, min(first + _COPIES_A_STEP, last))
+                parents = np.where(place < children, root, copies[place // children - 1])
+                below = children * (place[:, None] + 1) + np.arange(children)
+                lines = np.column_stack(
+                    [parents, copies[np.minimum(below, last)], shared[place % linked]]
+                )
+                order = np.argsort(lines == NONE, axis=1, kind="stable")
+                array[copies[place]] = np.take_along_axis(lines, order, axis=1)
+            own = array[root][array[root] != NONE][: WIDTH - children]
+            topmost = copies[: min(children, last)]
+            array[root] = NONE
+            array[root, : len(own) + len(topmost)] = np.concatenate([own, topmost])
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the graph after a compaction; links to rows that are gone are left out.

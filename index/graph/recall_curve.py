@@ -3,12 +3,17 @@
 One number f is a beam setting, whatever the limit is. With f < 1 the search ends once the best
 f · max(limit, `MIN_BEAM`) rows of the pool are expanded. With f ≥ 1 it is the slack: a row is
 expanded while its distance is at most f times that of the limit-th best row so far.
+
+Queries are of three tiers, told apart by what the first search found. Most are *typical*. A query
+is *hard* if its hits are farther away than those of nearly all items, or its first hit is about as
+far as its tenth. It is *foreign* if that holds in a higher degree. Each tier has a recall curve of
+its own. So the recall of a kind of query does not rest on how many of them are easy.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, log
@@ -23,21 +28,17 @@ _SLACK_PLACES: Final = 32
 """Rows that the beam holds for each hit wanted, where a slack ends the search."""
 _EXPANDED_PLACES: Final = 2
 """Rows that the beam holds for each hit wanted, where a number of expansions ends the search."""
-_EXTENSION_SLACK: Final = 1.02
-"""Slack of an extended search."""
-_SECOND_SLACK: Final = 1.15
-_SECOND_FACTOR: Final = 1.15
-"""Slack of a second search: the first of these at least, and the second times that of the first
-search."""
 _MIN_TABLES: Final = 4
 WIDE_SLACK: Final = 1.04
 """Searches of less slack enter through half of the tables, `_MIN_TABLES` at least."""
-_EXPANDED_A_PLACE: Final = 4
-_MORE_EXPANDED: Final = 64
-"""No search expands more rows than the first of these for each place of its beam, and the second.
-"""
-_MAX_EXTRAPOLATED: Final = 10
-"""Limits up to this many times the greatest one measured take its setting."""
+_UNLIMITED: Final = float(1 << 31)
+"""Rows that a search expands at most that a slack ends."""
+_MAX_EXTRAPOLATED: Final = 4 / 3
+"""Limits up to this many times the greatest one measured take its setting: so many rows more are
+looked for where rows have been deleted, until the graph is rebuilt."""
+_NEARLY: Final = 1.25
+"""Where no slack measured is enough, the least one is taken that misses at most so many times as
+much as the greatest: beyond, much is scored for little."""
 _SAFETY: Final = 5
 """The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
 
@@ -49,65 +50,7 @@ _MAX_SETTING: Final = 16.0
 _MAX_ROWS: Final = 1 << 40
 _MAX_NUMBER: Final = 1e18
 _ROUNDING: Final = 1e-6
-"""Beyond these no calibration is: memory for walks is reserved by them."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecallCurve:
-    """Recall by beam setting, for one limit.
-
-    Attributes
-    ----------
-    limit : int
-    settings : tuple of float
-        Rising.
-    recalls : tuple of float
-        Never falling; half a standard error less than what was measured.
-    candidates : tuple of float
-        Rows scored quickly, on average.
-    low_scores : tuple of float
-        Queries whose last hit scores less, or that have too few, were searched for again.
-    out_of_range : tuple of float
-        Scores of the last hit that no query came near. See `Calibration.out_of_range`.
-    """
-
-    limit: int
-    settings: tuple[float, ...]
-    recalls: tuple[float, ...]
-    candidates: tuple[float, ...]
-    low_scores: tuple[float, ...]
-    out_of_range: tuple[float, ...]
-
-    def setting(self, recall: float) -> float | None:
-        """Return the cheapest setting that gives a recall, None when none that was measured does.
-
-        The lowest may not be the cheapest: more of its queries are searched for again.
-        """
-        place = bisect_left(self.recalls, recall)
-        if place == len(self.recalls):
-            return None
-        least = float(self.settings[0])
-        if place > 0:
-            low, high = self.recalls[place - 1], self.recalls[place]
-            nearer, farther = self.settings[place - 1], self.settings[place]
-            least = nearer + (recall - low) / (high - low) * (farther - nearer)
-            if nearer < WIDE_SLACK <= farther:
-                least = farther  # those between enter through half of the tables
-        costs = self.candidates[place:]
-        cheapest = costs.index(min(costs))
-        cheaper = costs[cheapest] < self.at(least)[1]
-        return float(self.settings[place + cheapest]) if cheaper else least
-
-    def at(self, setting: float) -> tuple[float, float, float]:
-        """Return recall, candidates, and the low score at a setting."""
-        columns = self.recalls, self.candidates, self.low_scores
-        recall, candidates, low = (np.interp(setting, self.settings, each) for each in columns)
-        return float(recall), float(candidates), float(low)
-
-
-def max_expanded(beam: int) -> int:
-    """Return how many rows a search may expand that a slack ends."""
-    return _EXPANDED_A_PLACE * beam + _MORE_EXPANDED
+"""Beyond these no calibration is: memory for searches is reserved by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +68,6 @@ class BeamSetting:
         Expected.
     candidates : float
         Expected number of rows scored quickly.
-    low_score : float
-        Queries whose last hit scores less are searched for again.
     slack : float
         How many times as far away as the last hit wanted a row may be that is expanded.
     """
@@ -135,23 +76,12 @@ class BeamSetting:
     max_expanded: float
     recall: float
     candidates: float
-    low_score: float = 0.0
     slack: float = inf
 
     def tables(self, most: int) -> int:
         """Return the number of entry tables: half of ``most`` for a short search."""
         short = self.max_expanded < self.beam or self.slack < WIDE_SLACK
         return min(most, max(_MIN_TABLES, most // 2)) if short else most
-
-    def second(self) -> BeamSetting:
-        """Return the setting of the second search."""
-        slack = max(_SECOND_SLACK, _SECOND_FACTOR * self.number)
-        return BeamSetting.of(slack, self.places, self.recall, _SLACK_PLACES * self.candidates)
-
-    def extension(self) -> BeamSetting:
-        """Return the setting with which a search without a slack is extended."""
-        candidates = _SLACK_PLACES * self.candidates
-        return BeamSetting.of(_EXTENSION_SLACK, self.places, self.recall, candidates)
 
     @property
     def number(self) -> float:
@@ -165,20 +95,167 @@ class BeamSetting:
 
     @classmethod
     def of(
-        cls,
-        number: float,
-        limit: int,
-        recall: float = 0.0,
-        candidates: float = 0.0,
-        low_score: float = 0.0,
+        cls, number: float, limit: int, recall: float = 0.0, candidates: float = 0.0
     ) -> BeamSetting:
         """Return the setting of a number; see the module."""
         places = max(limit, MIN_BEAM)
         if number < 1:
-            beam = _EXPANDED_PLACES * places
-            return cls(beam, number * places, recall, candidates, low_score)
-        beam = _SLACK_PLACES * places
-        return cls(beam, max_expanded(beam), recall, candidates, low_score, number)
+            return cls(_EXPANDED_PLACES * places, number * places, recall, candidates)
+        return cls(_SLACK_PLACES * places, _UNLIMITED, recall, candidates, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Which queries are searched for farther than others, and how far.
+
+    Attributes
+    ----------
+    score : float
+        Queries whose hit judged scores less are; 0 for none.
+    contrast : float
+        And those whose first hit is farther away than the tenth, times this factor; `inf` for none.
+    slack : float
+    """
+
+    score: float
+    contrast: float
+    slack: float
+
+
+NO_EXTENSION: Final = Extension(0.0, inf, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSetting:
+    """How a search is done for one limit and recall.
+
+    Attributes
+    ----------
+    first : BeamSetting
+        Of typical queries; what it expects is the mean over all.
+    hard, foreign : Extension
+        Of the queries of these tiers.
+    out_of_range : float
+        Score of the hit judged below which nothing is known of the recall; 0 for none.
+    judged : int
+        The limit at whose place the scores hold: the limit itself, or the greatest one measured.
+    """
+
+    first: BeamSetting
+    hard: Extension = NO_EXTENSION
+    foreign: Extension = NO_EXTENSION
+    out_of_range: float = 0.0
+    judged: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecallCurve:
+    """Recall by beam setting, for the queries of one tier.
+
+    Attributes
+    ----------
+    settings : tuple of float
+        Rising.
+    recalls : tuple of float
+        Never falling; half a standard error less than what was measured.
+    candidates : tuple of float
+        Rows scored quickly, on average.
+    """
+
+    settings: tuple[float, ...]
+    recalls: tuple[float, ...]
+    candidates: tuple[float, ...]
+
+    def setting(self, recall: float) -> float | None:
+        """Return the cheapest setting that gives a recall, None when none that was measured does.
+
+        The lowest may not be the cheapest: more of its queries are hard.
+        """
+        place = bisect_left(self.recalls, recall)
+        if place == len(self.recalls):
+            return None
+        least = float(self.settings[0])
+        if place > 0:
+            low, high = self.recalls[place - 1], self.recalls[place]
+            nearer, farther = self.settings[place - 1], self.settings[place]
+            least = nearer + (recall - low) / (high - low) * (farther - nearer)
+            if nearer < WIDE_SLACK <= farther:
+                least = farther  # those between enter through half of the tables
+        costs = self.candidates[place:]
+        cheapest = costs.index(min(costs))
+        cheaper = costs[cheapest] < self.at(least)[1]
+        return float(self.settings[place + cheapest]) if cheaper else least
+
+    def at(self, setting: float) -> tuple[float, float]:
+        """Return recall and candidates at a setting."""
+        recall, candidates = (
+            np.interp(setting, self.settings, each) for each in (self.recalls, self.candidates)
+        )
+        return float(recall), float(candidates)
+
+    def slack(self, recall: float) -> float:
+        """Return the setting for a recall, or the greatest measured where none is enough."""
+        setting = self.setting(recall)
+        if setting is not None:
+            return setting
+        enough = 1.0 - _NEARLY * (1.0 - self.recalls[-1])
+        return float(self.settings[bisect_left(self.recalls, enough)])
+
+
+@dataclass(frozen=True, slots=True)
+class LimitCurves:
+    """What was measured for one limit.
+
+    Attributes
+    ----------
+    limit : int
+    typical, hard, foreign : RecallCurve
+        Of each tier. The settings of the last two are slacks of extensions.
+    extended : tuple of float
+        Share of the items that are hard, by the settings of ``typical``.
+    hard_items : tuple of float
+        Recalls of hard items alone, by the settings of ``hard``.
+    scores : (float, float, float)
+        Of a query's last hit: below the first it is hard, below the second foreign, and below the
+        third out of range.
+    """
+
+    limit: int
+    typical: RecallCurve
+    hard: RecallCurve
+    foreign: RecallCurve
+    extended: tuple[float, ...]
+    hard_items: tuple[float, ...]
+    scores: tuple[float, float, float]
+
+    def setting(self, recall: float) -> tuple[float, float, float] | None:
+        """Return the setting of the first search and the slacks of both extensions.
+
+        None where no first search is enough.
+        """
+        hard, foreign = self.hard.slack(recall), self.foreign.slack(recall)
+        number = self._of_items(hard, recall).setting(recall)
+        return None if number is None else (number, hard, foreign)
+
+    def first(self, number: float, hard: float) -> BeamSetting:
+        """Return the beam setting of a number, given the slack of hard queries."""
+        return BeamSetting.of(number, self.limit, *self._of_items(hard, 1.0).at(number))
+
+    def _of_items(self, hard: float, most: float) -> RecallCurve:
+        """Return the curve of all items, where hard ones are extended, and count so much at most.
+
+        So typical queries alone have the recall asked for.
+        """
+        _, scored = self.hard.at(hard)
+        found = float(np.interp(hard, self.hard.settings, self.hard_items))
+        shares = np.array(self.extended)
+        recalls = (1 - shares) * self.typical.recalls + shares * min(found, most)
+        candidates = np.array(self.typical.candidates) + shares * scored
+        return RecallCurve(
+            self.typical.settings,
+            tuple(np.maximum.accumulate(recalls).tolist()),
+            tuple(candidates.tolist()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,69 +266,90 @@ class Calibration:
     ----------
     rows : int
         How many items there were.
-    curves : tuple of RecallCurve
+    curves : tuple of LimitCurves
         By rising limit.
     scan_nanoseconds : float
         What scanning one row takes for the queries measured, on average.
-    low_contrast : float
-        The first hit of nearly all queries measured is nearer than the tenth, times this factor; 1
-        where that is not known.
+    contrasts : (float, float)
+        A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
     """
 
     rows: int
-    curves: tuple[RecallCurve, ...]
+    curves: tuple[LimitCurves, ...]
     scan_nanoseconds: float
-    low_contrast: float = 1.0
+    contrasts: tuple[float, float] = (inf, inf)
 
-    def setting(self, limit: int, recall: float) -> BeamSetting | None:
+    def setting(self, limit: int, recall: float) -> SearchSetting | None:
         """Return the setting for a recall in the mean over queries like the items.
 
         None where no setting measured reaches it.
         """
         aim = recall + (1.0 - recall) / _SAFETY
-        known = [(curve, curve.setting(aim)) for curve in self.curves]
-        if not known or limit > _MAX_EXTRAPOLATED * self.curves[-1].limit:
+        if not self.curves or limit > _MAX_EXTRAPOLATED * self.curves[-1].limit:
             return None
-        after = next((i for i, (curve, _) in enumerate(known) if curve.limit >= limit), len(known))
-        above, most = known[min(after, len(known) - 1)]
-        below, least = known[after - 1] if after > 0 and above.limit != limit else (above, most)
-        if most is None or least is None:
-            return _by_another_limit(known, below, above, limit, aim)
-        if below is above:
-            return _scaled(above, most, limit)
-        expected, candidates, low_score = above.at(most)
-        share = log(limit / below.limit) / log(above.limit / below.limit)
+        beside = self._beside(limit)
+        near = beside[0] if len(beside) == 1 else _between(beside[0], beside[1], limit)
+        settings = [each.setting(aim) for each in beside]
+        found = [each for each in settings if each is not None]
+        if not found or settings[0] is None:
+            return self._by_a_greater(near, limit, aim)
+        if len(found) < len(settings):  # limits near to the lesser one may reach the recall, too
+            only = near.setting(aim)
+            if only is None:
+                return self._by_a_greater(near, limit, aim)
+            found = [only]
         # Where the hits of one limit lie in a cluster and those of the other beyond it, either
         # may be harder to find.
-        low_score = (1 - share) * below.at(least)[2] + share * low_score
-        return BeamSetting.of(max(least, most), limit, expected, candidates, low_score)
+        number, hard, foreign = (max(numbers) for numbers in zip(*found, strict=True))
+        return self._judged(near, limit, near.first(number, hard), (hard, foreign))
 
-    def out_of_range(self, limit: int, setting: float) -> float:
-        """Return the score of the last hit below which a query is unlike the items.
+    def _judged(
+        self, near: LimitCurves, limit: int, first: BeamSetting, slacks: tuple[float, float]
+    ) -> SearchSetting:
+        """Return a setting for a limit with the thresholds of the curves near to it."""
+        if first.places < limit:  # beyond the limits measured
+            candidates = first.candidates * limit / near.limit
+            first = BeamSetting.of(first.number, limit, first.recall, candidates)
+        hard, foreign = (
+            Extension(score, contrast, slack)
+            for score, contrast, slack in zip(near.scores[:2], self.contrasts, slacks, strict=True)
+        )
+        return SearchSetting(first, hard, foreign, near.scores[2], min(limit, near.limit))
 
-        What was measured with items says nothing of such queries.
-        """
-        curve = next((curve for curve in self.curves if curve.limit >= limit), None)
-        if curve is None:
-            return 0.0
-        return float(np.interp(setting, curve.settings, curve.out_of_range))
+    def _by_a_greater(self, near: LimitCurves, limit: int, aim: float) -> SearchSetting | None:
+        """Return the setting of a greater limit, whose beam holds more rows; None for none."""
+        for curves in self.curves:
+            found = curves.setting(aim) if curves.limit > max(limit, MIN_BEAM) else None
+            if found is not None:
+                number, hard, foreign = found
+                return self._judged(near, limit, curves.first(number, hard), (hard, foreign))
+        return None
+
+    def _beside(self, limit: int) -> list[LimitCurves]:
+        """Return the curves of a limit, or of the limits measured below and above it."""
+        above = next((each for each in self.curves if each.limit >= limit), None)
+        below = next((each for each in reversed(self.curves) if each.limit <= limit), None)
+        if above is below:
+            return [each for each in (above,) if each is not None]
+        return [each for each in (below, above) if each is not None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form."""
         return {
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
-            "flat": self.low_contrast,
+            "contrasts": [None if each == inf else each for each in self.contrasts],
             "curves": [
                 {
-                    "limit": curve.limit,
-                    "efforts": list(curve.settings),
-                    "recalls": list(curve.recalls),
-                    "candidates": list(curve.candidates),
-                    "rare": list(curve.low_scores),
-                    "strange": list(curve.out_of_range),
+                    "limit": curves.limit,
+                    "typical": _columns(curves.typical),
+                    "hard": _columns(curves.hard),
+                    "foreign": _columns(curves.foreign),
+                    "extended": list(curves.extended),
+                    "hard_items": list(curves.hard_items),
+                    "scores": list(curves.scores),
                 }
-                for curve in self.curves
+                for curves in self.curves
             ],
         }
 
@@ -265,34 +363,64 @@ class Calibration:
             No measurement gives such curves.
         """
         fields = fields_of(document)
-        curves = tuple(_curve_of(each) for each in list_of(fields["curves"], most=_MAX_CURVES))
-        if not curves or not _rise([curve.limit for curve in curves]):
+        curves = tuple(_curves_of(each) for each in list_of(fields["curves"], most=_MAX_CURVES))
+        if not curves or not _rise([each.limit for each in curves]):
             raise ValueError("limits of curves do not rise")
+        contrasts = list_of(fields["contrasts"], most=2)
+        hard, foreign = (
+            inf if each is None else number_of(each, 0, 1 + _ROUNDING) for each in contrasts
+        )
         return cls(
             count_of(fields["rows"], 1, _MAX_ROWS),
             curves,
             number_of(fields["scan_nanoseconds"], 0, _MAX_NUMBER),
-            number_of(fields.get("flat", 1.0), -_ROUNDING, 1 + _ROUNDING),
+            (hard, foreign),
         )
+
+
+def _columns(curve: RecallCurve) -> dict[str, list[float]]:
+    return {
+        "settings": list(curve.settings),
+        "recalls": list(curve.recalls),
+        "candidates": list(curve.candidates),
+    }
+
+
+def _numbers(values: object, least: float, most: float) -> tuple[float, ...]:
+    return tuple(number_of(value, least, most) for value in list_of(values, most=_MAX_POINTS))
+
+
+def _curves_of(document: object) -> LimitCurves:
+    """Return the curves of a limit of their JSON form; ValueError or KeyError when it is none."""
+    fields = fields_of(document)
+    typical, hard, foreign = (_curve_of(fields[tier]) for tier in ("typical", "hard", "foreign"))
+    extended = _numbers(fields["extended"], 0, 1)
+    if len(extended) != len(typical.settings):
+        raise ValueError("not as many shares as settings")
+    hard_items = _numbers(fields["hard_items"], 0, 1)
+    if len(hard_items) != len(hard.settings):
+        raise ValueError("not as many recalls as slacks")
+    hard_score, foreign_score, lowest = _numbers(fields["scores"], -_MAX_NUMBER, _MAX_NUMBER)
+    return LimitCurves(
+        count_of(fields["limit"], 1, _MAX_LIMIT),
+        typical,
+        hard,
+        foreign,
+        extended,
+        hard_items,
+        (hard_score, foreign_score, lowest),
+    )
 
 
 def _curve_of(document: object) -> RecallCurve:
     """Return a curve of its JSON form; ValueError or KeyError when it is none."""
     fields = fields_of(document)
-
-    def column(name: str, least: float, most: float) -> tuple[float, ...]:
-        values = list_of(fields[name], most=_MAX_POINTS)
-        return tuple(number_of(value, least, most) for value in values)
-
     curve = RecallCurve(
-        count_of(fields["limit"], 1, _MAX_LIMIT),
-        column("efforts", _MIN_SETTING, _MAX_SETTING),
-        column("recalls", 0, 1),
-        column("candidates", 0, _MAX_NUMBER),
-        column("rare", -_MAX_NUMBER, _MAX_NUMBER),
-        column("strange", -_MAX_NUMBER, _MAX_NUMBER),
+        _numbers(fields["settings"], _MIN_SETTING, _MAX_SETTING),
+        _numbers(fields["recalls"], 0, 1),
+        _numbers(fields["candidates"], 0, _MAX_NUMBER),
     )
-    columns = (curve.recalls, curve.candidates, curve.low_scores, curve.out_of_range)
+    columns = (curve.recalls, curve.candidates)
     if not curve.settings or any(len(each) != len(curve.settings) for each in columns):
         raise ValueError("a curve of columns of unlike length, or of none")
     if not _rise(curve.settings):
@@ -306,60 +434,54 @@ def _rise(values: Sequence[float]) -> bool:
     return all(low < high for low, high in pairwise(values))
 
 
-def _scaled(curve: RecallCurve, number: float, limit: int) -> BeamSetting:
-    """Return the setting of one curve for another limit than its own, or for that."""
-    expected, candidates, low_score = curve.at(number)
-    if limit <= curve.limit:
-        return BeamSetting.of(number, limit, expected, candidates, low_score)
-    # Hits beyond the limits measured score less than any measured: no score is low.
-    return BeamSetting.of(number, limit, expected, candidates * limit / curve.limit)
-
-
-def _by_another_limit(
-    known: Sequence[tuple[RecallCurve, float | None]],
-    below: RecallCurve,
-    above: RecallCurve,
-    limit: int,
-    aim: float,
-) -> BeamSetting | None:
-    """Return a setting where one of the curves beside a limit does not reach the recall.
-
-    Where the lesser one does, limits near to it may, too. Otherwise the search is that for a
-    greater limit, whose beam holds more rows.
-    """
-    if below.limit < limit < above.limit and below.setting(aim) is not None:
-        between = _between(below, above, limit)
-        number = between.setting(aim)
-        if number is not None:
-            return _scaled(between, number, limit)
-    for curve, number in known:
-        if number is not None and curve.limit > max(limit, MIN_BEAM):
-            expected, candidates, low_score = curve.at(number)
-            return BeamSetting.of(number, curve.limit, expected, candidates, low_score)
-    return None
-
-
-def _between(below: RecallCurve, above: RecallCurve, limit: int) -> RecallCurve:
+def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
     """Return what is to be expected for a limit between two that were measured.
 
     The farther a hit is down, the less the lesser one says of it.
     """
     share = log(limit / below.limit) / log(above.limit / below.limit)
-    settings = sorted({*below.settings, *above.settings})
 
-    def mixed(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[float, ...]:
-        lesser = np.interp(settings, below.settings, low)
-        greater = np.interp(settings, above.settings, high)
-        return tuple(((1 - share) * lesser + share * greater).tolist())
+    def weighed(low: float, high: float) -> float:
+        return (1 - share) * low + share * high
 
-    return RecallCurve(
+    def curve(tier: Callable[[LimitCurves], RecallCurve]) -> RecallCurve:
+        low, high = tier(below), tier(above)
+        settings = tuple(sorted({*low.settings, *high.settings}))
+        recalls, candidates = (
+            tuple(weighed(each_low, each_high) for each_low, each_high in zip(*each, strict=True))
+            for each in zip(*([_at(curve, settings) for curve in (low, high)]), strict=True)
+        )
+        return RecallCurve(settings, recalls, candidates)
+
+    typical = curve(lambda each: each.typical)
+    extended = [
+        np.interp(typical.settings, each.typical.settings, each.extended).tolist()
+        for each in (below, above)
+    ]
+    hard = curve(lambda each: each.hard)
+    items = [
+        np.interp(hard.settings, each.hard.settings, each.hard_items).tolist()
+        for each in (below, above)
+    ]
+    hard_score, foreign_score, lowest = map(weighed, below.scores, above.scores)
+    return LimitCurves(
         limit,
-        tuple(settings),
-        mixed(below.recalls, above.recalls),
-        mixed(below.candidates, above.candidates),
-        mixed(below.low_scores, above.low_scores),
-        mixed(below.out_of_range, above.out_of_range),
+        typical,
+        hard,
+        curve(lambda each: each.foreign),
+        tuple(map(weighed, *extended)),
+        tuple(map(weighed, *items)),
+        (hard_score, foreign_score, lowest),
     )
+
+
+def _at(curve: RecallCurve, settings: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return recalls and candidates of a curve at some settings."""
+    recalls, candidates = (
+        np.interp(settings, curve.settings, each).tolist()
+        for each in (curve.recalls, curve.candidates)
+    )
+    return recalls, candidates
 
 
 NOT_CALIBRATED: Final = Calibration(0, (), 0.0)

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Int64s
+from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt64s
 from gcws_search.index.kernels.graph.beam_search import STATES
 from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
 from gcws_search.index.kernels.quantized.rows import places
@@ -24,6 +24,8 @@ _SHARE_TO_GROW: Final = 8
 """Scratch memory has room for so many rows more, and this part of them: inserts then fit."""
 
 _ENTRY_BYTES: Final = 8
+_ROOM: Final = 2
+"""Column of the addresses that holds how many rows a search may see."""
 _MAX_FREE: Final = 16
 """Scratch memory that is held for reuse; only more threads than that take more at once."""
 
@@ -80,9 +82,9 @@ class Scratch:
     Attributes
     ----------
     sizes : ScratchSizes
-    addresses : (slots, 11) int64
+    addresses : (slots, 12) int64
         Of each slot's arrays, as `beam_search.scratch_at` takes them.
-    first : (1, 11) int64
+    first : (1, 12) int64
         Those of one slot, for a query that comes alone.
     """
 
@@ -91,21 +93,22 @@ class Scratch:
         table = places(sizes.longest) if sizes.longest else 1
         other = np.zeros(table, np.float32)
         self._arrays: list[AnyArray] = [other]
-        self.addresses: Int64s = np.empty((SPARSE_SLOTS if sizes.longest else SLOTS, 11), np.int64)
+        self.addresses: Int64s = np.empty((SPARSE_SLOTS if sizes.longest else SLOTS, 12), np.int64)
         for slot in self.addresses:
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
-                np.full(places_for(sizes.room), ABOVE_ALL, np.uint64),
-                np.full(places_for(sizes.beam), ABOVE_ALL, np.uint64),
+                _empty_pool(sizes.room),
+                _empty_pool(sizes.beam),
                 np.empty(sizes.room + 1, np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
                 np.empty(sizes.keys, np.int64),
+                np.empty(sizes.keys, np.int64),
                 np.zeros(STATES, np.int64),
             )
             self._arrays += arrays
-            words, seen, pool, hits, fresh, scores, own, found, state = (
+            words, seen, pool, hits, fresh, scores, own, found, own_found, state = (
                 array.ctypes.data for array in arrays
             )
             pool, hits = (address + GUARD * _ENTRY_BYTES for address in (pool, hits))
@@ -120,9 +123,14 @@ class Scratch:
                 own,
                 other.ctypes.data,
                 found,
+                own_found,
                 state,
             )
         self.first = self.addresses[:1]
+
+    def limit(self, room: int) -> None:
+        """Let a search see so many rows at most, though there is memory for more."""
+        self.addresses[:, _ROOM] = room
 
 
 class ScratchPool:
@@ -137,7 +145,10 @@ class ScratchPool:
             scratch = self._free.pop()
         except IndexError:
             return Scratch(sizes.with_room())
-        return scratch if scratch.sizes.covers(sizes) else Scratch(sizes.with_room())
+        if not scratch.sizes.covers(sizes):
+            return Scratch(sizes.with_room())
+        scratch.limit(sizes.room)
+        return scratch
 
     def give(self, scratch: Scratch) -> None:
         """Take memory back; not after an error, for its marks may still be set."""
@@ -149,3 +160,10 @@ class ScratchPool:
         scratch = self.take(sizes)
         yield scratch
         self.give(scratch)
+
+
+def _empty_pool(capacity: int) -> UInt64s:
+    """Return a pool without entries; its memory is not touched before it is used."""
+    pool = np.empty(places_for(capacity), np.uint64)
+    pool[:GUARD] = ABOVE_ALL
+    return pool

@@ -13,12 +13,14 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import dense_scan_nanoseconds
-from gcws_search.index.graph.neighbour_graph import (
-    SEEN_A_PLACE,
-    NeighbourGraph,
-    NeighbourLinks,
+from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLinks
+from gcws_search.index.graph.recall_curve import (
+    MIN_BEAM,
+    NO_EXTENSION,
+    BeamSetting,
+    Calibration,
+    SearchSetting,
 )
-from gcws_search.index.graph.recall_curve import BeamSetting, Calibration
 from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.graph.search_plan import (
     PlanKey,
@@ -26,9 +28,11 @@ from gcws_search.index.graph.search_plan import (
     SearchPolicy,
     Skipped,
     Stage,
+    Tally,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
+from gcws_search.index.kernels.graph.beam_search import BESIDE
 from gcws_search.index.kernels.graph.queries import Queries
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.lsh.band_keys import BandKeys
@@ -38,8 +42,8 @@ from gcws_search.index.vectors.quantization import NAMES
 
 _PERCENT: Final = 100
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
-_HIGH_CONTRAST: Final = 1.0
-"""Factor of `Calibration.low_contrast` by which no query is extended."""
+_UNLIMITED: Final = float(1 << 31)
+"""Rows that an extended search expands at most."""
 _MIN_PART: Final = 8
 """Queries of a thread's part, at least."""
 
@@ -121,7 +125,11 @@ class GraphSearch:
             if len(self._plans) >= self.policy.max_plans:  # any recall may be asked for
                 self._plans.clear()
             known = self._plans[key] = self._new_plan(tables, view, params, together)
-        return known
+        if isinstance(known, Skipped) or known.tally is None:
+            return known
+        if known.tally.nanoseconds <= known.scan_nanoseconds:
+            return known
+        return known if known.tally.try_again(self.policy.tries) else Skipped.SCAN_IS_QUICKER
 
     def _applies(self, view: RowView, params: SearchParams) -> bool:
         """Return whether the graph may answer at all."""
@@ -144,21 +152,20 @@ class GraphSearch:
         setting = self.setting(view, params)
         if setting is None:
             return Skipped.NO_SETTING
-        if self.nanoseconds(view, setting) > self.scan_nanoseconds(view, together):
+        scanning = self.scan_nanoseconds(view, together)
+        if self.nanoseconds(view, setting.first) > scanning:
             return Skipped.SCAN_IS_QUICKER
-        share = max(1, view.permitted_count) / len(view.vectors)
-        known = self.calibration
-        return self.plan_for(
-            tables,
-            view,
-            params.limit,
-            setting,
-            low_contrast=known.low_contrast,
-            low_score=setting.low_score,
-            out_of_range=(
-                known.out_of_range(ceil(params.limit / share), setting.number),
-                known.out_of_range(ceil(1 / share), setting.number),
-            ),
+        filtered = view.permitted_count < len(view.vectors)
+        share = self.policy.filtered_budget if filtered else self.policy.budget
+        most = self.candidates_within(view, share * scanning)
+        plan = self.plan_for(tables, view, params.limit, setting, most=most)
+        if not filtered:
+            return plan
+        return replace(
+            plan,
+            row_nanoseconds=self._row_nanoseconds(view),
+            scan_nanoseconds=scanning,
+            tally=Tally(self.nanoseconds(view, setting.first)),
         )
 
     def plan_for(
@@ -166,90 +173,105 @@ class GraphSearch:
         tables: Tables,
         view: RowView,
         limit: int,
-        setting: BeamSetting,
+        setting: SearchSetting,
         *,
-        low_contrast: float = _HIGH_CONTRAST,
-        low_score: float = 0.0,
-        out_of_range: tuple[float, float] = (0.0, 0.0),
+        most: float = inf,
     ) -> SearchPlan:
-        """Return how to search with a beam setting, whatever a scan takes.
+        """Return how to search with a setting, whatever a scan takes.
 
         Parameters
         ----------
         tables : Tables
         view : RowView
         limit : int
-        setting : BeamSetting
-        low_contrast : float
-            See `Calibration`; 1 extends no search.
-        low_score : float
-            Queries whose last hit scores less are searched for again; 0 for none.
-        out_of_range : (float, float)
-            Least scores of the last and of the first hit.
+        setting : SearchSetting
+        most : float
+            Rows that a search may see before it is left to the fall-back, but for a few.
         """
-        first, last = self._reranked(limit, setting)
+        policy, beam = self.policy, setting.first
+        first, last = self._reranked(limit, beam)
         off = {
-            Stage.EXTENSION: low_contrast >= _HIGH_CONTRAST or setting.slack < inf,
-            Stage.SECOND_SEARCH: low_score <= 0,
+            Stage.EXTENSION: setting.hard is NO_EXTENSION,
+            Stage.SECOND_EXTENSION: setting.foreign is NO_EXTENSION,
             Stage.DEEPER_RERANK: first == last,
-            Stage.RANGE_CHECK: max(out_of_range) <= 0,
+            Stage.RANGE_CHECK: setting.out_of_range <= 0,
         }
-        stages = tuple(stage for stage in self.policy.stages if not off.get(stage, False))
-        entry_tables = setting.tables(self.links.entry_tables)
-        settings = (setting, setting.extension(), setting.second())
-        beams = [(each.beam + 1, each.max_expanded, each.slack) for each in settings]
+        stages = tuple(stage for stage in policy.stages if not off.get(stage, False))
+        hard = setting.hard if Stage.EXTENSION in stages else NO_EXTENSION
+        foreign = setting.foreign if Stage.SECOND_EXTENSION in stages else NO_EXTENSION
+        share = view.permitted_count / len(view.vectors)
+        entry_tables = beam.tables(self.links.entry_tables)
+        sizes = self._sizes(tables, view, setting, most)
         quantizer = self.links.quantized.rounding
         kernel = Plan(
             np.array([GRAPH, entry_tables, 0, 0, 0, 0]),
-            setting.recall,
-            np.array(beams),
-            min(setting.beam, max(setting.places, limit)),
+            beam.recall,
+            np.array(
+                [
+                    (beam.beam + 1, beam.max_expanded, beam.slack, BESIDE),
+                    *(
+                        (sizes.beam, _UNLIMITED, each.slack, beside)
+                        for each, beside in (
+                            (hard, BESIDE),
+                            (foreign, policy.beside(foreign.slack)),
+                        )
+                    ),
+                ]
+            ),
+            np.array([(hard.score, hard.contrast), (foreign.score, foreign.contrast)]),
+            min(setting.judged, limit),
+            0 if hard is NO_EXTENSION else policy.crowded(limit, share),
+            min(beam.beam, max(beam.places, limit)),
             first,
             last if Stage.DEEPER_RERANK in stages else first,
+            min(sizes.beam, policy.reranked_extended(limit)),
             float(quantizer.step) if quantizer.kind in (BYTES, SHORTS) else 0.0,
-            float(low_contrast) if Stage.EXTENSION in stages else _HIGH_CONTRAST,
-            float(low_score) if Stage.SECOND_SEARCH in stages else 0.0,
-            *(map(float, out_of_range) if Stage.RANGE_CHECK in stages else (0.0, 0.0)),
+            float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
+            min(policy.max_missed, 0.5 * (1.0 - beam.recall)),
         )
-        sizes = self._sizes(tables, view, settings[-1])
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 
     def _reranked(self, limit: int, setting: BeamSetting) -> tuple[int, int]:
-        """Return how many rows are scored exactly at first, and in all."""
+        """Return how many rows are scored exactly at first, and in all.
+
+        Of quantized rows as many for a small limit as for the one by which it was calibrated.
+        """
         policy, kind = self.policy, self.links.quantized.rounding.kind
         first = last = limit + policy.spare
         if kind in (BYTES, SHORTS):
-            first = max(first, policy.min_quantized)
+            limit = max(limit, MIN_BEAM)
+            first = limit + policy.spare
             last = limit + max(policy.spare_quantized, limit // 2 if kind == BYTES else 0)
         held = setting.beam + 1
         return min(held, first), min(held, last)
 
-    def _sizes(self, tables: Tables, view: RowView, widest: BeamSetting) -> ScratchSizes:
-        """Return the scratch memory of a search with a beam."""
-        n, beam = len(view.vectors), widest.beam + 1  # the skipped row may take a place
-        room = max(self.policy.min_room, SEEN_A_PLACE * beam)
-        if view.permitted_count < n:
-            room *= self.policy.max_filtered
-        return self.neighbours.sizes(tables, beam, min(room, n + beam))
+    def _sizes(
+        self, tables: Tables, view: RowView, setting: SearchSetting, most: float
+    ) -> ScratchSizes:
+        """Return the scratch memory of a search that sees ``most`` rows, but for a few."""
+        policy = self.policy
+        beam = max(setting.first.beam + 1, policy.extended_beam)  # the skipped row may take a place
+        room = max(beam, min(policy.max_room, most), 2 * setting.first.candidates)
+        room = min(int(room), len(view.vectors) + beam)
+        beside = policy.beside(setting.foreign.slack)
+        return self.neighbours.sizes(tables, beam, room, beside=beside)
 
-    def setting(self, view: RowView, params: SearchParams) -> BeamSetting | None:
-        """Return the beam setting of a search, None where none that was measured is enough.
+    def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
+        """Return the setting of a search, None where none that was measured is enough.
 
         The best k of a share p of the rows are among the best k / p of all, which the search must
-        reach. A filter may be correlated with where rows are, and nothing was measured of rows
-        newer than the calibration. Both count as doubt: in full doubt half of the miss is allowed.
+        reach. Nothing was measured of rows newer than the calibration: where all is in doubt, half
+        of the miss is allowed.
         """
         rows = len(view.vectors)
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / rows / min(1.0, measured))
-        percent = ceil(_PERCENT * share)
         new = min(1.0, self.policy.doubt_growth * (1.0 - self.built / rows))
-        doubt = max(_filter_doubt(percent / _PERCENT), new)
-        recall = 1.0 - (1.0 - params.recall) * (1.0 - doubt / 2)
-        return self._setting(params.limit, recall, percent)
+        recall = 1.0 - (1.0 - params.recall) * (1.0 - new / 2)
+        return self._setting(params.limit, recall, ceil(_PERCENT * share))
 
-    def _setting(self, limit: int, recall: float, percent: int) -> BeamSetting | None:
-        """Return the beam setting for the best ``limit`` of so many per cent of the rows."""
+    def _setting(self, limit: int, recall: float, percent: int) -> SearchSetting | None:
+        """Return the setting for the best ``limit`` of so many per cent of the rows."""
         plain = self.calibration.setting(limit, recall)
         if plain is None or percent == _PERCENT:
             return plain
@@ -257,15 +279,16 @@ class GraphSearch:
         deeper = self.calibration.setting(ceil(limit / share), recall)
         if deeper is None:
             return None
-        doubt = _filter_doubt(share)
-        number = max(plain.number, deeper.number)
-        number += doubt * max(0.0, self.policy.filter_slack * max(1.0, number) - number)
-        candidates = (1.0 + doubt) * max(plain.candidates, deeper.candidates)
-        places = max(limit, plain.places)
-        filtered = BeamSetting.of(number, places, deeper.recall, candidates, deeper.low_score)
-        # As many rows are expanded as for the best of all rows among which the hits are.
-        expanded = filtered.max_expanded * deeper.places / filtered.places
-        return replace(filtered, max_expanded=expanded)
+        near, far = plain.first, deeper.first
+        number = max(near.number, far.number)
+        candidates = max(near.candidates, far.candidates)
+        return SearchSetting(
+            BeamSetting.of(number, max(limit, near.places), far.recall, candidates),
+            replace(deeper.hard, slack=max(plain.hard.slack, deeper.hard.slack)),
+            replace(deeper.foreign, slack=max(plain.foreign.slack, deeper.foreign.slack)),
+            deeper.out_of_range,
+            max(1, int(deeper.judged * share)),
+        )
 
     def nanoseconds(self, view: RowView, setting: BeamSetting) -> float:
         """Return what a search for one query takes."""
@@ -374,6 +397,12 @@ class GraphSearch:
             scratch_pool.give(scratch)
 
         self.workers.split(m, run, least=_MIN_PART, pieces=pieces)
+        if plan.tally is not None and m > 0:
+            taken = self.policy.search_nanoseconds + plan.row_nanoseconds * float(
+                hits.candidates.mean()
+            )
+            left = np.count_nonzero(out.outcomes)
+            plan.tally.add(m, taken + (plan.scan_nanoseconds * left / m if left else 0.0))
         return GraphHits(hits, out.outcomes)
 
     def stats(self) -> dict[str, Any]:
@@ -387,8 +416,3 @@ class GraphSearch:
             "made_for_rows": self.built,
             "calibration": self.calibration.to_dict(),
         }
-
-
-def _filter_doubt(share: float) -> float:
-    """Return how much is in doubt where only this share of the rows is permitted, 0 to 1."""
-    return min(1.0, 2.0 * (1.0 - share))

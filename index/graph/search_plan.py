@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Final
 
-from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.recall_curve import SearchSetting
 from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.kernels.graph.batch_search import Outcome
 from gcws_search.index.kernels.graph.batch_search import Plan as KernelPlan
+from gcws_search.index.kernels.graph.beam_search import BESIDE
 
-__all__ = ["STAGES", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage"]
+__all__ = ["STAGES", "TRIED", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage", "Tally"]
 
 
 class Stage(Enum):
@@ -27,15 +29,16 @@ class Stage(Enum):
     BEAM_SEARCH = "beam search"
     """Best-first search of the neighbour graph, with the calibrated beam setting."""
     EXTENSION = "extension"
-    """The search goes on with a slack where the first hit is about as far as the tenth."""
-    SECOND_SEARCH = "second search"
-    """A wider search from the best rows, where hits score low or are too few."""
+    """The search of a hard query goes on with more entry points and a greater slack."""
+    SECOND_EXTENSION = "second extension"
+    """And once more for a query that is foreign still."""
     RERANK = "re-rank"
     """The best rows are scored exactly."""
     DEEPER_RERANK = "deeper re-rank"
     """More rows are scored exactly where quantization leaves hits in doubt."""
     RANGE_CHECK = "range check"
-    """Queries whose hits score below all that calibration saw are left to the fall-back."""
+    """Queries whose hits score below all that calibration saw, or whose search saw too many rows,
+    are left to the fall-back."""
     FALLBACK = "fall-back"
     """Queries without an answer go to the hash tables, which probe or scan."""
 
@@ -68,22 +71,36 @@ class SearchPolicy:
         Rows that a search for good recall scores at least; fingerprints took 420 at 0.95.
     spare : int
         Rows scored exactly beyond the limit at first.
-    min_quantized : int
-        Rows scored exactly at first where rows are quantized, at least: a line is fitted to their
-        scores.
     spare_quantized : int
         Rows scored exactly beyond the limit in all where hits are in doubt; of bytes half the
         limit, if that is more. Rows of 45 raw numbers in int16 reached recall 0.989 with 4, and
         0.994 with 10.
+    spare_extended : int
+        Rows scored exactly beyond the limit of an extended search, or the limit if that is more.
+        Of sums of two clustered rows 0.95 of the hits were found with 90, and 0.89 with 10.
+    max_missed : float
+        So many hits that quantization may hide are put up with for each wanted, or half of the miss
+        that is expected if that is less.
+    min_crowded, crowding : int, float
+        Under a filter a query is hard if more rows are nearer than its last hit than the first of
+        these, and the second times what a filter leaves out that is not correlated with the query.
     max_filtered : int
         A filter that leaves less than one row in this many is not searched for by the graph.
-    min_room : int
-        Rows that any search may see.
+    budget, filtered_budget : float
+        A search that takes this share of a scan's time is left to the fall-back, without and with a
+        filter: under a filter the pool holds more rows, and each takes longer to find its place.
+    max_room : int
+        Rows that no search sees more of.
+    extended_beam : int
+        Rows that the beam of an extended search holds at least.
+    least_beside, most_beside, beside_slack : int, int, float
+        Entry points on each side of a key in an extended search: at least and at most, and for each
+        unit of slack beyond 1.
     doubt_growth : float
         All is in doubt once one row in this many is newer than the calibration.
-    filter_slack : float
-        Under a filter that leaves half of the rows or less, the slack grows by this factor at
-        least.
+    tries : int
+        Under a filter by which searches have taken longer than scans, one call in so many is
+        searched for all the same.
     max_together : int
         A batch of more queries is not scanned in less time for each.
     max_plans : int
@@ -97,14 +114,39 @@ class SearchPolicy:
     entry_nanoseconds: float = 2.0
     min_candidates: int = 400
     spare: int = 4
-    min_quantized: int = 10
     spare_quantized: int = 10
+    spare_extended: int = 90
+    max_missed: float = 0.25
+    min_crowded: int = 32
+    crowding: float = 4.0
     max_filtered: int = 20
-    min_room: int = 4096
+    budget: float = 0.5
+    filtered_budget: float = 0.2
+    max_room: int = 1 << 16
+    extended_beam: int = 2048
+    least_beside: int = 4
+    most_beside: int = 64
+    beside_slack: float = 200.0
     doubt_growth: float = 10.0
-    filter_slack: float = 1.1
+    tries: int = 64
     max_together: int = 512
     max_plans: int = 1024
+
+    def reranked_extended(self, limit: int) -> int:
+        """Return how many rows of an extended search are scored exactly."""
+        return limit + max(self.spare_extended, limit)
+
+    def crowded(self, limit: int, share: float) -> int:
+        """Return how many rows may be nearer than the last hit where a share is permitted.
+
+        0 for any number, where all rows are.
+        """
+        return 0 if share >= 1 else self.min_crowded + int(self.crowding * limit / share)
+
+    def beside(self, slack: float) -> int:
+        """Return how many entry points there are on each side of a key in an extended search."""
+        more = int(BESIDE + self.beside_slack * (slack - 1.0))
+        return min(self.most_beside, max(self.least_beside, more))
 
     def min_search_nanoseconds(self, entries: float) -> float:
         """Return what a search takes that scores few rows beside the hits.
@@ -123,13 +165,53 @@ PlanKey = tuple[int, float, int, int, int, int, int]
 part of the batch."""
 
 
+TRIED: Final = 16
+"""Queries of a call that come first under a filter not seen before: they tell what it costs."""
+
+
+class Tally:
+    """What the searches of one plan cost, of late: a filter may leave the rows near to a query out.
+
+    Threads add to it without a lock; a number lost makes no difference.
+
+    Parameters
+    ----------
+    expected : float
+        Nanoseconds a query, before any was searched for.
+
+    Attributes
+    ----------
+    nanoseconds : float
+    seen : int
+        Queries.
+    """
+
+    _WEIGHT: Final = 1 / 8
+
+    def __init__(self, expected: float) -> None:
+        self.nanoseconds = expected
+        self.seen = 0
+        self._passed_over = 0
+
+    def add(self, queries: int, nanoseconds: float) -> None:
+        """Take in that so many queries took so long each, on average."""
+        self.seen += queries
+        kept = (1.0 - self._WEIGHT) ** queries
+        self.nanoseconds = kept * self.nanoseconds + (1.0 - kept) * nanoseconds
+
+    def try_again(self, every: int) -> bool:
+        """Return whether a plan that has been too slow is followed all the same."""
+        self._passed_over += 1
+        return self._passed_over % every == 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchPlan:
     """How queries are searched for: all that does not depend on the query.
 
     Attributes
     ----------
-    setting : BeamSetting
+    setting : SearchSetting
     tables : int
         Entry tables.
     stages : tuple of Stage
@@ -137,10 +219,17 @@ class SearchPlan:
     sizes : ScratchSizes
         Of dense queries, and of sparse ones as long as the rows.
     kernel : batch_search.Plan
+    row_nanoseconds, scan_nanoseconds : float
+        Time to score a row in this search, and to scan for a query instead.
+    tally : Tally or None
+        Under a filter.
     """
 
-    setting: BeamSetting
+    setting: SearchSetting
     tables: int
     stages: tuple[Stage, ...]
     sizes: ScratchSizes
     kernel: KernelPlan
+    row_nanoseconds: float = 0.0
+    scan_nanoseconds: float = inf
+    tally: Tally | None = None

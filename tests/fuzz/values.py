@@ -96,10 +96,16 @@ def _calibrate(file: sqlite3.Connection) -> None:
     notes = orjson.loads(text.partition(" ")[2])
     if "calibration" not in notes:
         return
-    point = {"efforts": [0.3, 1.0, 1.2, 2.0], "recalls": [0.6, 0.9, 0.97, 0.999]}
-    rest = {"candidates": [9.0, 30.0, 50.0, 90.0], "rare": [0.1] * 4, "strange": [0.0] * 4}
+    typical = {
+        "settings": [0.3, 1.0, 1.2, 2.0],
+        "recalls": [0.6, 0.9, 0.97, 0.999],
+        "candidates": [9.0, 30.0, 50.0, 90.0],
+    }
+    extension = {"settings": [1.0, 1.2], "recalls": [0.9, 0.999], "candidates": [50.0, 90.0]}
+    rest = {"extended": [0.1] * 4, "hard_items": [0.9, 0.999], "scores": [0.1, 0.05, 0.0]}
     notes["calibration"]["curves"] = [
-        {"limit": limit, **point, **rest} for limit in (1, 10, 30, 100)
+        {"limit": limit, "typical": typical, "hard": extension, "foreign": extension, **rest}
+        for limit in (1, 10, 30, 100)
     ]
     file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
 

@@ -1,4 +1,4 @@
-"""Search of a neighbour graph for many queries: enter, search, re-rank exactly."""
+"""Search of a neighbour graph for many queries: enter, search, go on where needed, re-rank."""
 
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -8,10 +8,12 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
 from gcws_search.index.kernels.graph.beam_search import (
+    BESIDE,
     FOUND,
     MARKED,
     MIN_DISTANCE,
     SIZE,
+    UNFINISHED,
     Beam,
     EntryTables,
     Graph,
@@ -21,19 +23,18 @@ from gcws_search.index.kernels.graph.beam_search import (
     enter,
     expand,
     find_entry_points,
-    mark,
     scratch_at,
     unmark,
 )
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
-from gcws_search.index.kernels.graph.rerank_depth import MAX_MISSED, TOLERATED_MISS, hits_left_out
+from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 from gcws_search.index.kernels.ordering.rank import rank_nearly_sorted
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
-    fetch_ahead,
+    QueryAddresses,
     held_before,
     hold,
     release,
@@ -52,20 +53,22 @@ class Outcome(IntEnum):
     TOO_SMALL = 1
     """Fewer permitted rows were found than wanted."""
     OUT_OF_RANGE = 2
-    """The first or the last hit scores less than calibration saw of any query."""
+    """The hits score less than calibration saw of nearly any query."""
     QUANTIZED_AWAY = 3
     """Quantization changes the query's norm too much."""
     HITS_HIDDEN = 4
     """Quantization does not tell the hits from rows that were not re-ranked."""
+    UNFINISHED = 5
+    """The search saw as many rows as may be seen, and there were more to expand."""
 
 
-_FREE, _SEARCH, _EXTENSION, _RETRY, _ENDED = range(5)
-"""What a slot is used for: nothing; a query's first search, its extension, or its second search;
-an ended search that waits to be re-ranked."""
+_FREE, _SEARCH, _HARD, _FOREIGN, _ENDED = range(5)
+"""What a slot is used for: nothing; a query's first search, its extension as a hard query, or as a
+foreign one; an ended search that waits to be re-ranked."""
 CONTRAST_PLACE = 10
 """The first hit's distance is compared with that of the hit at this place; a beam holds more."""
-_SEEDS = 64
-"""Rows of the first search's pool, and of its hits, with which the second begins, at most."""
+_MIN_CUT = np.float32(0.02)
+"""Rounding alone changes a norm by no more."""
 _MAX_LOST = 0.5
 """Share of a query's norm that quantization may add or lose."""
 
@@ -104,37 +107,47 @@ class Plan(NamedTuple):
         What each query costs as far as it is known before; see `hits.BatchHits`.
     recall : float
         Expected.
-    beams : (3, 3) float64
-        Of the first search, its extension and the second search: capacity of the beam, rows
-        expanded at most, slack. See `beam_search.Beam`. A fraction of the second is the share of
-        the queries that expand one more, chosen by their keys.
+    beams : (3, 4) float64
+        Of the first search, and of the extensions of hard and of foreign queries: capacity of the
+        beam, rows expanded at most, slack, see `beam_search.Beam`; entry points on each side of a
+        key. A fraction of the second is the share of the queries that expand one more, chosen by
+        their keys.
+    borders : (2, 2) float64
+        A query is hard, or foreign, if the hit judged scores less than the first of these. It also
+        is if the first hit is farther away than the tenth, times the second.
+    judged : int
+        The place of the hit judged, counted from 1.
+    crowded : int
+        A query is hard, too, if so many rows are nearer than the hit judged that are not permitted.
     wanted : int
         Hits by which a search ends, at least the limit.
     reranked_first, reranked_last : int
         Best rows scored exactly at first, at least the limit; and in all, where quantization may
         hide hits among those left out.
+    reranked_extended : int
+        Best rows scored exactly of an extended search, at least the limit: quantized rows tell
+        those near to a query unlike them apart less well.
     step : float
         Unit of ``Queries.copy_norms``; 0 where nothing is quantized.
-    low_contrast : float
-        A search without a slack is extended if the first hit is farther away than the tenth, times
-        this factor.
-    low_score : float
-        A query is searched for again if its last hit scores less, or it has too few; 0 for none.
-    out_of_range_last, out_of_range_first : float
-        The outcome is `OUT_OF_RANGE` if the last, or the first, hit scores less.
+    out_of_range : float
+        The outcome is `OUT_OF_RANGE` if the hit judged scores less.
+    max_missed : float
+        So many missed hits are put up with, for each that is wanted.
     """
 
     work: Any
     recall: Any
     beams: Any
+    borders: Any
+    judged: Any
+    crowded: Any
     wanted: Any
     reranked_first: Any
     reranked_last: Any
+    reranked_extended: Any
     step: Any
-    low_contrast: Any
-    low_score: Any
-    out_of_range_last: Any
-    out_of_range_first: Any
+    out_of_range: Any
+    max_missed: Any
 
 
 class Found(NamedTuple):
@@ -226,65 +239,67 @@ def _has_low_contrast(best: Any, size: Any, own: Any, factor: Any) -> Any:
     return first > factor * max(last, MIN_DISTANCE)
 
 
-@njit(cache=True, nogil=True)
-def _begin_again(rows: Any, scratch: Any) -> None:
-    """Make scratch memory ready for a second search, from the best rows of the one before."""
-    size, found = at(scratch.state, SIZE), at(scratch.state, FOUND)
-    begin(scratch)
-    marked = 0
-    for i in range(min(size, _SEEDS)):
-        marked = mark(scratch.marks, row_of(at(scratch.pool, i)), marked)
-    for i in range(min(found, _SEEDS)):
-        marked = mark(scratch.marks, row_of(at(scratch.hits, i)), marked)
-    put(scratch.state, MARKED, marked)
-    fetch_ahead(rows, scratch.marks.seen, 0, marked)
-
-
 @njit(cache=True, nogil=True, forceinline=True)
-def _stage_after(
-    rows: Any, scratch: Any, filtered: Any, own: Any, enough: Any, stage: Any, plan: Any, limit: Any
-) -> Any:
+def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> Any:
     """Return the stage of a query whose search has come to its end.
 
     Parameters
     ----------
-    rows, scratch : RowAddresses, BeamScratch
-    filtered : bool
+    best : (address of uint64, int)
+        The best permitted rows, and how many there are.
     own : int
         1 if a row is skipped, which takes one place among the best.
-    enough : int
-        Rows that are found unless too few are permitted.
     stage : int
-        `_SEARCH`, `_EXTENSION` or `_RETRY`.
+        `_SEARCH`, `_HARD` or `_FOREIGN`.
     plan : Plan
-    limit : int
+    scratch : BeamScratch
 
     Returns
     -------
     int
-        `_EXTENSION` or `_RETRY` for a search that goes on, else `_ENDED`.
+        `_HARD` or `_FOREIGN` for a search that goes on, else `_ENDED`.
     """
-    best, size = _best_rows(scratch, filtered)
-    if (
-        stage == _SEARCH
-        and plan.beams[0, 2] == np.inf
-        and _has_low_contrast(best, size, own, np.float32(plan.low_contrast))
-    ):
-        return _EXTENSION
-    unmark(scratch.marks, at(scratch.state, MARKED))
-    if (
-        stage != _RETRY
-        and plan.low_score > 0
-        and (size < enough or _score_at(best, size, limit) < plan.low_score)
-    ):
-        _begin_again(rows, scratch)
-        return _RETRY
+    entries, size = best
+    judged = plan.judged + own
+    score = _score_at(entries, size, judged) if size >= judged else np.float32(0.0)
+    crowded = stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
+    if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
+        return _HARD
+    for after in range(stage + 1, _ENDED):
+        least, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
+        if score < least or _has_low_contrast(entries, size, own, np.float32(factor)):
+            return after
     return _ENDED
 
 
 @njit(cache=True, nogil=True, forceinline=True)
+def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
+    """Return a query that knows how much of its norm a copy has no room for."""
+    cut = queries.norms[m] * units - query.norm
+    if cut < _MIN_CUT * query.norm:
+        cut = np.float32(0.0)
+    return QueryAddresses(query.copy, query.norm, query.table, query.shift, cut)
+
+
+@njit(cache=True, nogil=True)
+def _enter_wider(
+    rows: Any, scratch: Any, entries: Any, beside: Any, count: Any, hidden: Any
+) -> None:
+    """Add the rows that are farther from a query's places in the tables."""
+    wider = EntryTables(entries.segments, entries.tables, beside, entries.leaders)
+    enter(rows, scratch, scratch.own_places, wider, count, hidden)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
 def _rerank(
-    rows: Any, vectors: Any, held: Any, queries: Any, m: Any, best: Any, plan: Any, buffers: Any
+    rows: Any,
+    vectors: Any,
+    held: Any,
+    queries: Any,
+    m: Any,
+    best: Any,
+    depths: Any,
+    buffers: Any,
 ) -> Any:
     """Score the best rows exactly, more of them where quantization leaves hits in doubt.
 
@@ -298,7 +313,8 @@ def _rerank(
         Number of the query.
     best : (address of uint64, int, int)
         The best rows, how many there are, and the limit.
-    plan : Plan
+    depths : (int, int, int, Plan)
+        Rows scored at first, where hits are in doubt, and where too many are.
     buffers : _Reranked
         Written in place.
 
@@ -314,7 +330,11 @@ def _rerank(
     skipped, least = queries.skip[m], queries.min_score
     scored = found = 0
     missed = 0.0
-    for most in (plan.reranked_first, plan.reranked_last):
+    plan = depths[3]
+    tolerated = np.float64(TOLERATED_MISS)
+    for most in depths[:3]:
+        if most == 0:
+            break
         known = scored
         scored = _choose(entries, size, skipped, most, pointer(chosen))
         score_exactly(
@@ -330,8 +350,12 @@ def _rerank(
         last = ranked[limit - 1] if found >= limit else least
         if plan.step > 0 and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
-        if scored < most or missed <= TOLERATED_MISS * limit:
+        if scored < most or missed <= tolerated * limit:
             break
+        if most == depths[1]:
+            tolerated = plan.max_missed
+            if missed <= tolerated * limit:
+                break
     return scored, found, missed
 
 
@@ -353,16 +377,13 @@ def _outcome(best: Any, enough: Any, missed: Any, queries: Any, m: Any, plan: An
     entries, size, limit = best
     if size < enough:
         return Outcome.TOO_SMALL
-    if (
-        _score_at(entries, size, limit) < plan.out_of_range_last
-        or _score_at(entries, size, 1) < plan.out_of_range_first
-    ):
+    if _score_at(entries, size, plan.judged) < plan.out_of_range:
         return Outcome.OUT_OF_RANGE
     if plan.step > 0:
         norm = np.float64(queries.norms[m])
         if abs(np.float64(queries.copy_norms[m]) * plan.step - norm) > _MAX_LOST * norm:
             return Outcome.QUANTIZED_AWAY
-    if missed > MAX_MISSED * limit:
+    if missed > plan.max_missed * limit:
         return Outcome.HITS_HIDDEN
     return Outcome.ANSWERED
 
@@ -370,7 +391,7 @@ def _outcome(best: Any, enough: Any, missed: Any, queries: Any, m: Any, plan: An
 def search_graph(
     graph: Graph, visible: Visible, queries: Queries, plan: Plan, scratch: Int64s, out: Found
 ) -> None:
-    """Search for every query, and once more with a wider beam where little was found.
+    """Search for every query, and farther for those that are harder than most.
 
     numba takes 1 µs to tell the type of a named tuple, and 0.1 µs for a plain one, so that plain
     ones cross the border.
@@ -381,7 +402,7 @@ def search_graph(
     visible : Visible
     queries : Queries
     plan : Plan
-    scratch : (slots, 11) int64
+    scratch : (slots, 12) int64
         Addresses of each slot's arrays; see `beam_search.scratch_at`. `Scratch` owns them.
     out : Found, written in place
     """
@@ -409,7 +430,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     filtered = visible.permitted_count < visible.count
     permitted = RowMask(pointer(visible.permitted), filtered)
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
-    entries = EntryTables(graph.segments, tables)
+    entries = EntryTables(graph.segments, tables, BESIDE, np.empty(0, np.int32))
+    keys_a_query = tables * graph.segments.shape[0]
     held = query_rows(rows.kind, queries)
     # A local array costs no count of references in the loop, one taken from a tuple does.
     keys, skip, beams, hidden = queries.keys, queries.skip, plan.beams, visible.hidden
@@ -417,11 +439,13 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     recalls, outcomes, vectors = out.recalls, out.outcomes, graph.vectors
     stages = np.full(slots, _FREE, np.int64)
     numbers = np.empty(slots, np.int64)
-    marked = np.zeros(slots, np.int64)  # by searches that have ended
-    chosen = np.empty(plan.reranked_last, np.int64)
-    exact = np.empty(plan.reranked_last, np.float64)
-    ranked = np.empty(plan.reranked_last, np.float64)
+    most_reranked = max(plan.reranked_first, plan.reranked_last, plan.reranked_extended)
+    chosen = np.empty(most_reranked, np.int64)
+    exact = np.empty(most_reranked, np.float64)
+    ranked = np.empty(most_reranked, np.float64)
+    is_extended = np.zeros(slots, np.bool_)
     buffers = _Reranked(chosen, exact, ranked)
+    units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
     known_work = plan.work
     upcoming = 0  # the next query
     placed = 0  # queries whose entry points are known
@@ -439,16 +463,18 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
                 m = upcoming
                 upcoming += 1
-                numbers[s], stages[s], marked[s] = m, _SEARCH, 0
+                numbers[s], stages[s], is_extended[s] = m, _SEARCH, False
                 begin(own_scratch)
                 hold(held.quantized, m, own_scratch.table)
                 places = scratch_at(scratch[m % slots]).places
-                enter(rows, own_scratch, places, entries, visible.count, hidden)
+                for i in range(keys_a_query):
+                    put(own_scratch.own_places, i, at(places, i))
+                enter(rows, own_scratch, own_scratch.own_places, entries, visible.count, hidden)
                 continue
             m = numbers[s]
             own = np.int64(skip[m] >= 0)
             enough = min(limit + own, visible.permitted_count)
-            query = held_before(held.quantized, m, own_scratch.table)
+            query = _uncut(held_before(held.quantized, m, own_scratch.table), units, queries, m)
             if stage != _ENDED:
                 which = stage - _SEARCH
                 capacity = np.int64(beams[which, 0])
@@ -460,13 +486,19 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 )
                 if expand(rows, query, links, own_scratch, beam, permitted, 0):
                     continue
-                seen = at(own_scratch.state, MARKED)
-                after = _stage_after(rows, own_scratch, filtered, own, enough, stage, plan, limit)
+                after = _stage_after(
+                    _best_rows(own_scratch, filtered), own, stage, plan, own_scratch
+                )
+                if at(own_scratch.state, UNFINISHED) != 0:
+                    after = _ENDED
                 stages[s] = after
-                if after != _EXTENSION:
-                    marked[s] += seen
                 if after != _ENDED:
+                    is_extended[s] = True
+                    beside = np.int64(beams[after - _SEARCH, 3])
+                    if beside > BESIDE:
+                        _enter_wider(rows, own_scratch, entries, beside, visible.count, hidden)
                     continue
+                unmark(own_scratch.marks, at(own_scratch.state, MARKED))
                 if rows.kind != SPARSE:  # scored at the next turn
                     best, size = _best_rows(own_scratch, filtered)
                     _fetch_vectors(vectors, best, min(plan.reranked_first, size))
@@ -474,7 +506,10 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             release(held.quantized, m, query)
             best, size = _best_rows(own_scratch, filtered)
             hits = best, size, limit
-            scored, found, missed = _rerank(rows, vectors, held, queries, m, hits, plan, buffers)
+            depths = plan.reranked_first, plan.reranked_last, plan.reranked_extended, plan
+            if is_extended[s]:
+                depths = plan.reranked_extended, 0, 0, plan
+            scored, found, missed = _rerank(rows, vectors, held, queries, m, hits, depths, buffers)
             found = min(found, limit)
             for i in range(found):
                 scores[m, i] = ranked[i]
@@ -482,9 +517,11 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             sizes[m], recalls[m] = found, plan.recall
             for column in range(known_work.shape[0]):
                 work[m, column] = known_work[column]
-            work[m, CANDIDATES] = marked[s]
+            work[m, CANDIDATES] = at(own_scratch.state, MARKED)
             work[m, SCORED_EXACTLY] = scored
             work[m, BEAM] = size
             outcomes[m] = _outcome(hits, enough, missed, queries, m, plan)
+            if at(own_scratch.state, UNFINISHED) != 0:
+                outcomes[m] = Outcome.UNFINISHED
             stages[s] = _FREE
             left -= 1

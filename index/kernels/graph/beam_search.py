@@ -4,7 +4,7 @@ A pool holds the best rows seen so far. Each step expands the best row of the po
 expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
 expanded. It also ends when the next row is too far away: farther than the last hit wanted, by a
 factor called slack. Under a filter, rows that are not permitted are expanded but are no hits: the
-hits are held apart.
+hits are held apart, and only they end a search.
 
 Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
 "Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
@@ -49,10 +49,11 @@ NONE = -1
 BESIDE = 2
 """Entry points on each side of a key's place in a sorted table."""
 
-SIZE, HERE, MARKED, RATED, EXPANSIONS, FOUND, DONE = range(7)
+SIZE, HERE, MARKED, RATED, EXPANSIONS, FOUND, DONE, UNFINISHED = range(8)
 """State of a search: entries of the pool, place of the best one that is not expanded, rows marked,
-rows scored, rows expanded, permitted rows found, whether it has ended."""
-STATES = 7
+rows scored, rows expanded, permitted rows found, whether it has ended, and whether that was for
+want of room."""
+STATES = 8
 
 
 class Graph(NamedTuple):
@@ -117,7 +118,8 @@ class Beam(NamedTuple):
         Rows of the pool, or of the hits under a filter.
     max_expanded : int
         Rows expanded at most. Without a slack, the search ends once so many of the best rows are
-        expanded; expansions of rows that were overtaken do not count.
+        expanded, or under a filter so many of the permitted ones and all that are nearer;
+        expansions of rows that were overtaken do not count.
     wanted : int
         Hits, at most ``capacity``.
     slack : float32
@@ -158,7 +160,9 @@ class BeamScratch(NamedTuple):
     table, other_table : addresses of float32
         All 0 between uses; see `quantized.rows.hold`.
     places : address of int64
-        Of keys in tables.
+        Of keys in tables, for any query of the call.
+    own_places : address of int64
+        The same for the query of this search.
     state : address of int64
         Where the search is; see `STATES`.
     """
@@ -172,6 +176,7 @@ class BeamScratch(NamedTuple):
     table: Any
     other_table: Any
     places: Any
+    own_places: Any
     state: Any
 
 
@@ -184,10 +189,16 @@ class EntryTables(NamedTuple):
         See `Graph`.
     tables : int
         How many tables are used.
+    beside : int
+        Entry points on each side of a key's place in a table of a large segment.
+    leaders : (n,) int32 or (0,)
+        The row by which a search enters instead of each row.
     """
 
     segments: Any
     tables: Any
+    beside: Any
+    leaders: Any
 
 
 @njit(cache=True, nogil=True)
@@ -204,6 +215,7 @@ def scratch_at(addresses: Int64s) -> Any:
         pointer_to_float32(addresses[8]),
         pointer_to_int64(addresses[9]),
         pointer_to_int64(addresses[10]),
+        pointer_to_int64(addresses[11]),
     )
 
 
@@ -249,7 +261,7 @@ def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden
     for s in range(segments.shape[0]):
         length = segments[s, 2]
         # Small segments hold few rows, and links lead to them too.
-        beside = BESIDE if 4 * length >= count else 1
+        beside = entries.beside if 4 * length >= count else max(1, entries.beside // 2)
         for table in range(entries.tables):
             table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
             place = at(places, s * entries.tables + table)
@@ -259,6 +271,8 @@ def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden
                 last = _last_shown(table_rows, place, 1, beside, length, hidden) + 1
             for i in range(first, last):
                 row = np.int64(at(table_rows, i))
+                if row < entries.leaders.shape[0]:
+                    row = np.int64(entries.leaders[row])
                 if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
                     marked = mark(scratch.marks, row, marked)
     fetch_ahead(rows, scratch.marks.seen, before, marked)
@@ -290,7 +304,7 @@ def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -
     ----------
     entries : EntryTables
     keys : address of (searches, tables) uint64
-    scratch : (searches or more, 11) int64
+    scratch : (searches or more, 12) int64
         See `scratch_at`: the places of each search, (segments, tables), are written in place.
     searches : int
     """
@@ -430,12 +444,21 @@ def expand(
     here = place_of(pool, best) if overtakes else first_unexpanded(pool, size, here)
     bound = _bound(hits, found if permitted.is_on else size, beam)
     going = here < size and at(pool, here) >= bound
-    expanded = here if beam.slack == np.inf else at(state, EXPANSIONS)
-    if not going or expanded >= beam.max_expanded or marked + links.width > scratch.room:
+    if going and beam.slack == np.inf:
+        last = beam.max_expanded
+        if not permitted.is_on:
+            going = here < last
+        elif found >= last:
+            going = last > 0 and at(hits, last - 1) <= at(pool, here)
+    elif going and at(state, EXPANSIONS) >= beam.max_expanded:
         going = False
-    elif overtakes:  # nothing has prefetched its neighbours yet
+        put(state, UNFINISHED, 1)
+    if going and marked + links.width > scratch.room:
+        going = False
+        put(state, UNFINISHED, 1)
+    if going and overtakes:  # nothing has prefetched its neighbours yet
         fetch_links(links, row_of(best) ^ salt)
-    else:
+    elif going:
         set_expanded(pool, here)
         put(state, EXPANSIONS, at(state, EXPANSIONS) + 1)
         row = row_of(at(pool, here)) ^ salt

@@ -15,6 +15,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.kernels.graph.beam_search import (
+    BESIDE,
     DONE,
     MARKED,
     NONE,
@@ -54,6 +55,8 @@ from gcws_search.index.kernels.quantized.rows import (
 )
 
 _ONE = np.float32(1.0)
+MAX_EQUAL = 8
+"""Neighbours that are equal to a row, as far as quick scores tell."""
 _EXPANDED_A_PLACE = 2
 """Rows expanded at most by the search for a row's neighbours, for each place of the beam."""
 _MAX_JOINING = 512
@@ -100,7 +103,8 @@ def prune(
     """Choose a row's neighbours from a pool, best first, and write them.
 
     A candidate stays when, for each neighbour chosen before, its distance 1 − GMM from that
-    neighbour times ``diversity`` is at least its distance from the row.
+    neighbour times ``diversity`` is at least its distance from the row. Of candidates equal to the
+    row `MAX_EQUAL` stay, for they lead to no others.
 
     Parameters
     ----------
@@ -125,11 +129,13 @@ def prune(
     pool = scratch.pool
     candidates = scratch.marks.seen
     left = 0
+    equal = 0
     for i in range(size):
         candidate = row_of(at(pool, i))
         put(pool, left, at(pool, i))
         put(candidates, left, candidate)
-        left += np.int64(candidate != row)
+        equal += np.int64(candidate != row and score_of(at(pool, i)) >= _ONE)
+        left += np.int64(candidate != row and (equal <= MAX_EQUAL or score_of(at(pool, i)) < _ONE))
     # So many candidates are looked at together as are wanted yet: those behind them are compared
     # with none unless too few of them stay. A sparse row is dear to hold, so all are.
     following = 0
@@ -184,7 +190,7 @@ def _search_neighbours(
     Parameters
     ----------
     rows, links, entries : RowAddresses, Links, EntryTables
-    scratch : (slots, 11) int64
+    scratch : (slots, 12) int64
         The pools found are left in it, their entries salted.
     chosen : (c,) int64
         The rows, at most as many as slots.
@@ -228,6 +234,7 @@ def choose_neighbours(
     chosen: Int64s,
     keys: UInt64s,
     alive: UInt8s,
+    leaders: Int32s,
     rule: Any,
     out: Int32s,
 ) -> None:
@@ -237,7 +244,7 @@ def choose_neighbours(
     ----------
     graph : beam_search.Graph
         Rows that are not linked yet have no neighbours.
-    scratch : (slots, 11) int64
+    scratch : (slots, 12) int64
         See `beam_search.scratch_at`.
     chosen : (c,) int64
         The rows.
@@ -245,13 +252,15 @@ def choose_neighbours(
         Their keys in the first t tables.
     alive : (n,) uint8
         Rows that may be chosen.
+    leaders : (n,) int32 or (0,)
+        See `beam_search.EntryTables`.
     rule : LinkRule
     out : (c, width) int32, written in place
         Their neighbours.
     """
     rows = rows_at(graph.rows)
     n, width = graph.links.shape
-    entries = EntryTables(graph.segments, keys.shape[1])
+    entries = EntryTables(graph.segments, keys.shape[1], BESIDE, leaders)
     links = Links(pointer(graph.links), width, n)
     beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
     slots = scratch.shape[0]
@@ -331,7 +340,7 @@ def join_links(
     ----------
     row_addresses : (7,) int64
         See `quantized.rows.rows_at`.
-    scratch : (slots, 11) int64
+    scratch : (slots, 12) int64
         See `beam_search.scratch_at`.
     joins : Joins
     first, last : int

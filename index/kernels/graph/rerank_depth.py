@@ -20,8 +20,6 @@ from numba import njit
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
-MAX_MISSED = 0.25
-"""So many missed hits are put up with, for each that is wanted."""
 TOLERATED_MISS = 0.001
 """More than so many, for each that is wanted, and more rows are scored exactly: a tenth of what a
 walk at 0.99 may miss."""

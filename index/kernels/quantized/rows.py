@@ -101,12 +101,16 @@ class QueryAddresses(NamedTuple):
         Sparse: the magnitudes by place; 0 where nothing is.
     shift : uint32
         Of a slot's hash, to give its place.
+    cut : float32
+        What the norm lacks because the vector's greatest values have no room in a copy. No row has
+        greater ones, so that these values add to the union alone.
     """
 
     copy: Any
     norm: Any
     table: Any
     shift: Any
+    cut: Any
 
 
 @njit(cache=True, nogil=True)
@@ -228,7 +232,7 @@ def held_before(rows: Any, row: Any, table: Any) -> Any:
     if rows.kind == SPARSE:
         shift = place_shift(at(rows.indptr, row + 1) - at(rows.indptr, row))
     copy = rows.copies if rows.kind == SPARSE else offset(rows.copies, row * rows.stride)
-    return QueryAddresses(copy, at(rows.norms, row), table, shift)
+    return QueryAddresses(copy, at(rows.norms, row), table, shift, _ZERO)
 
 
 @njit(cache=True, nogil=True)
@@ -249,9 +253,9 @@ def release(rows: Any, row: Any, query: Any) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _of_distance(both: Any, apart: Any) -> Any:
-    """Return the score of two rows by the sum of their norms and their distance."""
-    return max((both - apart) / max(both + apart, _MIN_SUM), _ZERO)
+def _of_distance(both: Any, apart: Any, cut: Any) -> Any:
+    """Return the score of two rows by the sum of their norms, their distance, and what was cut."""
+    return max((both - apart) / max(both + apart + (cut + cut), _MIN_SUM), _ZERO)
 
 
 @njit(cache=True, nogil=True)
@@ -267,7 +271,7 @@ def score(rows: Any, query: Any, row: Any) -> Any:
     if rows.kind == SPARSE:
         return _sparse_score(rows, query, row)
     apart = distance(rows.kind, query.copy, offset(rows.copies, row * rows.stride), rows.stride)
-    return _of_distance(query.norm + at(rows.norms, row), apart)
+    return _of_distance(query.norm + at(rows.norms, row), apart, query.cut)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -288,7 +292,7 @@ def _score_dense(
         row = np.int64(at(some, i))
         _fetch_again(rows, stride, some, i, last)
         apart = _distance(kind, query.copy, offset(rows.copies, row * stride), stride)
-        put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart))
+        put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart, query.cut))
 
 
 @njit(cache=True, nogil=True)

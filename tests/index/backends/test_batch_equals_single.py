@@ -44,7 +44,7 @@ def made(request: pytest.FixtureRequest) -> tuple[SmallIndex, Rows]:
 
 
 @pytest.mark.parametrize("which", ["all", "filtered", "some deleted"])
-@pytest.mark.parametrize("limit", [1, 10, 100])
+@pytest.mark.parametrize("limit", [1, 10, 30])
 @pytest.mark.parametrize("skipping", [False, True])
 def test_a_query_alone_is_answered_as_in_a_batch(
     made: tuple[SmallIndex, Rows], which: str, limit: int, skipping: bool,

@@ -48,7 +48,12 @@ def has_lists(stored: Collection) -> bool:
 
 
 def noted(**changes: object) -> Change:
-    """Return what replaces values of notes: c_ of the calibration, k_ of its first curve."""
+    """Return what replaces values of notes.
+
+    Names begin with c_ for values of the calibration, k_ for those of its first curves, and t_, h_
+    and f_ for those of the typical, hard and foreign queries among these.
+    """
+    tiers = {"t_": "typical", "h_": "hard", "f_": "foreign"}
 
     def change(file: sqlite3.Connection) -> None:
         [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'")
@@ -59,6 +64,9 @@ def noted(**changes: object) -> Change:
                 place, last = notes["calibration"], name[2:]
             if name.startswith("k_"):
                 place, last = notes["calibration"]["curves"][0], name[2:]
+            if name[:2] in tiers:
+                place = notes["calibration"]["curves"][0][tiers[name[:2]]]
+                last = name[2:]
             place[last] = value(place[last]) if callable(value) else value
         file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
 
@@ -93,19 +101,29 @@ NOTES: dict[str, Change] = {
     "curves of anything": noted(c_curves=lambda _: [1, 2]),
     "a scan of no number": noted(c_scan_nanoseconds=None),
     "a scan in words": noted(c_scan_nanoseconds="1"),
-    "flatter than flat": noted(c_flat=7.0),
+    "a contrast of nothing": noted(c_contrasts=[7.0, 7.0]),
+    "contrasts of one tier": noted(c_contrasts=[0.9]),
     "a limit of none": noted(k_limit=0),
     "a limit below": noted(k_limit=-10),
     "a limit beyond memory": noted(c_curves=lambda curves: [curves[-1] | {"limit": 1 << 40}]),
-    "no efforts": noted(k_efforts=[], k_recalls=[], k_candidates=[], k_rare=[], k_strange=[]),
-    "efforts of another length": noted(k_efforts=longer),
-    "recalls of another length": noted(k_recalls=lambda values: values[:-1]),
-    "efforts that fall": noted(k_efforts=lambda values: values[::-1]),
-    "an effort beyond all": noted(k_efforts=lambda values: [*values[:-1], 1e300]),
-    "recalls beyond all": noted(k_recalls=lambda values: [2.0 for _ in values]),
-    "recalls that fall": noted(k_recalls=falling),
-    "no candidates": noted(k_candidates=lambda values: [None for _ in values]),
-    "fewer candidates than none": noted(k_candidates=lambda values: [-1.0 for _ in values]),
+    "no settings": noted(t_settings=[], t_recalls=[], t_candidates=[], k_extended=[]),
+    "settings of another length": noted(t_settings=longer),
+    "recalls of another length": noted(t_recalls=lambda values: values[:-1]),
+    "settings that fall": noted(t_settings=lambda values: values[::-1]),
+    "a setting beyond all": noted(t_settings=lambda values: [*values[:-1], 1e300]),
+    "recalls beyond all": noted(t_recalls=lambda values: [2.0 for _ in values]),
+    "recalls that fall": noted(t_recalls=falling),
+    "no candidates": noted(t_candidates=lambda values: [None for _ in values]),
+    "fewer candidates than none": noted(t_candidates=lambda values: [-1.0 for _ in values]),
+    "slacks that fall": noted(h_settings=lambda values: values[::-1]),
+    "a slack beyond all": noted(f_settings=lambda values: [*values[:-1], 1e300]),
+    "no slacks": noted(f_settings=[], f_recalls=[], f_candidates=[]),
+    "hard queries of no curve": noted(k_hard=None),
+    "shares of another length": noted(k_extended=longer),
+    "shares beyond all": noted(k_extended=lambda values: [2.0 for _ in values]),
+    "hard items of another length": noted(k_hard_items=longer),
+    "scores of two tiers": noted(k_scores=[0.5, 0.4]),
+    "scores of words": noted(k_scores=["0.5", "0.4", "0.3"]),
     "too many shortfalls": noted(shortfalls=[0.0] * 33),
     "shortfalls of words": noted(shortfalls=["0"]),
     "shortfalls beyond all": noted(shortfalls=[-1e300]),

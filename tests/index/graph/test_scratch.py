@@ -38,3 +38,20 @@ def test_memory_of_a_walk_that_failed_is_not_lent_again() -> None:
         raise RuntimeError
     with spaces.lend(SIZES) as second:
         assert second is not first
+
+
+def test_a_search_sees_as_many_rows_whatever_memory_it_is_lent() -> None:
+    """Else it would end elsewhere after a search that may see more."""
+    spaces = ScratchPool()
+    small = replace(SIZES, room=100)
+    with spaces.lend(small) as alone:
+        before = alone.addresses[:, 2].tolist()
+    spaces = ScratchPool()
+    with spaces.lend(SIZES) as first:
+        pass
+    with spaces.lend(small) as second:
+        assert second is first
+        assert second.addresses[:, 2].tolist() == before
+    with spaces.lend(SIZES) as third:
+        assert third is first
+        assert set(third.addresses[:, 2].tolist()) == {SIZES.room}

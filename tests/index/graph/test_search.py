@@ -8,7 +8,7 @@ import pytest
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
@@ -63,7 +63,7 @@ def test_walks_that_take_longer_than_scans_are_not_measured(
     index, rows, _ = sparse
     whole, short = (each.state.graph.calibration.curves[-1] for each in (index, linked(rows)))
     assert short.limit == whole.limit == 100
-    assert short.settings[-1] < whole.settings[-1]
+    assert short.foreign.settings[-1] < whole.foreign.settings[-1]
 
 
 def test_lists_are_what_answers_most_queries(dense: Made) -> None:
@@ -339,8 +339,10 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     quantizer = replace(graph.links.quantized.rounding, kind=kind)
     quantized = replace(graph.links.quantized, rounding=quantizer)
     changed = replace(graph, links=replace(graph.links, quantized=quantized))
-    plan = changed.plan_for(index.state.tables, view, 100, BeamSetting.of(1.0, 100)).kernel
+    setting = SearchSetting(BeamSetting.of(1.0, 100))
+    plan = changed.plan_for(index.state.tables, view, 100, setting).kernel
     assert (plan.reranked_first, plan.reranked_last) == (104, 100 + more)
+    assert plan.reranked_extended == 200  # rows tell a query unlike them apart less well
 
 
 @pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])

@@ -1,6 +1,7 @@
 """Walks over neighbour lists, and pruning, against plain Python."""
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 import pytest
@@ -8,12 +9,18 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.graph import recall_curve, search
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
-from gcws_search.index.graph.recall_curve import BeamSetting
+from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Extension
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
-from gcws_search.index.graph.search_plan import SearchPolicy
-from gcws_search.index.kernels.graph.beam_search import NONE, Marks, mark, scratch_at, unmark
+from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
+from gcws_search.index.kernels.graph.beam_search import (
+    BESIDE,
+    NONE,
+    Marks,
+    mark,
+    scratch_at,
+    unmark,
+)
 from gcws_search.index.kernels.graph.build import prune
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import pointer
@@ -78,38 +85,78 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
         assert set(found[query][0]) <= permitted
 
 
-@pytest.mark.parametrize(
-    ("setting", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
-)
-def test_who_finds_less_than_usual_is_walked_for_again_from_what_was_found(
-    setting: BeamSetting, limit: int, rng: np.random.Generator
+FIRST = [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60), (BeamSetting.of(1, 10), 10)]
+"""First searches with the limit they are for: by their number of lists, or by a slack."""
+
+
+def last_scores(graph: Graph, found: Sequence[mathematics.Walked], limit: int) -> list[float]:
+    """Return the score of each query's last hit, 0 where there are too few."""
+    return [
+        graph.score(query, walked.beam[limit - 1]) if len(walked.beam) >= limit else 0.0
+        for query, walked in enumerate(found)
+    ]
+
+
+@pytest.mark.parametrize("slack", [1.0, 1.0213, 1.1013])
+@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize(("setting", "limit"), FIRST)
+def test_a_search_whose_last_hit_scores_little_goes_on_where_it_ended(
+    setting: BeamSetting, limit: int, share: float, slack: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
-    once = graph.search(setting, limit)
-    lasts = [
-        graph.score(query, rows[-1]) if len(rows) == limit else 0.0
-        for query, (rows, _) in enumerate(once)
-    ]
-    low_score = float(np.quantile(lasts, 0.5)) + 1e-6
-    found = graph.search(setting, limit, low_score=low_score)
-    again = 0
+    some = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
+    permitted = None if share == 1 else some
+    queries = range(len(graph.queries))
+    first = [graph.walked(query, setting, limit, permitted) for query in queries]
+    lasts = last_scores(graph, first, limit)
+    hard = Extension(float(np.median(lasts)) + 1e-6, inf, slack)
+    found = graph.search(setting, limit, permitted=permitted, hard=hard)
     for query, last in enumerate(lasts):
-        if last >= low_score:
-            assert found[query] == once[query]
-            continue
-        first = graph.walked(query, setting, limit)
-        second = graph.walked_again(query, first, setting, limit)
-        best = sorted(second.beam, key=lambda row: (-graph.score(query, row), row))
-        assert found[query] == (best[:limit], len(first.seen) + len(second.seen))
-        again += 1
-    assert 0 < again < len(lasts) or max(lasts) == 0.0
+        walked = first[query]
+        if last < hard.score:
+            walked = graph.walked_on(query, walked, setting, hard, limit, permitted=permitted)
+        assert found[query] == graph.best(query, walked, limit)
+    if slack > 1:
+        assert found != graph.search(setting, limit, permitted=permitted)
 
 
-@pytest.mark.parametrize(
-    ("setting", "limit"), [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60)]
-)
-def test_who_is_about_as_far_from_its_tenth_hit_as_from_its_first_walks_on(
-    setting: BeamSetting, limit: int, rng: np.random.Generator
+@pytest.mark.parametrize("slack", [1.0513, 1.2013])
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize(("setting", "limit"), FIRST)
+def test_a_search_that_finds_little_still_goes_on_from_more_entry_points(
+    setting: BeamSetting, limit: int, share: float, slack: float, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.01)
+    some = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
+    permitted = None if share == 1 else some
+    queries = range(len(graph.queries))
+    hard = Extension(1.0, inf, 1.0)  # all are
+    beside = SearchPolicy().beside(slack)
+    assert beside > BESIDE
+    walked = [
+        graph.walked_on(
+            query, graph.walked(query, setting, limit, permitted), setting, hard, limit,
+            permitted=permitted,
+        )
+        for query in queries
+    ]  # fmt: skip
+    lasts = last_scores(graph, walked, limit)
+    foreign = Extension(float(np.median(lasts)) + 1e-6, inf, slack)
+    found = graph.search(setting, limit, permitted=permitted, hard=hard, foreign=foreign)
+    for query, last in enumerate(lasts):
+        expected = walked[query]
+        if last < foreign.score:
+            expected = graph.walked_on(
+                query, expected, setting, foreign, limit, beside=beside, permitted=permitted
+            )
+        assert found[query] == graph.best(query, expected, limit)
+    assert found != graph.search(setting, limit, permitted=permitted, hard=hard)
+
+
+@pytest.mark.parametrize("kind", ["hard", "foreign"])
+@pytest.mark.parametrize(("setting", "limit"), FIRST)
+def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
+    setting: BeamSetting, limit: int, kind: str, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.02)
     once = graph.search(setting, limit)
@@ -117,16 +164,53 @@ def test_who_is_about_as_far_from_its_tenth_hit_as_from_its_first_walks_on(
         (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
         for query, (rows, _) in enumerate(once)
     ])  # fmt: skip
-    low_contrast = float(np.median(factors))  # between two of them
-    found = graph.search(setting, limit, low_contrast=low_contrast)
+    extension = Extension(0.0, float(np.median(factors)), 1.1013)  # between two of them
+    if kind == "hard":
+        found, beside = graph.search(setting, limit, hard=extension), BESIDE
+    else:
+        found, beside = (
+            graph.search(setting, limit, foreign=extension),
+            SearchPolicy().beside(1.1013),
+        )
     for query, factor in enumerate(factors):
-        if factor <= low_contrast:
+        if factor <= extension.contrast:
             assert found[query] == once[query]
             continue
-        onward = graph.walked_on(query, graph.walked(query, setting, limit), setting, limit)
-        best = sorted(onward.beam, key=lambda row: (-graph.score(query, row), row))
-        assert found[query] == (best[:limit], len(onward.seen))
+        first = graph.walked(query, setting, limit)
+        onward = graph.walked_on(query, first, setting, extension, limit, beside=beside)
+        assert found[query] == graph.best(query, onward, limit)
     assert found != once
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_under_a_filter_a_search_goes_on_where_many_nearer_rows_are_not_permitted(
+    crowded: bool, rng: np.random.Generator
+) -> None:
+    """No score and no contrast tells of them: the hits that are permitted look like any others."""
+    graph = Graph(rng, linked=0.2)
+    limit, setting = 3, BeamSetting.of(0.5, 3)
+    policy = SearchPolicy(min_crowded=4, crowding=1.0)
+    never = Extension(0.0, inf, 1.1013)
+    ranks = [
+        sorted(range(ROWS), key=lambda row: -graph.score(query, row))
+        for query in range(len(graph.queries))
+    ]
+    for query, rows in enumerate(ranks):
+        left_out = set(rows[:60] if crowded else rng.choice(rows, 60, replace=False).tolist())
+        permitted = set(range(ROWS)) - left_out
+        only = slice(query, query + 1)
+        [once] = graph.search(setting, limit, permitted=permitted, queries=only, policy=policy)
+        [found] = graph.search(
+            setting, limit, permitted=permitted, queries=only, policy=policy, hard=never
+        )
+        walked = graph.walked(query, setting, limit, permitted)
+        onward = graph.walked_on(query, walked, setting, never, limit, permitted=permitted)
+        last = graph.score(query, walked.beam[limit - 1])
+        nearer = sum(graph.score(query, row) > last for row in walked.known)
+        most = policy.crowded(limit, len(permitted) / ROWS)
+        assert once == graph.best(query, walked, limit)
+        assert (nearer > most) == crowded
+        assert found == graph.best(query, onward if crowded else walked, limit)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.6, 0.98])
@@ -154,23 +238,27 @@ def test_one_query_alone_is_walked_for_like_many(rng: np.random.Generator) -> No
             assert alone == [together[query]]
 
 
-def test_a_walk_leaves_no_marks_even_if_it_filled_its_room(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
+    extended: bool, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng)
     everywhere = BeamSetting(1, 1000, 0.9, 0.0)
     few = {7, 150}
+    hard = Extension(1.0, inf, 16.0) if extended else NO_EXTENSION
+    setting = BeamSetting(1, 1, 0.9, 0.0) if extended else everywhere
     untouched = graph.search(SETTINGS[1], 10)
-    tight = SearchPolicy(min_room=1, max_filtered=1)
-    monkeypatch.setattr(search, "SEEN_A_PLACE", 1)
-    monkeypatch.setattr(recall_curve, "_SLACK_PLACES", 1)
-    graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with small spaces
+    graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with no memory yet
     graph.neighbours.cover(graph.rows)
-    filled = graph.search(everywhere, 2, permitted=few, policy=tight)
-    seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(len(filled))]
-    assert all(had < wanted for (_, had), wanted in zip(filled, seen, strict=True))
-    assert graph.search(everywhere, 2, permitted=few, policy=tight) == filled
-    monkeypatch.undo()
+    tight = SearchPolicy(extended_beam=1, max_filtered=1)
+    filled = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
+    seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(20)]
+    assert (filled.hits.candidates < seen).all()
+    assert (filled.outcomes == Outcome.UNFINISHED).all()
+    again = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
+    assert (again.hits.candidates == filled.hits.candidates).all()
+    roomy = graph.hits(setting, 2, permitted=few, policy=SearchPolicy(max_filtered=1), hard=hard)
+    assert (roomy.outcomes != Outcome.UNFINISHED).all()
     assert graph.search(SETTINGS[1], 10) == untouched
     assert graph.search(SETTINGS[1], 10) == untouched
 

@@ -6,7 +6,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.kernels.graph.candidate_pool import entry
-from gcws_search.index.kernels.graph.rerank_depth import MAX_MISSED, TOLERATED_MISS, hits_left_out
+from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.vector import pointer
 
 NOBODY = -1
@@ -25,7 +25,7 @@ def doubted_and_missed(
     limit: int,
     held: int,
     scored: int,
-    most_missed: float = MAX_MISSED,
+    most_missed: float = 0.25,
 ) -> tuple[bool, int]:
     """Return what is said of a walk that keeps and scores the best by noisy scores, and the truth.
 

@@ -1,5 +1,7 @@
 """Rows linked to random rows, searched by these links, and what plain Python finds."""
 
+from math import inf
+
 import numpy as np
 
 from gcws_search.index.backends import GcwsBackend
@@ -7,8 +9,14 @@ from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
-from gcws_search.index.graph.recall_curve import NOT_CALIBRATED, BeamSetting
-from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.recall_curve import (
+    NO_EXTENSION,
+    NOT_CALIBRATED,
+    BeamSetting,
+    Extension,
+    SearchSetting,
+)
+from gcws_search.index.graph.search import GraphHits, GraphSearch
 from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import BESIDE, NONE
 from gcws_search.index.kernels.quantized.rows import BYTES
@@ -20,6 +28,7 @@ from tests.support.reference import mathematics
 ROWS = 300
 UNITS = Quantizer(BYTES, 1.0, 128)
 TABLES = 3
+UNLIMITED = 1 << 31
 _NOTHING_HIDDEN = np.empty(0, np.uint8)
 
 
@@ -49,25 +58,44 @@ class Graph:
         permitted: set[int] | None = None,
         queries: slice = slice(None),
         hidden: UInt8s = _NOTHING_HIDDEN,
-        low_score: float = 0.0,
-        low_contrast: float = 1.0,
+        hard: Extension = NO_EXTENSION,
+        foreign: Extension = NO_EXTENSION,
         policy: SearchPolicy | None = None,
+        most: float = inf,
     ) -> list[tuple[list[int], int]]:
         """Return for each query the rows found, best first, and how many have been seen."""
+        found = self.hits(
+            setting, limit, permitted=permitted, queries=queries, hidden=hidden, hard=hard,
+            foreign=foreign, policy=policy, most=most,
+        )  # fmt: skip
+        return [(each.rows.tolist(), each.explanation.candidates) for each in found.hits]
+
+    def hits(  # noqa: PLR0913 (what is searched, for what, and how)
+        self,
+        setting: BeamSetting,
+        limit: int,
+        *,
+        permitted: set[int] | None = None,
+        queries: slice = slice(None),
+        hidden: UInt8s = _NOTHING_HIDDEN,
+        hard: Extension = NO_EXTENSION,
+        foreign: Extension = NO_EXTENSION,
+        policy: SearchPolicy | None = None,
+        most: float = inf,
+    ) -> GraphHits:
+        """Return what the kernel finds."""
         search, tables = self.searched(policy or SearchPolicy()), self.index.state.tables
         mask = np.ones(ROWS, np.uint8)
         if permitted is not None:
             mask[[row for row in range(ROWS) if row not in permitted]] = 0
         batch = self.index.prepare(self.queries[queries])
         view = RowView(self.rows, mask, int(mask.sum()))
-        plan = search.plan_for(
-            tables, view, limit, setting, low_score=low_score, low_contrast=low_contrast
-        )
+        whole = SearchSetting(setting, hard, foreign, judged=limit)
+        plan = search.plan_for(tables, view, limit, whole, most=most)
         nothing = np.full(len(batch), -1, np.int64)
-        hits = search.search(
+        return search.search(
             plan, tables, view, batch, SearchParams(limit=limit), nothing, hidden=hidden
-        ).hits
-        return [(each.rows.tolist(), each.explanation.candidates) for each in hits]
+        )
 
     def searched(self, policy: SearchPolicy) -> GraphSearch:
         """Return what searches the graph."""
@@ -92,7 +120,9 @@ class Graph:
             apart += abs(u.get(i, 0.0) - v.get(i, 0.0))
         return float(np.float32(both - apart) / np.float32(both + apart))
 
-    def entries(self, query: int, most: int, hidden: UInt8s | None = None) -> set[int]:
+    def entries(
+        self, query: int, most: int, hidden: UInt8s | None = None, beside: int = BESIDE
+    ) -> set[int]:
         """Return the rows around the query's places in the first tables, hidden ones left out."""
         keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
         (segment,) = self.index.state.tables.segments
@@ -102,7 +132,7 @@ class Graph:
             before, after = segment.rows[table][:place], segment.rows[table][place:]
             if hidden is not None:
                 before, after = before[hidden[before] == 0], after[hidden[after] == 0]
-            found.update([*before[::-1][:BESIDE].tolist(), *after[:BESIDE].tolist()])
+            found.update([*before[::-1][:beside].tolist(), *after[:beside].tolist()])
         return found
 
     def walked(
@@ -116,30 +146,35 @@ class Graph:
         )  # fmt: skip
 
     def walked_on(
-        self, query: int, first: mathematics.Walked, setting: BeamSetting, limit: int
+        self,
+        query: int,
+        first: mathematics.Walked,
+        setting: BeamSetting,
+        extension: Extension,
+        limit: int,
+        *,
+        beside: int = BESIDE,
+        permitted: set[int] | None = None,
     ) -> mathematics.Walked:
-        """Return the walk that goes on where the first one ended."""
-        scores, onward = [self.score(query, row) for row in range(ROWS)], setting.extension()
+        """Return the walk that goes on where the first one ended, with more rows beside its keys.
+
+        ``setting`` is that of the first walk.
+        """
+        scores = [self.score(query, row) for row in range(ROWS)]
+        tables = setting.tables(self.links.entry_tables)
         return mathematics.best_first(
-            first, self.chosen, scores.__getitem__, beam=onward.beam + 1,
-            most=int(onward.max_expanded),
-            reach=(limit, onward.slack),
+            self.entries(query, tables, beside=beside), self.chosen, scores.__getitem__,
+            beam=SearchPolicy().extended_beam, most=UNLIMITED, reach=(limit, extension.slack),
+            permitted=permitted, after=first,
         )  # fmt: skip
 
-    def walked_again(
-        self, query: int, first: mathematics.Walked, setting: BeamSetting, limit: int
-    ) -> mathematics.Walked:
-        """Return the second walk, which begins with the best rows of the first."""
-        scores, wider = [self.score(query, row) for row in range(ROWS)], setting.second()
-        return mathematics.best_first(
-            set(first.beam), self.chosen, scores.__getitem__, beam=wider.beam + 1,
-            most=int(wider.max_expanded), reach=(limit, wider.slack),
-        )  # fmt: skip
+    def best(self, query: int, walked: mathematics.Walked, limit: int) -> tuple[list[int], int]:
+        """Return what `search` returns of a walk."""
+        best = sorted(walked.beam, key=lambda row: (-self.score(query, row), row))
+        return best[:limit], len(walked.seen)
 
     def expected(
         self, query: int, setting: BeamSetting, limit: int, permitted: set[int] | None = None
     ) -> tuple[list[int], int]:
         """Return what `search` should."""
-        walked = self.walked(query, setting, limit, permitted)
-        best = sorted(walked.beam, key=lambda row: (-self.score(query, row), row))
-        return best[:limit], len(walked.seen)
+        return self.best(query, self.walked(query, setting, limit, permitted), limit)

@@ -275,15 +275,20 @@ def pruned(
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk over lists found: its beam, best first, and all rows it has seen and read."""
+    """What a walk over lists found: its best permitted rows, best first, and what it knows.
+
+    ``known`` are the rows that may still be read or have been, ``seen`` all rows met, and ``read``
+    those whose lists were read.
+    """
 
     beam: list[int]
+    known: set[int]
     seen: set[int]
     read: set[int]
 
 
-def best_first(
-    entries: Iterable[int] | Walked,
+def best_first(  # noqa: PLR0913 (where it begins, where it ends)
+    entries: Iterable[int],
     lists: Sequence[Sequence[int]],
     score: Callable[[int], float],
     *,
@@ -291,38 +296,50 @@ def best_first(
     most: int,
     reach: tuple[int, float] = (1, math.inf),
     permitted: Container[int] | None = None,
+    after: Walked | None = None,
 ) -> Walked:
     """Read the list of the best row again and again, until the beam cannot get better.
 
     With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, and
-    ``most`` lists are read; else, those of the ``most`` best rows. A walk that begins with another
-    goes on where that ended, with what was in its beam. With ``permitted``, only such rows are in
-    the beam; any row may lead the way. Of equal scores the higher row comes first.
+    ``most`` lists are read; else, those of the ``most`` best rows. With ``permitted``, only such
+    rows are in the beam; any row may lead the way, and lists are read until no row is nearer than
+    the ``most``-th of the beam. A walk goes on ``after`` another with what that knows: rows that
+    were of no use then are forgotten. Of equal scores the higher row comes first.
     """
-    read: set[int] = set()
-    if isinstance(entries, Walked):
-        known, seen, read = set(entries.beam), set(entries.seen), set(entries.read)
-    else:
-        known, seen = set(entries), set(entries)
+    start = after or Walked([], set(), set(), set())
+    held, known, seen, read = start.beam, set(start.known), set(start.seen), set(start.read)
+    new = set(entries) - seen
+    seen |= new
+    wanted, times = reach
 
-    def ranked(rows: Iterable[int]) -> list[int]:
-        return sorted(rows, key=lambda row: (score(row), row), reverse=True)
+    def key(row: int) -> tuple[float, int]:
+        return score(row), row
+
+    def is_of_use(row: int) -> bool:
+        if len(held) == beam and key(row) < key(held[-1]):
+            return False
+        if len(held) < wanted or times == math.inf:
+            return True
+        away = 1.0 - score(held[wanted - 1])
+        return 1.0 - score(row) <= away + (times - 1.0) * max(away, 0.02)
+
+    def is_enough(row: int) -> bool:
+        if times < math.inf:
+            return len(read) >= most
+        if permitted is None:
+            return sorted(known, key=key, reverse=True).index(row) >= most
+        return len(held) >= most and (most == 0 or key(held[most - 1]) > key(row))
 
     while True:
-        best = ranked(row for row in known if permitted is None or row in permitted)[:beam]
-        unread = ranked(known - read)
-        if not unread:
-            return Walked(best, seen, read)
-        row = unread[0]
-        if (ranked(known).index(row) if reach[1] == math.inf else len(read)) >= most:
-            return Walked(best, seen, read)
-        if len(best) == beam and (score(row), row) < (score(best[-1]), best[-1]):
-            return Walked(best, seen, read)
-        wanted, times = reach
-        if len(best) >= wanted:
-            away = 1.0 - score(best[wanted - 1])
-            if 1.0 - score(row) > away + (times - 1.0) * max(away, 0.02):
-                return Walked(best, seen, read)
+        useful = {row for row in new if is_of_use(row)}
+        known |= useful
+        hits = {row for row in useful if permitted is None or row in permitted}
+        held = sorted({*held, *hits}, key=key, reverse=True)[:beam]
+        if permitted is None:
+            known = set(held)
+        row = max(known - read, key=key, default=None)
+        if row is None or not is_of_use(row) or is_enough(row):
+            return Walked(held, known, seen, read)
         read.add(row)
-        known.update(set(lists[row]) - seen)
-        seen.update(lists[row])
+        new = set(lists[row]) - seen
+        seen |= new

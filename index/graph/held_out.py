@@ -1,0 +1,258 @@
+"""Queries of a calibration: items that are held out, and sums of two of them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.contracts.batches import VectorBatch, joined
+from gcws_search.index.contracts.hits import BatchHits, RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.quantized_scan import BoundedRows
+from gcws_search.index.exact.scan import scan
+from gcws_search.index.graph.recall_curve import (
+    NO_EXTENSION,
+    BeamSetting,
+    Extension,
+    SearchSetting,
+)
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.lsh.tables import Tables
+
+HARD, FOREIGN = 1, 2
+"""Tiers of queries whose searches are extended."""
+_NEGATIVE = np.uint32(1)
+
+
+def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch:
+    """Return the sums of pairs of rows: they lie between the rows, and have larger norms.
+
+    Parameters
+    ----------
+    rows : VectorBatch
+    first, second : (m,) int64
+        The rows of each pair.
+    """
+    if rows.form == "dense":
+        dense = rows.dense[first] + rows.dense[second]
+        norms = np.abs(dense).sum(axis=1, dtype=np.float64).astype(np.float32)
+        return VectorBatch("dense", dense=dense, norms=norms)
+    pair, slots, values = (
+        np.concatenate(each)
+        for each in zip(*map(_entries, (rows[first], rows[second])), strict=True)
+    )
+    coordinates = (slots >> _NEGATIVE).astype(np.int64)
+    signed = np.where(slots & _NEGATIVE, -values, values)
+    order = np.lexsort((coordinates, pair))
+    pair, coordinates, signed = pair[order], coordinates[order], signed[order]
+    new = np.ones(len(pair), np.bool_)
+    new[1:] = (np.diff(pair) != 0) | (np.diff(coordinates) != 0)
+    starts = np.flatnonzero(new)
+    sums = np.add.reduceat(signed, starts)
+    kept = starts[sums != 0], sums[sums != 0]
+    pair, coordinates, sums = pair[kept[0]], coordinates[kept[0]], kept[1]
+    count = len(first)
+    indptr = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(pair, minlength=count), out=indptr[1:])
+    magnitudes = np.abs(sums).astype(np.float32)
+    norms = np.bincount(pair, weights=magnitudes, minlength=count).astype(np.float32)
+    return VectorBatch(
+        "sparse",
+        indptr=indptr,
+        slots=(2 * coordinates + (sums < 0)).astype(np.uint32),
+        values=magnitudes,
+        norms=norms,
+    )
+
+
+def _entries(rows: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
+    """Return the row, slot and value of each non-zero."""
+    return np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), rows.slots, rows.values
+
+
+class Sample(Protocol):
+    """Queries, none of them among the rows searched: items, and behind them sums of two.
+
+    Attributes
+    ----------
+    items, sums : int
+        How many there are of each kind.
+    rows : int
+        How many rows are searched.
+    """
+
+    @property
+    def items(self) -> int: ...  # noqa: D102
+
+    @property
+    def sums(self) -> int: ...  # noqa: D102
+
+    @property
+    def rows(self) -> int: ...  # noqa: D102
+
+    def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
+        """Return the true hits of some queries, by number."""
+
+    def search(
+        self,
+        chosen: Int64s,
+        limit: int,
+        setting: BeamSetting,
+        extension: tuple[int, float] | None = None,
+    ) -> BatchHits:
+        """Return what searches with a beam setting find for some queries, by number.
+
+        With an ``extension`` every search is extended as those of a tier are, with a slack.
+        """
+
+
+class CalibrationStoppedError(Exception):
+    """The way out of a calibration that nobody waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Rows that are not linked yet, as a `Sample`.
+
+    Attributes
+    ----------
+    graph : GraphSearch
+        Of the other rows.
+    tables : Tables
+    view : RowView
+        All rows that are alive.
+    linked : RowView
+        Those that are linked.
+    held_out : int
+        How many rows are held out; the other queries are sums of two of them.
+    queries : VectorBatch
+        Of m = held_out + sums.
+    hidden : (n,) uint8
+        1 for the rows held out.
+    keys : (m, t) uint64
+        Of the queries.
+    inverted : InvertedIndex
+    bounded : BoundedRows or None
+        See `exact.scan.scan`.
+    pieces : int
+        Parts of the work for each thread.
+    stop : threading.Event
+        Once it is set, the next search raises `CalibrationStoppedError`.
+    """
+
+    graph: GraphSearch
+    tables: Tables
+    view: RowView
+    linked: RowView
+    held_out: int
+    queries: VectorBatch
+    hidden: UInt8s
+    keys: UInt64s
+    inverted: InvertedIndex
+    bounded: BoundedRows | None
+    pieces: int
+    stop: threading.Event
+
+    @classmethod
+    def of(  # noqa: PLR0913 (what a search needs, and how)
+        cls,
+        graph: GraphSearch,
+        tables: Tables,
+        view: RowView,
+        chosen: Int64s,
+        keys: UInt64s,
+        inverted: InvertedIndex,
+        *,
+        sums: int,
+        pieces: int,
+        stop: threading.Event,
+    ) -> HeldOut:
+        """Return the rows of ``view`` that are held out, by number, with their keys, and sums."""
+        others = view.permitted.copy()
+        others[chosen] = 0
+        hidden = np.zeros(len(view.vectors), np.uint8)
+        hidden[chosen] = 1
+        linked = RowView(view.vectors, others, view.permitted_count - len(chosen))
+        bounded = BoundedRows.of(graph.links.quantized, graph.workers)
+        first = np.arange(sums) % len(chosen)
+        between = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
+        queries = joined([view.vectors[chosen], between])
+        if len(between):
+            keys = np.concatenate([keys, graph.keying.keys(between, keys.shape[1])])
+        return cls(
+            graph,
+            tables,
+            view,
+            linked,
+            len(chosen),
+            queries,
+            hidden,
+            keys,
+            inverted,
+            bounded,
+            pieces,
+            stop,
+        )
+
+    @property
+    def items(self) -> int:
+        """How many queries are items."""
+        return self.held_out
+
+    @property
+    def sums(self) -> int:
+        """How many queries are sums of two items."""
+        return len(self.queries) - self.held_out
+
+    @property
+    def rows(self) -> int:
+        """How many rows are searched."""
+        return self.linked.permitted_count
+
+    def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
+        """Return the true hits of some queries, by number."""
+        return scan(
+            self.linked,
+            self.queries[chosen],
+            SearchParams(limit=limit, recall=1.0),
+            skip=np.full(len(chosen), -1, np.int64),
+            inverted=self.inverted,
+            workers=self.graph.workers,
+            with_ties=False,
+            rounded=self.bounded,
+        )
+
+    def search(
+        self,
+        chosen: Int64s,
+        limit: int,
+        setting: BeamSetting,
+        extension: tuple[int, float] | None = None,
+    ) -> BatchHits:
+        """Return what searches with a beam setting find for some queries, by number."""
+        if self.stop.is_set():
+            raise CalibrationStoppedError
+        tier, slack = (0, 1.0) if extension is None else extension
+        hard, foreign = (
+            Extension(inf, 0.0, slack) if tier == each else NO_EXTENSION for each in (HARD, FOREIGN)
+        )
+        plan = self.graph.plan_for(
+            self.tables, self.view, limit, SearchSetting(setting, hard, foreign, judged=limit)
+        )
+        return self.graph.search(
+            plan,
+            self.tables,
+            self.view,
+            self.queries[chosen],
+            SearchParams(limit=limit),
+            np.full(len(chosen), -1, np.int64),
+            keys=self.keys[chosen, : plan.tables],
+            hidden=self.hidden,
+            pieces=self.pieces,
+        ).hits

@@ -1,0 +1,205 @@
+"""What is done where a search is dear: it ends, scans take over, and answers stay right."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numba import njit
+
+from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN, RowView
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped, Tally
+from gcws_search.index.kernels.lanes.vector import pointer
+from gcws_search.index.kernels.quantized.rows import (
+    BYTES,
+    QueryAddresses,
+    held_before,
+    rows_at,
+    score,
+)
+from gcws_search.index.vectors.quantization import QuantizedView, Quantizer
+from tests.support.data.generated import Floats, clustered
+from tests.support.index.recall import linked, recall
+from tests.support.index.small_index import Mask, SmallIndex, all_scores
+
+DIM = 32
+ROWS = 20_000
+Made = tuple[SmallIndex, Floats, Floats]
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    rows, queries = clustered(np.random.default_rng(8), ROWS, 400, dim=DIM)
+    return linked(rows), rows, queries
+
+
+def alone(index: SmallIndex, queries: Floats, params: SearchParams, mask: Mask) -> list[str]:
+    """Return what answers each query, sent by itself."""
+    return [
+        index.search(queries[i : i + 1], params, permitted=mask)[0].explanation.method
+        for i in range(len(queries))
+    ]
+
+
+def without_near(rows: Floats, query: Floats) -> Mask:
+    """Return a filter that leaves out the half of the rows that is nearest to a query."""
+    near = np.abs(rows - query).sum(axis=1)
+    mask: Mask = (near > np.median(near)).astype(np.uint8)
+    return mask
+
+
+def test_under_a_filter_that_leaves_out_all_that_is_near_scans_take_over(made: Made) -> None:
+    index, rows, queries = made
+    mask = without_near(rows, queries[0])
+    asked = np.repeat(queries[:1], 60, axis=0)
+    params = SearchParams(limit=3, recall=0.9)
+    methods = alone(index, asked, params, mask)
+    assert set(methods[-20:]) == {METHODS[SCAN]}
+
+
+def test_under_a_filter_that_has_nothing_to_do_with_the_query_the_graph_is_searched_on(
+    made: Made,
+) -> None:
+    index, _, queries = made
+    mask = (np.random.default_rng(3).random(ROWS) < 0.5).astype(np.uint8)
+    methods = alone(index, queries[:60], SearchParams(limit=3, recall=0.9), mask)
+    assert methods.count(METHODS[GRAPH]) > 50
+    assert METHODS[GRAPH] in methods[-5:]
+
+
+def test_the_first_queries_of_a_large_call_tell_how_the_others_are_answered(made: Made) -> None:
+    index, rows, queries = made
+    mask = without_near(rows, queries[1])
+    mask[0] = 1 - mask[0]  # counts of rows that no other test has
+    asked = np.repeat(queries[1:2], 400, axis=0)
+    params = SearchParams(limit=4, recall=0.9)
+    found = index.search(asked, params, permitted=mask)
+    methods = [hits.explanation.method for hits in found]
+    assert set(methods[2 * TRIED :]) == {METHODS[SCAN]}
+    true = index.search(asked[:1], SearchParams(limit=4, recall=1.0), permitted=mask)[0]
+    for hits in (found[0], found[-1]):
+        assert len(hits.rows[:4]) == 4
+        assert mask[hits.rows].all()
+    assert found[-1].scores[:4].tolist() == pytest.approx(true.scores[:4].tolist())
+
+
+def test_the_plan_of_a_large_call_is_tried_once(made: Made) -> None:
+    """Not again and again by parts that make plans of their own."""
+    index, _, queries = made
+    mask = (np.random.default_rng(4).random(ROWS) < 0.55).astype(np.uint8)
+    params = SearchParams(limit=5, recall=0.85)
+    index.search(queries, params, permitted=mask)
+    view = RowView(index.rows.view(), mask, int(mask.sum()))
+    plan = index.state.graph.plan(index.state.tables, view, params, len(queries))
+    assert isinstance(plan, SearchPlan)
+    assert plan.tally is not None
+    assert plan.tally.seen == len(queries)
+
+
+def test_nothing_is_asked_of_no_queries(made: Made) -> None:
+    index, _, queries = made
+    mask = (np.random.default_rng(5).random(ROWS) < 0.5).astype(np.uint8)
+    assert index.search(queries[:0], SearchParams(limit=3), permitted=mask) == []
+
+
+def test_a_tally_forgets_what_searches_took_before() -> None:
+    tally = Tally(100.0)
+    tally.add(1, 900.0)
+    assert tally.nanoseconds == pytest.approx(200.0)
+    tally.add(1000, 50.0)
+    assert tally.nanoseconds == pytest.approx(50.0)
+    assert tally.seen == 1001
+    assert [tally.try_again(3) for _ in range(7)] == [False, False, True] * 2 + [False]
+
+
+def test_a_plan_that_has_been_too_slow_is_tried_again_now_and_then(made: Made) -> None:
+    index, _, _ = made
+    graph, view = index.state.graph, index.rows.view()
+    mask = (np.random.default_rng(6).random(ROWS) < 0.6).astype(np.uint8)
+    some = RowView(view, mask, int(mask.sum()))
+    params = SearchParams(limit=3, recall=0.8)
+    plan = graph.plan(index.state.tables, some, params, 1)
+    assert isinstance(plan, SearchPlan)
+    assert plan.tally is not None
+    plan.tally.add(1000, 10 * plan.scan_nanoseconds)
+    asked = [graph.plan(index.state.tables, some, params, 1) for _ in range(2 * 64)]
+    assert asked.count(Skipped.SCAN_IS_QUICKER) == 2 * 63
+    plan.tally.add(1000, 0.1 * plan.scan_nanoseconds)
+    assert graph.plan(index.state.tables, some, params, 1) is plan
+
+
+def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(made: Made) -> None:
+    roomy, rows, queries = made
+    graph = roomy.state.graph
+    policy = replace(graph.policy, max_room=1, extended_beam=1, most_beside=2)
+    narrow = GraphSearch(
+        graph.neighbours, graph.links, graph.calibration, graph.built, graph.keying,
+        graph.workers, policy,
+    )  # fmt: skip
+    index = SmallIndex(roomy.config)
+    index.backend, index.rows = roomy.backend, roomy.rows
+    index.state = replace(roomy.state, graph=narrow)
+    params = SearchParams(limit=10, recall=0.99)
+    view = RowView(index.rows.view(), np.ones(ROWS, np.uint8), ROWS)
+    plan = narrow.plan(index.state.tables, view, params, 1)
+    assert isinstance(plan, SearchPlan)
+    batch = index.prepare(queries[:100])
+    outcomes = narrow.search(
+        plan, index.state.tables, view, batch, params, np.full(100, -1, np.int64)
+    ).outcomes
+    unfinished = np.flatnonzero(outcomes == Outcome.UNFINISHED)
+    assert len(unfinished) > 0
+    true = -np.sort(-all_scores(queries[unfinished], rows, DIM), axis=1)[:, :10]
+    for query, scores in zip(unfinished, true, strict=True):
+        (hits,) = index.search(queries[query : query + 1], params)
+        assert hits.explanation.method == METHODS[SCAN]
+        assert hits.scores[:10] == pytest.approx(scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3, 8])
+def test_queries_greater_than_bytes_have_room_for_find_what_they_should(
+    factor: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut off adds to the union alone: no row has greater values."""
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
+    rows = rng.uniform(0, 1, (6000, 16)) * rng.uniform(0.2, 1, (6000, 1))
+    queries = rng.uniform(0, 1, (400, 16)) * rng.uniform(0.2, 1, (400, 1))
+    index = linked(rows.astype(np.float32))
+    assert index.state.graph.neighbours.rounding.kind == BYTES
+    sent = (factor * queries).astype(np.float32)
+    for limit in (1, 10):
+        assert recall(index, sent, limit, 0.9).reaches(0.9)
+
+
+@njit(nogil=True)
+def _quick_scores(rows, queries, norms, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    own, asked = rows_at(rows), rows_at(queries)
+    for m in range(out.shape[0]):
+        query = held_before(asked, m, pointer(table))
+        cut = np.float32(norms[m] - query.norm)
+        whole = QueryAddresses(query.copy, query.norm, query.table, query.shift, cut)
+        for row in range(out.shape[1]):
+            out[m, row] = score(own, whole, row)
+
+
+@pytest.mark.parametrize("factor", [1, 3, 8])
+def test_quick_scores_are_exact_where_it_is_known_what_was_cut(
+    factor: int, rng: np.random.Generator
+) -> None:
+    """Of rows of whole numbers; greater values of a query add to the union alone."""
+    index, quantizer = SmallIndex(CollectionConfig(dim=16)), Quantizer(BYTES, 1.0, 0)
+    rows = rng.integers(0, 256, (60, 16)).astype(np.float32)
+    rows[0, 0] = 255
+    queries = (factor * rng.integers(0, 256, (40, 16))).astype(np.float32)
+    views = []
+    for each in (rows, queries):
+        batch = index.prepare(each)
+        copies, norms = quantizer.round(batch.dense, batch.norms)
+        views.append(QuantizedView.of(quantizer, batch, copies, norms))
+    own, asked = views
+    sums = queries.sum(axis=1).astype(np.float32)
+    assert (asked.norms < sums).any() == (factor > 1)
+    quick = np.empty((40, 60), np.float32)
+    _quick_scores(own.addresses, asked.addresses, sums, np.zeros(1, np.float32), quick)
+    assert quick == pytest.approx(all_scores(queries, rows, 16), abs=1e-6)
