@@ -27,6 +27,9 @@ _NAMED = re.compile(r'"(/[^"]*)"')
 _HIDDEN = re.compile(r"\.(creating|dropping)-|.*-(wal|shm)$")
 """Files that the next start removes, or that SQLite sees to."""
 
+_BYTECODE = "/__pycache__/"
+"""Files that the interpreter keeps of what it imports, and makes anew where one is damaged."""
+
 WRITING = ("fsync", "fdatasync", "write", "writev", "sendto", "sendmsg")
 FILLING = ("pwrite64", "sendfile")
 NAMING = ("rename", "renameat2", "link", "linkat", "unlink", "mkdir")
@@ -46,7 +49,7 @@ def calls(log: Path) -> Iterator[tuple[str, str]]:
             name, text = match[2], match[3]
         else:
             continue
-        if name and " = -1 " not in text:
+        if name and " = -1 " not in text and _BYTECODE not in text:
             yield name, text
 
 
