@@ -227,7 +227,7 @@ class GraphSearch:
             min(sizes.beam, policy.reranked_extended(limit)),
             float(quantizer.step) if quantizer.kind in (BYTES, SHORTS) else 0.0,
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
-            min(policy.max_missed, 0.5 * (1.0 - beam.recall)),
+            policy.max_missed,
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 

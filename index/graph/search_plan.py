@@ -79,8 +79,7 @@ class SearchPolicy:
         Rows scored exactly beyond the limit of an extended search, or the limit if that is more.
         Of sums of two clustered rows 0.95 of the hits were found with 90, and 0.89 with 10.
     max_missed : float
-        So many hits that quantization may hide are put up with for each wanted, or half of the miss
-        that is expected if that is less.
+        So many hits that quantization may hide are put up with for each wanted.
     min_crowded, crowding : int, float
         Under a filter a query is hard if more rows are nearer than its last hit than the first of
         these, and the second times what a filter leaves out that is not correlated with the query.
@@ -120,7 +119,7 @@ class SearchPolicy:
     min_crowded: int = 32
     crowding: float = 4.0
     max_filtered: int = 20
-    budget: float = 0.5
+    budget: float = 1.0
     filtered_budget: float = 0.2
     max_room: int = 1 << 16
     extended_beam: int = 2048

@@ -491,10 +491,14 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 )
                 if at(own_scratch.state, UNFINISHED) != 0:
                     after = _ENDED
+                beside = np.int64(BESIDE if after == _ENDED else beams[after - _SEARCH, 3])
+                most = at(own_scratch.state, MARKED) + 2 * beside * keys_a_query
+                if beside > BESIDE and most > own_scratch.room:  # more entry points have no room
+                    put(own_scratch.state, UNFINISHED, 1)
+                    after = _ENDED
                 stages[s] = after
                 if after != _ENDED:
                     is_extended[s] = True
-                    beside = np.int64(beams[after - _SEARCH, 3])
                     if beside > BESIDE:
                         _enter_wider(rows, own_scratch, entries, beside, visible.count, hidden)
                     continue
