@@ -8,6 +8,7 @@ from numba import njit
 
 from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph.recall_curve import BeamSetting, Extension, SearchSetting
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped, Tally
 from gcws_search.index.kernels.lanes.vector import pointer
@@ -203,3 +204,27 @@ def test_quick_scores_are_exact_where_it_is_known_what_was_cut(
     quick = np.empty((40, 60), np.float32)
     _quick_scores(own.addresses, asked.addresses, sums, np.zeros(1, np.float32), quick)
     assert quick == pytest.approx(all_scores(queries, rows, 16), abs=1e-6)
+
+
+def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
+    """More entry points come only where they have room: their rows are written down unchecked."""
+    index, _, queries = made
+    graph, tables = index.state.graph, index.state.tables
+    view = RowView(index.rows.view(), np.ones(ROWS, np.uint8), ROWS)
+    params = SearchParams(limit=3, recall=0.9)
+    asked = index.space.prepare(index.space.from_dense(queries))
+    none = np.full(len(queries), -1, np.int64)
+    unfinished = 0
+    for beam in (40, 200, 800):
+        policy = replace(graph.policy, max_room=1, extended_beam=beam, most_beside=64)
+        tight = replace(graph, policy=policy)
+        for slack in (1.1, 1.5, 3.0):
+            hard = Extension(np.inf, 0.0, slack)
+            setting = SearchSetting(
+                BeamSetting.of(0.1, 3), hard, replace(hard, slack=1.3), judged=3
+            )
+            plan = tight.plan_for(tables, view, 3, setting, most=1.0)
+            found = tight.search(plan, tables, view, asked, params, none)
+            assert found.hits.candidates.max() <= plan.sizes.room
+            unfinished += int(np.count_nonzero(found.outcomes == Outcome.UNFINISHED))
+    assert unfinished > 0
