@@ -1,4 +1,4 @@
-"""The faces of a collection: one for callers that wait, one for callers that await."""
+"""A collection for callers that wait, and one for callers that await."""
 
 from __future__ import annotations
 
@@ -93,7 +93,27 @@ async def _no_async_exchange(request: Send) -> Reply:
     return _no_exchange(request)
 
 
-class Collection:
+class _Described:
+    """What is known of a collection without asking for it."""
+
+    operations: Operations
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+        return self.operations.name
+
+    @property
+    def config(self) -> CollectionConfig:
+        """What the collection was created with."""
+        return self.operations.config
+
+    def __repr__(self) -> str:
+        """Return name and dim in one line."""
+        return f"{type(self).__name__}({self.name!r}, dim={self.config.dim})"
+
+
+class Collection(_Described):
     """A collection: of a server (`connect`), of a file, or in memory (`Collection.open`).
 
     Parameters
@@ -152,16 +172,6 @@ class Collection:
         operations, close = _opened(path, dim, transform, backend, durability, threads)
         return cls(operations, close=close)
 
-    @property
-    def name(self) -> str:
-        """Name of the collection."""
-        return self.operations.name
-
-    @property
-    def config(self) -> CollectionConfig:
-        """What the collection was created with."""
-        return self.operations.config
-
     add = _waiting(Operations.add)
     query = _waiting(Operations.query)
     query_many = _waiting(Operations.query_many)
@@ -194,10 +204,6 @@ class Collection:
             if cursor is None:
                 return
 
-    def __repr__(self) -> str:
-        """Return name and dim in one line."""
-        return f"Collection({self.name!r}, dim={self.config.dim})"
-
     def close(self) -> None:
         """Close the file; a collection of a server has nothing to close."""
         self._close()
@@ -216,7 +222,7 @@ class Collection:
         self.close()
 
 
-class AsyncCollection:
+class AsyncCollection(_Described):
     """A collection whose operations are awaited; otherwise as `Collection`.
 
     Parameters
@@ -257,16 +263,6 @@ class AsyncCollection:
         )
         return cls(operations, close=close)
 
-    @property
-    def name(self) -> str:
-        """Name of the collection."""
-        return self.operations.name
-
-    @property
-    def config(self) -> CollectionConfig:
-        """What the collection was created with."""
-        return self.operations.config
-
     add = _awaiting(Operations.add)
     query = _awaiting(Operations.query)
     query_many = _awaiting(Operations.query_many)
@@ -291,10 +287,6 @@ class AsyncCollection:
                 yield item
             if cursor is None:
                 return
-
-    def __repr__(self) -> str:
-        """Return name and dim in one line."""
-        return f"AsyncCollection({self.name!r}, dim={self.config.dim})"
 
     async def close(self) -> None:
         """Close the file; a collection of a server has nothing to close."""

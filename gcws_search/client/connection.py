@@ -88,8 +88,8 @@ def _options(url: str, api_key: str | None, timeout_seconds: float | None) -> di
     return {"base_url": url, "headers": headers, "timeout": timeout}
 
 
-class Server:
-    """A server, asked by callers that wait; made by `connect`."""
+class _Address:
+    """Where a server is, and how it is asked."""
 
     def __init__(
         self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
@@ -97,8 +97,17 @@ class Server:
         self.url = url
         self._options = api_key, timeout_seconds
         self._requests = _Requests(policy)
-        self._client: httpx.Client | None = None
         self._has_answered = False
+
+    def __repr__(self) -> str:
+        """Return the address in one line."""
+        return f"{type(self).__name__}({self.url!r})"
+
+
+class Server(_Address):
+    """A server, asked by callers that wait; made by `connect`."""
+
+    _client: httpx.Client | None = None
 
     def exchange(self, request: Send) -> Reply:
         """Send a request, and return the answer.
@@ -176,10 +185,6 @@ class Server:
         found: dict[str, Any] = self._run(self._requests.asked("GET", "/healthz"))
         return found
 
-    def __repr__(self) -> str:
-        """Return the address in one line."""
-        return f"Server({self.url!r})"
-
     def close(self) -> None:
         """Close connections; they open again when something is asked."""
         if self._client is not None:
@@ -200,17 +205,10 @@ class Server:
         self.close()
 
 
-class AsyncServer:
+class AsyncServer(_Address):
     """A server, asked by callers that await; made by `connect_async`."""
 
-    def __init__(
-        self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
-    ) -> None:
-        self.url = url
-        self._options = api_key, timeout_seconds
-        self._requests = _Requests(policy)
-        self._client: httpx.AsyncClient | None = None
-        self._has_answered = False
+    _client: httpx.AsyncClient | None = None
 
     async def exchange(self, request: Send) -> Reply:
         """Send a request, and return the answer.
@@ -266,10 +264,6 @@ class AsyncServer:
         """Return status and phase of the server."""
         found: dict[str, Any] = await self._run(self._requests.asked("GET", "/healthz"))
         return found
-
-    def __repr__(self) -> str:
-        """Return the address in one line."""
-        return f"AsyncServer({self.url!r})"
 
     async def close(self) -> None:
         """Close connections; they open again when something is asked."""
