@@ -27,7 +27,7 @@ from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import serving
 from benchmarks.service.http import npy
 from gcws_search import index as ix
-from gcws_search.client.embedded import EmbeddedOperations
+from gcws_search.client.embedded.operations import EmbeddedOperations
 
 ROUNDS: Final = 3
 QUERIES: Final = 1000

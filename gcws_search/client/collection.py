@@ -316,7 +316,7 @@ def _opened(
     durability: Literal["full", "normal"],
     threads: int | None,
 ) -> tuple[Operations, Callable[[], None]]:
-    from gcws_search.client.embedded import opened  # noqa: PLC0415
+    from gcws_search.client.embedded.files import opened  # noqa: PLC0415
 
     config = None if dim is UNSET else config_of(dim, transform, backend)
     operations = opened(path, config, durability=durability, threads=threads)

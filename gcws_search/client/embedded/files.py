@@ -1,0 +1,158 @@
+"""The file of a collection as this process opens it, and the folder it shares with others."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from gcws_search.client.embedded.operations import EmbeddedOperations
+from gcws_search.index.contracts.errors import (
+    CollectionExists,
+    CollectionNotFound,
+    InvalidParameter,
+)
+from gcws_search.index.contracts.parameters import CollectionConfig
+
+if TYPE_CHECKING:
+    from gcws_search import index as ix
+
+MEMORY: Final = ":memory:"
+_SUFFIX: Final = ".sqlite"
+
+
+class OpenFolder:
+    """The catalog of a folder, shared by all collections of it that this process has open.
+
+    Parameters
+    ----------
+    path : Path
+        Resolved.
+    durability : {"full", "normal"}
+    threads : int or None
+    """
+
+    _open: ClassVar[dict[Path, OpenFolder]] = {}
+    _lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self, path: Path, durability: Literal["full", "normal"], threads: int | None
+    ) -> None:
+        from gcws_search.index import Catalog  # noqa: PLC0415  # loads the compiler
+
+        self.path = path
+        self.catalog = Catalog.open(path, durability=durability, threads=threads, only=())
+        self._users: set[str] = set()
+
+    @classmethod
+    def collection(
+        cls,
+        path: Path,
+        name: str,
+        config: CollectionConfig | None,
+        *,
+        durability: Literal["full", "normal"],
+        threads: int | None,
+    ) -> tuple[OpenFolder, ix.Collection]:
+        """Return a collection of a folder, and the folder; made where it is not there.
+
+        Raises
+        ------
+        DirectoryLocked
+            Another process has the folder, which it names.
+        CollectionNotFound
+            It is not there, and there is no configuration to create it with.
+        CollectionExists
+            It is there with another configuration.
+        CollectionBusy
+            This process has it open already.
+        DamagedFile, IncompatibleFile, StorageFailed
+        """
+        from gcws_search.index import CollectionBusy  # noqa: PLC0415
+
+        with cls._lock:
+            folder = cls._open.get(path) or cls(path, durability, threads)
+            cls._open[path] = folder
+            try:
+                if name in folder._users:
+                    raise CollectionBusy(name, "this process has it open already")
+                found = folder.catalog.read(name)
+                if found is None and config is None:
+                    raise CollectionNotFound(name)
+                if found is None:
+                    assert config is not None
+                    found, _ = folder.catalog.create(name, config)
+                elif config is not None and found.config != config:
+                    folder.catalog.release(name)
+                    raise CollectionExists(name)
+                folder._users.add(name)
+                return folder, found
+            finally:
+                folder._close_if_unused()
+
+    def leave(self, name: str) -> None:
+        """Close a collection, and the folder after its last one."""
+        with self._lock:
+            if name in self._users:
+                self._users.remove(name)
+                self.catalog.release(name)
+                self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not self._users:
+            self._open.pop(self.path, None)
+            self.catalog.close()
+
+
+def opened(
+    path: str | Path,
+    config: CollectionConfig | None,
+    *,
+    durability: Literal["full", "normal"] = "full",
+    threads: int | None = None,
+) -> EmbeddedOperations:
+    """Return the operations of a file, or of ":memory:"; see `OpenFolder.collection` for errors.
+
+    Raises
+    ------
+    InvalidParameter
+        The path is none of a collection's file.
+    """
+    if str(path) == MEMORY:
+        temporary = tempfile.TemporaryDirectory(prefix="gcws-search-")
+        try:
+            folder, found = OpenFolder.collection(
+                Path(temporary.name).resolve(), "memory", config or _no_dim(),
+                durability="normal", threads=threads,
+            )  # fmt: skip
+        except BaseException:
+            temporary.cleanup()
+            raise
+
+        def close() -> None:
+            folder.leave(found.name)
+            temporary.cleanup()
+
+        return EmbeddedOperations(found, close)
+    file = Path(path)
+    if file.suffix != _SUFFIX:
+        raise InvalidParameter(
+            expected=f"a path that ends in {_SUFFIX!r}, or {MEMORY!r}",
+            got=repr(str(path)),
+            loc=("path",),
+        )
+    if config is None and not file.exists():
+        raise CollectionNotFound(file.stem)
+    folder, found = OpenFolder.collection(
+        file.parent.resolve(), file.stem, config, durability=durability, threads=threads
+    )
+    return EmbeddedOperations(found, lambda: folder.leave(found.name))
+
+
+def _no_dim() -> CollectionConfig:
+    raise InvalidParameter(
+        expected="dim, the number of coordinates, or None for an open space of sparse vectors",
+        got="none",
+        loc=("dim",),
+    )
