@@ -11,7 +11,12 @@ from typing import Final
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.ids import check_ids
-from gcws_search.index.contracts.errors import DamagedFile, InvalidInput, StoreError
+from gcws_search.index.contracts.errors import (
+    DamagedFile,
+    IncompatibleFile,
+    InvalidInput,
+    StoreError,
+)
 from gcws_search.index.contracts.saved_index import notes_of
 from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_to_blobs
@@ -110,8 +115,10 @@ def check_file(
         _examination(directory.file(name), report, threads).run(None)
         if repair and report.findings:
             _repair(directory, report, threads)
-    except StoreError as error:
+    except (DamagedFile, IncompatibleFile) as error:
         report.find(f"{error}; nothing can be done but to restore a snapshot")
+    except StoreError as error:
+        report.find(f"{error}; it can be tried again")
     return report
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,6 +38,7 @@ from gcws_search.index.contracts.errors import (
     DamagedFile,
     InvalidParameter,
     ItemNotFound,
+    StoreError,
 )
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class Collection:
@@ -123,8 +127,15 @@ class Collection:
         self._tidier.start()  # a process that was killed left its log
 
     def _improved(self) -> None:
-        self._writer.between(self._attachments.keep_notes)
+        self._keep_notes()
         self._checkpoints.start_if_due()
+
+    def _keep_notes(self) -> None:
+        """Write what attached backends have learned, or say why it cannot be written now."""
+        try:
+            self._writer.between(self._attachments.keep_notes)
+        except StoreError as error:
+            _log.warning("notes of collection %r could not be written (%s)", self.name, error)
 
     def put(self, items: ItemBatch, mode: Mode = "upsert") -> WriteResult:
         """Put items, all or none; on return they are on the disk and found by new searches.
@@ -274,6 +285,8 @@ class Collection:
         self._improver.stop()
         self._tidier.stop()
         self._checkpoints.stop()
+        if not (dropped or replaced):
+            self._keep_notes()  # a failure of the storage may have kept them out
         self._writer.close(refusal, None if dropped or replaced else self._checkpoints.finish)
 
     # Comparison backends

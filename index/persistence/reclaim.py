@@ -38,6 +38,8 @@ FREE_SHARE: Final = 4
 
 _REST_SECONDS: Final = 0.5
 """How long it rests before and in between, so that many deletes are tidied up after at once."""
+_MAX_REST_SECONDS: Final = 60.0
+"""It rests twice as long after each failure, up to so long."""
 _RETRY_SECONDS: Final = 0.01
 """The least it rests where others were in the way."""
 _PAGES_A_STEP: Final = 256
@@ -88,19 +90,33 @@ class Reclaimer:
         self.settle()
 
     def _run(self) -> None:
+        rest = _REST_SECONDS
         while True:
-            self._hurried.wait(_REST_SECONDS)
+            self._hurried.wait(rest)
             with self._starting:
                 if self._stopping or not self._due:
                     self._thread = None
                     return
                 self._due = False
-            try:
-                if not self._tidy():
-                    self._due = True
-                    time.sleep(_RETRY_SECONDS)
-            except StoreError as error:
-                _log.warning("file of collection %r: not tidied (%s)", self._store.name, error)
+            rest = _REST_SECONDS if self._tried() else min(2.0 * rest, _MAX_REST_SECONDS)
+
+    def _tried(self) -> bool:
+        """Do what is due; return False where the storage failed, and it is due still.
+
+        Nobody waits for the storage: it is not due any more where somebody waits for this thread.
+        """
+        try:
+            if not self._tidy():
+                self._due = True
+                time.sleep(_RETRY_SECONDS)
+        except StoreError as error:
+            _log.warning("file of collection %r: not tidied (%s)", self._store.name, error)
+        except Exception:
+            _log.exception("file of collection %r: not tidied", self._store.name)
+        else:
+            return True
+        self._due = self._due or not self._hurried.is_set()
+        return False
 
     def _tidy(self) -> bool:
         """Do what is due; False where others were in the way."""

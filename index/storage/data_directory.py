@@ -162,6 +162,8 @@ class DataDirectory:
     def set_aside(self, name: str) -> Path:
         """Give a collection's closed file, and its log, a second name; return that.
 
+        After an error they have none.
+
         Raises
         ------
         DiskFull, OutOfDescriptors, StorageFailed
@@ -170,12 +172,16 @@ class DataDirectory:
         with storage_errors(name):
             while (aside := self.path / f"{name}{SUFFIX}{_DAMAGED}{number}").exists():
                 number += 1
-            for each, other in zip(
-                _with_companions(self.file(name)), _with_companions(aside), strict=True
-            ):
-                with suppress(FileNotFoundError):
-                    os.link(each, other)
-            self._sync()
+            try:
+                for each, other in zip(
+                    _with_companions(self.file(name)), _with_companions(aside), strict=True
+                ):
+                    with suppress(FileNotFoundError):
+                        os.link(each, other)
+                self._sync()
+            except BaseException:
+                _discard(aside)
+                raise
         return aside
 
     def _sync(self) -> None:

@@ -1,4 +1,4 @@
-"""File operations that fail: the n-th that one thread asks of the system or of SQLite."""
+"""File operations that fail: the n-th that a thread of some name asks of the system or SQLite."""
 
 import errno
 import io
@@ -36,7 +36,10 @@ class Faults:
     Parameters
     ----------
     name : str
-        An errno or `SYSTEM`, for calls of the system, or `SQLITE`, for what is asked of that.
+        An errno or `SYSTEM`, for calls of the system; one of `SQLITE_CODES` or `SQLITE`, for what
+        is asked of that.
+    thread : str or None
+        The name of the threads whose calls fail; None for that of the caller.
 
     Attributes
     ----------
@@ -44,11 +47,12 @@ class Faults:
         What was made to fail.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, thread: str | None = None) -> None:
         self._name = name
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread().name if thread is None else thread
         self._left = 0
-        self._code = SQLITE_CODES[0]
+        self._is_of_sqlite = name == SQLITE or name in SQLITE_CODES
+        self._code = SQLITE_CODES[0] if name == SQLITE else name
         self._errno = ERRNOS[0] if name == SYSTEM else name
         self.failed: str | None = None
 
@@ -56,7 +60,8 @@ class Faults:
     def failing(self, turn: int) -> Iterator[None]:
         """Let the call of this number in the block fail, the first of which is 1."""
         self._left, self.failed = turn, None
-        self._code = SQLITE_CODES[turn % len(SQLITE_CODES)]
+        if self._name == SQLITE:
+            self._code = SQLITE_CODES[turn % len(SQLITE_CODES)]
         if self._name == SYSTEM:
             self._errno = ERRNOS[turn % len(ERRNOS)]
         try:
@@ -65,19 +70,19 @@ class Faults:
             self._left = 0
 
     def of_system(self, what: str) -> None:
-        if self._name != SQLITE and self._is_due(what):
+        if not self._is_of_sqlite and self._is_due(what):
             number = getattr(errno, self._errno)
             raise OSError(number, os.strerror(number))
 
     def of_sqlite(self, what: str) -> None:
-        if self._name == SQLITE and self._is_due(what):
+        if self._is_of_sqlite and self._is_due(what):
             error = sqlite3.OperationalError("made to fail")
             error.sqlite_errorcode = getattr(sqlite3, self._code)
             error.sqlite_errorname = self._code
             raise error
 
     def _is_due(self, what: str) -> bool:
-        if self._left == 0 or threading.get_ident() != self._thread:
+        if self._left == 0 or threading.current_thread().name != self._thread:
             return False
         self._left -= 1
         if self._left == 0:
@@ -133,6 +138,10 @@ def install(faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         def executemany(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
             faults.of_sqlite(statement)
             return super().executemany(statement, *parameters)
+
+        def executescript(self, statements: str) -> sqlite3.Cursor:
+            faults.of_sqlite(statements)
+            return super().executescript(statements)
 
     connect = sqlite3.connect
 

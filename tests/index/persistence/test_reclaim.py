@@ -13,7 +13,9 @@ from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.persistence import reclaim
 from gcws_search.index.persistence.reclaim import vacuum_directory
+from gcws_search.index.storage.connection import connect
 from tests.support.index.items import held, opened_catalog
 
 CONFIG = CollectionConfig(dim=3, backend=ExactParams())
@@ -154,6 +156,27 @@ def test_a_file_of_an_earlier_kind_is_vacuumed_and_gives_space_back_from_then_on
     stored.settle()
     assert path.stat().st_size < before / 5
     catalog.close()
+
+
+def test_what_fails_for_any_other_reason_is_tried_again(
+    stored: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [MemoryError(), OSError()]
+    def fail(path: Path) -> sqlite3.Connection:
+        if failures:
+            raise failures.pop()
+        return connect(path)
+
+    fill(stored, ["a", "b"], size=100)
+    stored.settle()
+    monkeypatch.setattr(reclaim, "connect", fail)
+    monkeypatch.setattr(reclaim, "_REST_SECONDS", 0.01)
+    stored.delete(["a"])
+    thread = stored._tidier._thread
+    if thread is not None:
+        thread.join()
+    assert not failures
+    assert secret("a") not in everything(tmp_path)
 
 
 def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""What works in the background survives every failure of the storage, and so does every item.
+
+Each piece of work is done anew for every call that its thread asks of SQLite, and each time another
+of these calls fails. Meanwhile others change the collection and search it.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
+from gcws_search.index.contracts.saved_index import text_of
+from gcws_search.index.persistence import reclaim
+from gcws_search.index.storage.graph_parts import PART_KEYS
+from tests.support.faults import SQLITE_CODES, Faults, install
+from tests.support.index.attached_backends import LANDMARKS
+from tests.support.index.fake_backend import backend_of
+from tests.support.index.items import (
+    DIM,
+    batch,
+    held,
+    holding,
+    ids_of,
+    opened_catalog,
+    put,
+)
+from tests.support.index.saved_graph import copied, opened, some
+
+MAX_CALLS: Final = 60
+_FREE_PAGES: Final = slice(36, 40)
+"""Where the header of a file counts its free pages."""
+
+pytestmark = pytest.mark.parametrize("code", SQLITE_CODES)
+
+
+def turns(
+    faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[int, Catalog, Collection]]:
+    """Yield the number of a call and a new collection, until no call has this number."""
+    install(faults, folder, monkeypatch)
+    for turn in range(1, MAX_CALLS):
+        with closing(opened_catalog(folder / str(turn))) as catalog:
+            yield (
+                turn,
+                catalog,
+                catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))[0],
+            )
+        if faults.failed is None:
+            assert turn > 1
+            return
+    raise AssertionError("it asks without an end")
+
+
+def use(stored: Collection) -> None:
+    """Change a collection, and search it."""
+    put(stored, {"used": 0.5, "gone": 0.25})
+    assert stored.delete(["gone"]) == 1
+    [result] = stored.search(batch(stored, ["query"], [0.5]).vectors, SearchParams(limit=1))
+    assert ids_of(result) == ["used"]
+
+
+@pytest.mark.usefixtures("linking")
+def test_links_that_could_not_be_written_are_by_the_next_try(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(code, "checkpoint")
+    values = some(2 * PART_KEYS + 1)
+    for turn, _, stored in turns(faults, tmp_path, monkeypatch):
+        put(stored, values)
+        with faults.failing(turn):
+            stored._checkpoints.bring_up_to_date()
+            use(stored)
+        stored._checkpoints.bring_up_to_date()
+        with opened(copied(tmp_path / str(turn), tmp_path / f"{turn} after a kill")) as again:
+            assert backend_of(again).linked == 0
+            assert held(again) == held(stored) == holding(values | {"used": 0.5})
+
+
+def test_what_could_not_be_reclaimed_is_without_a_further_delete(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reclaim, "FREE_PAGES", 0)
+    monkeypatch.setattr(reclaim, "FREE_SHARE", 1 << 20)
+    faults = Faults(code, "tidier")
+    values = some(600)
+    for turn, _, stored in turns(faults, tmp_path, monkeypatch):
+        put(stored, values)
+        stored.settle()
+        path = tmp_path / str(turn) / "things.sqlite"
+        monkeypatch.setattr(reclaim, "_REST_SECONDS", 0.01)
+        with faults.failing(turn):
+            stored.delete([*values][1:])
+            use(stored)
+            thread = stored._tidier._thread
+            if thread is not None:
+                thread.join()
+        assert stored._tidier._thread is None
+        assert path.read_bytes()[_FREE_PAGES] == bytes(4)
+        assert path.with_name(f"{path.name}-wal").stat().st_size == 0
+        assert held(stored) == holding({"i0": 1.0, "used": 0.5})
+
+
+def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = Faults(code, "improver")
+    for turn, catalog, stored in turns(faults, tmp_path, monkeypatch):
+        put(stored, some(10))
+        stored.attach(LANDMARKS)
+        drawn = notes(stored)
+        with faults.failing(turn), caplog.at_level(logging.CRITICAL):
+            put(stored, some(100))
+            stored._improver.settle()
+            use(stored)
+        assert (learned := notes(stored)) != drawn
+        catalog.close()
+        with opened(tmp_path / str(turn)) as again:
+            assert notes(again) == learned
+            assert held(again) == holding(some(100) | {"used": 0.5})
+            put(again, some(1000))
+            again._improver.settle()
+            assert notes(again) != learned
+
+
+def notes(stored: Collection) -> str:
+    """Return what is known of the attached backend."""
+    return text_of(stored._memory.view.attached[LANDMARKS.kind].notes)
