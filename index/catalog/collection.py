@@ -46,7 +46,7 @@ from gcws_search.index.contracts.parameters import (
     Encoding,
     SearchParams,
 )
-from gcws_search.index.hashing.gcws import Signatures
+from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.persistence.changes import Delete, Mode, Put, Write, WriteResult
 from gcws_search.index.persistence.checkpoints import Checkpoints
@@ -55,7 +55,9 @@ from gcws_search.index.persistence.optimizer_thread import OptimizerThread
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
 from gcws_search.index.persistence.writer import Ended, Run, Writer
+from gcws_search.index.storage.connection import MEMORY
 from gcws_search.index.storage.records import LoadRecord
+from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 from gcws_search.index.vectors.space import RawBatch
@@ -95,6 +97,19 @@ class Collection:
         self._tidier = Reclaimer(store, self._writer)
         self.space = self._memory.space
         self.names = self._memory.names
+
+    @classmethod
+    def in_memory(
+        cls, name: str, config: CollectionConfig, *, threads: int | None = None
+    ) -> Collection:
+        """Return a collection of no items that is gone when it is closed; it needs no disk."""
+        identity = Identity(config.to_dict(), ALGORITHM_VERSION)
+        store = Store(MEMORY, name, durability="normal", identity=identity)
+        found = cls(store, config, threads=threads)
+        # These write for the next start, and give space of a file back.
+        found._checkpoints.stop()
+        found._tidier.stop()
+        return found
 
     def __len__(self) -> int:
         """Return the number of items."""

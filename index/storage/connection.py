@@ -24,17 +24,31 @@ Durability = Literal["full", "normal"]
 _LOG_BYTES: Final = 1 << 26
 """The log is cut back to this size when a large transaction has grown it."""
 _BUSY_SECONDS: Final = 30.0
+MEMORY: Final = Path(":memory:")
+"""In the place of a file: SQLite keeps all in memory, for one connection."""
 
 
 def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
-    """Open a file; transactions are begun and ended by hand."""
+    """Open a file, or `MEMORY`; transactions are begun and ended by hand."""
     return sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}",
-        uri=True,
+        str(path) if path == MEMORY else f"{path.as_uri()}?mode={mode}",
+        uri=path != MEMORY,
         isolation_level=None,
         check_same_thread=False,
         timeout=_BUSY_SECONDS,
     )
+
+
+def connect_with(path: Path, *pragmas: str) -> sqlite3.Connection:
+    """Open a file, and make settings of the connection."""
+    connection = connect(path)
+    try:
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
@@ -42,14 +56,19 @@ def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
 
     With "full" SQLite syncs the log (fsync) in every COMMIT, so before any answer.
     """
-    for pragma in (
+    for pragma in settings(durability):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+def settings(durability: Durability) -> tuple[str, ...]:
+    """Return the settings of `set_up`."""
+    return (
         "journal_mode = WAL",
         f"synchronous = {durability.upper()}",
         f"journal_size_limit = {_LOG_BYTES}",
         "secure_delete = ON",
         "trusted_schema = OFF",
-    ):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
+    )
 
 
 # A write the file system refuses for a quota or a size limit is an I/O error to SQLite.

@@ -9,7 +9,12 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import (
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -27,10 +32,13 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.storage import sql
 from gcws_search.index.storage.connection import (
+    MEMORY,
     Durability,
     Transaction,
     connect,
+    connect_with,
     set_up,
+    settings,
     sql_errors,
 )
 from gcws_search.index.storage.data_directory import bytes_of, storage_errors
@@ -58,7 +66,7 @@ CHUNK_BYTES: Final = 1 << 24
 
 MAX_KEY: Final = 1 << 62
 """No row has a key beyond; of so many that are never used again there is no end."""
-_KEEPER_PAGES: Final = 500
+_KEEPER_PAGES: Final = "wal_autocheckpoint = 500"
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 14
 _LAST_NAMES: Final = "\U0010ffff" * 255
@@ -73,34 +81,47 @@ class Store:
     Parameters
     ----------
     path : Path
+        `MEMORY`: nothing is on the disk, and all is gone when it is closed.
     name : str
         Of the collection, for errors.
     durability : {"full", "normal"}
         Whether a write is on the disk when it returns, or only safe from a crash of the process.
+    identity : Identity or None
+        What a store in memory is to hold.
 
     Raises
     ------
     DamagedFile, IncompatibleFile
     """
 
-    def __init__(self, path: Path, name: str, *, durability: Durability = "full") -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        *,
+        durability: Durability = "full",
+        identity: Identity | None = None,
+    ) -> None:
         self.path = path
         self.name = name
+        # What is in memory has one connection, which one thread uses at a time.
+        self._reading = threading.RLock()
+        self._alone = self._reading if path == MEMORY else nullcontext()
         with sql_errors(name, path):
             self._writer = connect(path)
             try:
+                if identity is not None:
+                    self._writer.execute("PRAGMA temp_store = MEMORY")
+                    mark(self._writer)
+                    create_tables(self._writer, identity)
                 self._prepare(durability)
-                self._reader = connect(path)
-                try:
-                    self._reader.execute("PRAGMA query_only = ON")
-                except BaseException:
-                    self._reader.close()
-                    raise
+                self._reader = (
+                    self._writer if path == MEMORY else connect_with(path, "query_only = ON")
+                )
             except BaseException:
                 self._writer.close()
                 raise
         self._keeper: sqlite3.Connection | None = None
-        self._reading = threading.Lock()
         self._refusal: Callable[[], GcwsError] | None = None
         self._in_doubt = False  # whether the log may hold more than was acknowledged
         self._bytes = 0
@@ -203,7 +224,8 @@ class Store:
         """
         self._settle()
         try:
-            yield
+            with self._alone:
+                yield
         except StorageFailed:
             self._in_doubt = True
             with suppress(StoreError):  # before the next commit at the latest
@@ -504,18 +526,14 @@ class Store:
 
     def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
         """Make a transaction of one statement, on the disk with the next that is waited for."""
+        if self.path == MEMORY:
+            self._change(statement, parameters)
+            return
         with sql_errors(self.name, self.path):
             if self._keeper is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                keeper = connect(self.path)
-                try:
-                    set_up(keeper, "normal")
-                    keeper.execute(f"PRAGMA wal_autocheckpoint = {_KEEPER_PAGES}")
-                except BaseException:
-                    keeper.close()
-                    raise
-                self._keeper = keeper
+                self._keeper = connect_with(self.path, *settings("normal"), _KEEPER_PAGES)
             self._keeper.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
@@ -547,7 +565,12 @@ class Store:
         ------
         DiskFull, DamagedFile
         """
-        with sql_errors(self.name, self.path), closing(connect(self.path)) as connection:
+        in_memory = nullcontext(self._writer) if self.path == MEMORY else None
+        with (
+            self._alone,
+            sql_errors(self.name, self.path),
+            in_memory or closing(connect(self.path)) as connection,
+        ):
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy
             connection.execute("VACUUM INTO ?", (str(path),))

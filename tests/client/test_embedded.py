@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gcws_search
 from gcws_search import Collection
+from gcws_search.client.embedded.operations import EmbeddedOperations
 from tests.support.paths import REPOSITORY
 
 
@@ -79,9 +82,72 @@ def test_what_was_closed_is_closed(tmp_path: Path) -> None:
         items.add([[1]])
 
 
-def test_memory_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_memories_are_apart() -> None:
     with Collection.open(":memory:", dim=1) as first, Collection.open(":memory:", dim=1) as second:
         first.add([[1]])
         assert (len(first), len(second)) == (1, 0)
-    assert not [*tmp_path.iterdir()]
+
+
+_IN_MEMORY = """
+import resource, signal
+import numpy as np
+from gcws_search import Collection
+
+def work():
+    X = np.random.default_rng(1).normal(size=(6000, 8))
+    with Collection.open(":memory:", dim=8) as items:
+        items.add(X, payloads={"label": [*range(6000)]})
+        items.set_names("abc")
+        items.add(X[:3000] + 1, payloads=[{"text": "x" * 9000}] * 3000)
+        items.delete([str(each) for each in range(1000)])
+        items.operations.index.settle()
+        items.query_many(X[:100])
+        items.query(X[0], where={"label": 4000})
+        items.pairs(min_score=0.99)
+        assert [len(items), items.names()] == [5000, {0: "a", 1: "b", 2: "c"}]
+        assert sum(1 for _ in items) == 5000
+        assert items.describe()["bytes_on_disk"] == 0
+
+work()  # compiles what is not compiled yet
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+work()
+print("no byte was written")
+"""
+
+
+def test_memory_needs_no_disk() -> None:
+    found = subprocess.run(
+        [sys.executable, "-B", "-c", _IN_MEMORY],
+        capture_output=True, text=True, cwd=REPOSITORY, check=False,
+    )  # fmt: skip
+    assert (found.stdout, found.stderr) == ("no byte was written\n", "")
+
+
+def test_many_read_a_memory_while_one_writes() -> None:
+    rows = np.eye(50) + 1
+    with Collection.open(":memory:", dim=50) as items:
+        items.add(rows)
+
+        def read(times: int) -> set[int]:
+            return {len(items.query_many(rows, limit=3).ids) for _ in range(times)} | {
+                len(items.get(str(each % 50)).vector or ()) for each in range(times)
+            }
+
+        with ThreadPoolExecutor(4) as pool:
+            readers = [pool.submit(read, 100) for _ in range(3)]
+            for start in range(50, 2000, 50):
+                items.add(rows, id_start=start)
+                items.delete([str(start)])
+            assert [reader.result() for reader in readers] == [{50}] * 3
+        assert len(items) == 2000 - 39
+
+
+def test_a_memory_can_be_copied_to_a_file(tmp_path: Path) -> None:
+    with Collection.open(":memory:", dim=2) as items:
+        items.add([[1, 2], [3, 4]], payloads={"label": [1, 2]})
+        assert isinstance(items.operations, EmbeddedOperations)
+        items.operations.index.copy_to(tmp_path / "copy.sqlite")
+        expected = [*items]
+    with Collection.open(tmp_path / "copy.sqlite") as copy:
+        assert [*copy] == expected

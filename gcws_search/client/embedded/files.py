@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
@@ -120,21 +119,10 @@ def opened(
         The path is none of a collection's file.
     """
     if str(path) == MEMORY:
-        temporary = tempfile.TemporaryDirectory(prefix="gcws-search-")
-        try:
-            folder, found = OpenFolder.collection(
-                Path(temporary.name).resolve(), "memory", config or _no_dim(),
-                durability="normal", threads=threads,
-            )  # fmt: skip
-        except BaseException:
-            temporary.cleanup()
-            raise
+        from gcws_search.index import Collection  # noqa: PLC0415  # loads the compiler
 
-        def close() -> None:
-            folder.leave(found.name)
-            temporary.cleanup()
-
-        return EmbeddedOperations(found, close)
+        held = Collection.in_memory("memory", config or _no_dim(), threads=threads)
+        return EmbeddedOperations(held, lambda: held.close(dropped=True))
     file = Path(path)
     if file.suffix != _SUFFIX:
         raise InvalidParameter(
