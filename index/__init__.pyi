@@ -283,9 +283,9 @@ from .vectors.space import (
 from .vectors.space import (
     concatenate as concatenate,
 )
-from .warmup import (
+from .warmup.compile import (
     compile_kernels as compile_kernels,
 )
-from .warmup import (
+from .warmup.compile import (
     kernels_are_cached as kernels_are_cached,
 )

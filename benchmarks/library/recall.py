@@ -19,7 +19,7 @@ from benchmarks.harness.report import Table, arguments
 from gcws_search.index.backends.protocol import RowHits
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, Guarantee, SearchParams
-from gcws_search.index.warmup import compile_kernels
+from gcws_search.index.warmup.compile import compile_kernels
 
 QUERIES: Final = 1000
 LIMIT: Final = 10

@@ -21,7 +21,7 @@ from gcws_search.index.backends import gcws
 from gcws_search.index.contracts.hits import GRAPH, METHOD
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, SearchParams
 from gcws_search.index.graph.search_plan import STAGES, Stage
-from gcws_search.index.warmup import compile_kernels
+from gcws_search.index.warmup.compile import compile_kernels
 
 QUERIES: Final = 400
 RUNS: Final = 12

@@ -35,7 +35,7 @@ from gcws_search.index.storage.connection import Durability
 from gcws_search.index.storage.records import Change
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import RawBatch
-from gcws_search.index.warmup import compile_kernels
+from gcws_search.index.warmup.compile import compile_kernels
 
 ROWS: Final = 100_000
 SINGLES: Final = 2000

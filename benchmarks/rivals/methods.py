@@ -22,7 +22,7 @@ from benchmarks.harness.datasets import Vectors
 from benchmarks.harness.engine import Engine
 from gcws_search.index.backends import make_backend
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.warmup import compile_kernels
+from gcws_search.index.warmup.compile import compile_kernels
 
 LIMIT: Final = 10
 WARM_QUERIES: Final = 2

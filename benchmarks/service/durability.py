@@ -37,7 +37,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.storage.connection import Durability
 from gcws_search.index.vectors.space import RawBatch
-from gcws_search.index.warmup import compile_kernels
+from gcws_search.index.warmup.compile import compile_kernels
 
 BEFORE: Final = 20_000
 SINGLES: Final = 1600

@@ -261,7 +261,8 @@ class Scanner:
         return np.float32(self._min_score - 2 * self.tolerance(queries))
 
     def _wanted(self, skip: Int64s, min_score: np.float32) -> HitFilter:
-        return HitFilter(self._permitted, skip, min_score)
+        # A stride of its own would have the kernels compiled twice.
+        return HitFilter(self._permitted, np.ascontiguousarray(skip), min_score)
 
     def offer(
         self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: Heaps

@@ -25,7 +25,7 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.similarities.public import similarity
 from gcws_search.index.vectors.space import RawBatch, SparseVector
-from gcws_search.index.warmup import compile_kernels
+from gcws_search.index.warmup.compile import compile_kernels
 from tests.support.paths import REPOSITORY
 
 KERNELS = "gcws_search.index.kernels."

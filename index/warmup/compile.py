@@ -1,0 +1,229 @@
+"""Compile every kernel, or take it from numba's cache, before the first request needs it.
+
+Compiling holds a lock of the whole process. So the first start on a machine has other processes
+compile, one a core, and takes from numba's cache what they have written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, TextIO
+
+import numba
+from numba.core.registry import cpu_target
+
+from gcws_search.index.contracts.parameters import Form
+from gcws_search.index.kernels import CACHE_FOLDER
+from gcws_search.index.threads import available_threads
+from gcws_search.index.warmup.exercises import Exercise, chains
+
+Progress = Callable[[int, int, str], None]
+"""Called with (exercises done, exercises in all, name of the exercise now done)."""
+
+_MAX_PROCESSES: Final = 4
+"""More would have nothing to do: a chain of exercises is compiled by one process."""
+_CHECK_SECONDS: Final = 0.2
+
+
+def ignored(_form: Form) -> None:
+    """Do nothing once the kernels of a form are ready."""
+
+
+def kernels_are_cached() -> bool:
+    """Return whether the kernels of these sources have been compiled for this processor."""
+    return _mark().exists()
+
+
+def compile_kernels(
+    progress: Progress | None = None,
+    *,
+    basics_ready: Callable[[Form], None] = ignored,
+    check: Callable[[], None] = lambda: None,
+) -> float:
+    """Run each kernel once on small made data; return the seconds it took.
+
+    The first run on a machine compiles for its processor, in a process a core. Later ones read
+    numba's cache (beside the sources, or in the folder that NUMBA_CACHE_DIR names).
+
+    Parameters
+    ----------
+    progress : callable
+    basics_ready : callable
+        Is called with a form once its vectors can be stored and scanned without compiling.
+    check : callable
+        Is called a few times a second while other processes compile. What it raises ends the work.
+    """
+    started = time.perf_counter()
+    run(chains(), progress, basics_ready=basics_ready, check=check)
+    with suppress(OSError):  # of a folder that cannot be written to
+        _mark().touch()
+    return time.perf_counter() - started
+
+
+def run(
+    todo: Sequence[Sequence[Exercise]],
+    progress: Progress | None = None,
+    *,
+    basics_ready: Callable[[Form], None] = ignored,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Run chains of exercises, those of the basics first: see `compile_kernels`."""
+    exercises = sorted(chain.from_iterable(todo), key=attrgetter("order"))
+    missing = Counter(one.basic_for for one in exercises)
+    with _compiling(todo, check) as compiled:
+        for done, exercise in enumerate(exercises, start=1):
+            while not compiled[exercise.name].wait(_CHECK_SECONDS):
+                check()
+            exercise.run()
+            if progress is not None:
+                progress(done, len(exercises), exercise.name)
+            form = exercise.basic_for
+            missing[form] -= 1
+            if form is not None and not missing[form]:
+                basics_ready(form)
+
+
+@contextmanager
+def _compiling(
+    todo: Sequence[Sequence[Exercise]], check: Callable[[], None]
+) -> Iterator[Mapping[str, threading.Event]]:
+    """Let other processes compile; tell by exercise whether one has, or there is none to wait for.
+
+    One program at a time does so for a folder of kernels. Another waits, and takes what it finds.
+    """
+    compiled = {exercise.name: threading.Event() for exercise in chain.from_iterable(todo)}
+    count = min(available_threads(), _MAX_PROCESSES)
+    with _folder_lock(check) as is_locked:
+        if count == 1 or not (is_locked and sys.executable) or kernels_are_cached():
+            _set_all(compiled)
+            yield compiled
+            return
+        left, compilers = deque(todo), []
+        try:
+            with suppress(OSError):  # of a system that starts no more processes
+                for _ in range(count):
+                    compilers.append(_Compiler(left, compiled))
+            if not compilers:
+                _set_all(compiled)
+            yield compiled
+        finally:
+            for compiler in compilers:
+                compiler.close()
+
+
+def _set_all(events: Mapping[str, threading.Event]) -> None:
+    for event in events.values():
+        event.set()
+
+
+class _Compiler:
+    """A process that compiles, and the thread that tells it what.
+
+    Parameters
+    ----------
+    left : deque of sequence of Exercise
+        Chains that no process compiles yet; shared.
+    compiled : mapping of str to threading.Event
+        Set by exercise when it is compiled, or will not be.
+    """
+
+    def __init__(
+        self, left: deque[Sequence[Exercise]], compiled: Mapping[str, threading.Event]
+    ) -> None:
+        self._left = left
+        self._compiled = compiled
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is told
+            text=True,
+        )
+        self._thread = threading.Thread(target=self._run, name="gcws-compiler", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the process."""
+        self._left.clear()
+        self._process.kill()
+        self._thread.join()
+        with suppress(OSError), self._process:  # it may have ended before it read a name
+            pass
+
+    def _run(self) -> None:
+        while True:
+            try:
+                exercises = self._left.popleft()
+            except IndexError:
+                return
+            for exercise in exercises:
+                self._compile(exercise.name)
+                self._compiled[exercise.name].set()
+
+    def _compile(self, name: str) -> None:
+        """Return when the process has compiled an exercise, or has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(OSError, ValueError):
+            self._process.stdin.write(f"{name}\n")
+            self._process.stdin.flush()
+            self._process.stdout.readline()
+
+
+@contextmanager
+def _folder_lock(check: Callable[[], None]) -> Iterator[bool]:
+    """Hold the lock of the folder of kernels; False where it cannot be written to."""
+    try:
+        CACHE_FOLDER.mkdir(parents=True, exist_ok=True)
+        file = (CACHE_FOLDER / "lock").open("w")
+    except OSError:
+        yield False
+        return
+    with file:
+        while not _taken(file):
+            check()
+            time.sleep(_CHECK_SECONDS)
+        yield True
+
+
+def _taken(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _mark() -> Path:
+    """Return the file that is there once all kernels are compiled for this processor."""
+    compiler = (
+        cpu_target.target_context.codegen().magic_tuple(),
+        numba.__version__,
+        sys.version_info[:2],
+    )
+    digest = hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]
+    return CACHE_FOLDER / f"complete-{digest}"
+
+
+def main() -> None:
+    """Compile the exercises that are named on the standard input, a line each."""
+    exercises = {exercise.name: exercise for exercise in chain.from_iterable(chains())}
+    for line in sys.stdin:
+        exercises[line.strip()].run()
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

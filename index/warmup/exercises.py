@@ -1,0 +1,238 @@
+"""What runs every kernel once: small made collections, put through everything a service does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.index.backends import GcwsBackend, make_backend
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    Form,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.quantized_scan import BoundedRows
+from gcws_search.index.exact.scan import Scanner, scan
+from gcws_search.index.hashing.gcws import compressed
+from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins.prefix_join import PrefixJoin
+from gcws_search.index.kernels.gmm.tiled_scan import MANY
+from gcws_search.index.kernels.graph.pair_walk import PairRows, meet
+from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
+from gcws_search.index.lsh.probe import TableSearch
+from gcws_search.index.similarities.public import gmm, gmm_matrix
+from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
+from gcws_search.index.vectors.space import SparseVector, VectorSpace
+
+_ROWS: Final = 1100  # enough for postings and for a second segment of tables
+_EQUAL: Final = 20  # enough to tie at a limit of 3
+_QUANTIZERS: Final = (Quantizer(BYTES, 0.03, 128), Quantizer(SHORTS, 1e-4))
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """Something to run that compiles kernels.
+
+    Attributes
+    ----------
+    name : str
+    run : callable
+    basic_for : {"dense", "sparse"} or None
+        The form of vectors that cannot be stored and scanned without.
+    """
+
+    name: str
+    run: Callable[[], None]
+    basic_for: Form | None = None
+
+    @property
+    def order(self) -> int:
+        """Its turn: basics of dense vectors come first, then those of sparse ones."""
+        return {"dense": 0, "sparse": 1, None: 2}[self.basic_for]
+
+
+def chains() -> list[list[Exercise]]:
+    """Return all exercises, the basics first.
+
+    Those of one chain share kernels: one process should run them, in this order.
+    """
+    dense, sparse = _Collection(dim=24), _Collection(dim=None)
+    return [
+        [
+            Exercise("dense hashing", dense.hash, "dense"),
+            Exercise("dense tables", dense.build, "dense"),
+        ],
+        [
+            Exercise("dense scan", dense.scan, "dense"),
+            Exercise("dense similarity", dense.compare, "dense"),
+        ],
+        [
+            Exercise("sparse hashing", sparse.hash, "sparse"),
+            Exercise("sparse tables", sparse.build, "sparse"),
+        ],
+        [
+            Exercise("sparse scan", sparse.scan, "sparse"),
+            Exercise("sparse similarity", sparse.compare, "sparse"),
+        ],
+        [
+            Exercise("dense search", dense.probe),
+            Exercise("dense graph", dense.link),
+            Exercise("dense pairs", dense.join),
+        ],
+        [Exercise("quantization", dense.quantize)],
+        [
+            Exercise("sparse search", sparse.probe),
+            Exercise("sparse graph", sparse.link),
+            Exercise("sparse pairs", sparse.join),
+        ],
+    ]
+
+
+def _vectors(dim: int | None) -> list[list[float]] | list[SparseVector]:
+    rng = np.random.default_rng(0)
+    if dim is not None:
+        dense: list[list[float]] = rng.standard_normal((_ROWS, dim)).tolist()
+        return dense[:1] * _EQUAL + dense[_EQUAL:]
+    some = [SparseVector(rng.permutation(40)[:6], rng.standard_normal(6)) for _ in range(_ROWS)]
+    return some[:1] * _EQUAL + some[_EQUAL:]
+
+
+class _Collection:
+    """One small collection, dense or sparse, put through everything."""
+
+    def __init__(self, *, dim: int | None) -> None:
+        self._config = CollectionConfig(dim=dim, backend=GcwsParams(bands=4))
+        self._backend = GcwsBackend(self._config, GcwsParams(bands=4), Workers(1))
+
+    @cached_property
+    def _rows(self) -> VectorBatch:
+        rows = GrowingRows(self._config.form, self._config.dim)
+        space = VectorSpace.of(self._config)
+        rows.append(space.prepare(space.from_items(_vectors(self._config.dim))))
+        return rows.view()
+
+    @cached_property
+    def _view(self) -> RowView:
+        return RowView(self._rows, np.ones(_ROWS, np.uint8), _ROWS)
+
+    @cached_property
+    def _codes(self) -> Any:  # noqa: ANN401  # the backend's
+        return self._backend.encode(self._rows)
+
+    @cached_property
+    def _state(self) -> Any:  # noqa: ANN401  # the backend's
+        rows, codes = self._rows, self._codes
+        state = self._backend.extend(self._backend.empty(), rows[:1000], codes[:1000])
+        state = self._backend.extend(state, rows, codes[1000:])
+        return self._backend.renumber(state, rows, np.arange(_ROWS))
+
+    @cached_property
+    def _linked(self) -> Any:  # noqa: ANN401  # the backend's
+        return self._backend.linked(
+            self._state, self._rows, np.ones(_ROWS, np.uint8), threading.Event()
+        )
+
+    def hash(self) -> None:
+        """Hash rows in every way, and transform some."""
+        dim = self._config.dim
+        compressed(self._rows)  # as rows are hashed that are too wide for a table
+        self._backend.encode(self._rows)
+        self._backend.sketch(self._rows, "b_bit")
+        whole = CollectionConfig(dim=dim, backend=GcwsParams(bands=4, band_width=2))
+        make_backend(whole, threads=1).encode(self._rows[:8])
+        transform = Transform(power=0.5, normalize="l2")
+        space = VectorSpace.of(CollectionConfig(dim=dim, transform=transform))
+        space.prepare(space.from_items([SparseVector([1, 3], [0.5, -2.0])]))
+
+    def build(self) -> None:
+        """Make tables, and join their segments."""
+        assert self._state is not None
+
+    def scan(self) -> None:
+        """Compare queries with all rows: those in tables, those put last, those of a filter."""
+        nobody, none, rows = np.full(2, -1), InvertedIndex(), self._rows
+        postings = none.cover(rows, Workers(1)) if rows.form == "sparse" else none
+        for min_score in (0.0, 0.99):
+            params = SearchParams(limit=3, recall=1.0, min_score=min_score)
+            for count in (1, 2):
+                for inverted in (postings, none):
+                    scan(
+                        self._view,
+                        rows[:count],
+                        params,
+                        skip=nobody[:count],
+                        inverted=inverted,
+                        workers=Workers(1),
+                    )
+        Scanner(self._view, none, 0.0).collect(rows[:1], -1, 0.5)
+
+    def probe(self) -> None:
+        """Search as collections are searched that have no graph."""
+        params = SearchParams(limit=3, recall=0.5, min_score=0.99)
+        for count in (1, 2):
+            queries = self._rows[:count]
+            self._backend.search(self._state, self._view, queries, params)
+            self._probe_tables(queries, params)
+
+    def _probe_tables(self, queries: VectorBatch, params: SearchParams) -> None:
+        """Ask the tables: so few rows would be scanned."""
+        backend, state, count = self._backend, self._state, len(queries)
+        search = TableSearch(backend.plan, backend.encode, state.tables, state.inverted, Workers(1))
+        nobody, patient = np.full(count, -1), np.full(count, np.inf)
+        search.answers(self._view, queries, params, nobody, patient)
+
+    def quantize(self) -> None:
+        """Round rows in each way, and scan them so, as the graph of wide rows is measured."""
+        rows = self._rows
+        for quantizer in _QUANTIZERS:  # which of them a collection takes depends on its rows
+            quantizer.round(rows.dense, rows.norms)
+        view = QuantizedRows(_QUANTIZERS[0], rows.dense.shape[1]).cover(rows)
+        scan(
+            self._view,
+            rows[:MANY],
+            SearchParams(limit=3, recall=1.0),
+            skip=np.full(MANY, -1),
+            inverted=InvertedIndex(),
+            workers=Workers(1),
+            rounded=BoundedRows.measured(view, Workers(1)),
+        )
+
+    def link(self) -> None:
+        """Build and calibrate the graph."""
+        # So few sparse rows are judged, and need no graph.
+        alive = np.ones(_ROWS, np.uint8)
+        self._backend.improved(self._state, self._rows, alive, threading.Event())
+        assert self._linked is not None
+
+    def join(self) -> None:
+        """Find pairs: by tables, by the graph, all with all."""
+        for recall in (0.5, 1.0):
+            self._backend.pairs(self._state, self._view, min_score=0.99, recall=recall)
+        self._backend.pairs(self._linked, self._view, min_score=0.99, recall=0.5, limit=3)
+        rows, found = self._rows, np.empty((2, _ROWS), np.int32)
+        if rows.form == "dense":  # done for collections that are too large to compare all rows
+            alive, some, least = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
+            whole = PairRows(rows.dense, rows.indptr, rows.slots, rows.values, rows.norms, alive)
+            meet(whole, some, least, 0, _ROWS, found[0], found[1])
+            return
+        # For more rows: so few are compared all with all.
+        prefixes = PrefixJoin.of(self._view, 0.99)
+        if prefixes is not None:
+            prefixes.offer(PairSink(self._view, 0.99, None), Workers(1))
+
+    def compare(self) -> None:
+        """Score rows against rows."""
+        gmm(self._rows[:1], self._rows[1:2])
+        gmm_matrix(self._rows[:2], self._rows[:2])

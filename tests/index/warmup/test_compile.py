@@ -1,0 +1,96 @@
+"""The first start compiles in other processes, and takes what they have compiled."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gcws_search.index.warmup import compile as warmup
+from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached, run
+from gcws_search.index.warmup.exercises import Exercise, chains
+
+PROGRAM = """
+import json, sys
+from gcws_search.index.kernels.gmm import dense
+from gcws_search.index.warmup import compile as warmup
+from gcws_search.index.warmup.exercises import chains
+
+if sys.argv[1] == "alone":
+    warmup.available_threads = lambda: 1
+if sys.argv[1] == "broken":
+    sys.executable = "/bin/false"
+todo = [[one for one in chain if one.name == "dense similarity"] for chain in chains()]
+seen = []
+warmup.run(todo, lambda *progress: seen.append(progress), basics_ready=seen.append)
+stats = dense.exact_dense.stats
+print(json.dumps([seen, sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
+"""
+
+
+def _similarity_compiled(how: str, cache: Path) -> tuple[list[object], int, int]:
+    """Return what a new process reports, and kernels found in the cache, and compiled by it."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen, hits, misses = json.loads(done.stdout)
+    return seen, hits, misses
+
+
+@pytest.mark.parametrize(
+    ("how", "hits", "misses"), [("processes", 1, 0), ("alone", 0, 1), ("broken", 0, 1)]
+)
+def test_other_processes_compile_where_there_are_some(
+    how: str, hits: int, misses: int, tmp_path: Path
+) -> None:
+    seen = [[1, 1, "dense similarity"], "dense"]
+    assert _similarity_compiled(how, tmp_path) == (seen, hits, misses)
+    assert _similarity_compiled(how, tmp_path) == (seen, 1, 0)
+
+
+def test_basics_of_dense_vectors_come_first_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "available_threads", lambda: 1)
+    told: list[object] = []
+    todo = [
+        [Exercise("b", lambda: told.append("run b"), "dense"), Exercise("c", lambda: None)],
+        [Exercise("d", lambda: None, "sparse"), Exercise("a", lambda: None, "dense")],
+    ]
+    run(todo, lambda done, total, name: told.append((done, total, name)), basics_ready=told.append)
+    assert told == [
+        "run b", (1, 4, "b"), (2, 4, "a"), "dense", (3, 4, "d"), "sparse", (4, 4, "c"),
+    ]  # fmt: skip
+
+
+def test_all_exercises_have_names_of_their_own() -> None:
+    names = [exercise.name for chain in chains() for exercise in chain]
+    assert len(set(names)) == len(names)
+
+
+def test_what_is_compiled_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(warmup, "CACHE_FOLDER", tmp_path / "kernels")
+    monkeypatch.setattr(warmup, "chains", list)
+    assert not kernels_are_cached()
+    compile_kernels()
+    assert kernels_are_cached()
+
+
+def test_a_check_ends_the_wait_for_another_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(warmup, "CACHE_FOLDER", tmp_path)
+
+    def stop() -> None:
+        raise InterruptedError
+
+    def wait_for_ourselves(*_: object) -> None:
+        with pytest.raises(InterruptedError):
+            run([[exercise]], check=stop)
+
+    exercise = Exercise("a", lambda: None)
+    run([[exercise]], wait_for_ourselves)
