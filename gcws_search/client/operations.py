@@ -142,7 +142,7 @@ class Operations(Protocol):
     def config(self) -> CollectionConfig:
         """What the collection was created with."""
 
-    def add(
+    def add(  # noqa: PLR0913  # each is an option of its own
         self,
         data: Any,
         *,
@@ -151,6 +151,7 @@ class Operations(Protocol):
         mode: Mode = "upsert",
         on_error: OnError = "stop",
         id_start: int = 0,
+        keep_payloads: bool = False,
         progress: Progress | None = None,
     ) -> Plan[Added]:
         """Store items, a batch at a time; what was stored before an error stays.
@@ -171,6 +172,8 @@ class Operations(Protocol):
             "skip" leaves out rows that cannot be stored, and names them in the result.
         id_start : int
             The first id where rows are numbered.
+        keep_payloads : bool
+            Whether an item that exists keeps its payload where it comes without one.
         progress : callable or None
             Is told how many rows were handed over since it was last called.
 

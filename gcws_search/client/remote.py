@@ -79,7 +79,7 @@ class RemoteOperations:
 
     # Writing
 
-    def add(  # noqa: D102  # as `Operations` says; so are those below
+    def add(  # noqa: D102, PLR0913  # as `Operations` says; so are those below
         self,
         data: Any,
         *,
@@ -88,12 +88,15 @@ class RemoteOperations:
         mode: Mode = "upsert",
         on_error: OnError = "stop",
         id_start: int = 0,
+        keep_payloads: bool = False,
         progress: Progress | None = None,
     ) -> Plan[Added]:
         items: Items = yield Call(lambda: items_of(data, ids, payloads, id_start))
         if not len(items):
             return Added(0, 0)
         params: dict[str, str] = {"mode": mode, "on_error": on_error}
+        if keep_payloads:
+            params["payloads"] = "keep"
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         rows = items.rows
         is_plain = isinstance(items.ids, range) and items.payloads is None
@@ -123,7 +126,7 @@ class RemoteOperations:
         headers : mapping of str to str
             ``Content-Type``, and ``Idempotency-Key``, by which a load goes on where it broke off.
         params : mapping of str to str
-            ``mode``, ``on_error``, ``id_start``.
+            ``mode``, ``on_error``, ``id_start``, ``payloads``.
         """
         is_repeatable = "Idempotency-Key" in headers
         request = Send(

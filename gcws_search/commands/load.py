@@ -7,7 +7,8 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -31,7 +32,7 @@ from gcws_search.version import program_version
 if TYPE_CHECKING:
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
-    from gcws_search.client.results import Added
+    from gcws_search.client.results import Added, Rejected
     from gcws_search.commands.bars import Bar
     from gcws_search.formats.files import InputFile
     from gcws_search.formats.sources import Body, Choices, Source
@@ -49,6 +50,7 @@ class _Task:
 
     into: str
     mode: str
+    payloads: str
     on_error: str
     key: str | None
     choices: Choices
@@ -63,7 +65,6 @@ class _Done:
     inserted: int = 0
     updated: int = 0
     rejected: int = 0
-    unlisted: int = 0
     files: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -107,6 +108,10 @@ def load(
     mode: Annotated[
         Literal["upsert", "insert"], typer.Option(help="What happens to ids that exist.")
     ] = "upsert",
+    payloads: Annotated[
+        Literal["replace", "keep"],
+        typer.Option(help="Payloads of items that exist, where a row has none."),
+    ] = "replace",
     on_error: Annotated[
         Literal["stop", "skip"],
         typer.Option(help="At a bad row: stop, or write it to FILE.rejected.ndjson."),
@@ -142,8 +147,8 @@ def load(
         lenient=on_error == "skip",
     )
     task = _Task(
-        into=into, mode=mode, on_error=on_error, key=load_key, choices=choices,
-        power=power, normalize=normalize,
+        into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key,
+        choices=choices, power=power, normalize=normalize,
     )  # fmt: skip
     with ExitStack() as stack, failures():
         inputs = [stack.enter_context(closing(InputFile(path))) for path in _expanded(files)]
@@ -266,22 +271,22 @@ def _load_all(collection: Collection, inputs: list[InputFile], first: Source, ta
         with bar(file.name, total) as progress:
             if source.rows is None:
                 progress.position = lambda file=file: file.read_bytes
-            added = _load_file(collection, file, source, task, progress)
+            key = _key(file, number, source, task)
+            added = _load_file(collection, file, source, task, progress, key)
         done.inserted += added.inserted
         done.updated += added.updated
         done.rejected += added.rejected_count
-        done.unlisted += added.rejected_count - len(added.rejected)
         done.files.append({"file": file.name, "inserted": added.inserted, "updated": added.updated})
         choices = renumbered(choices, added.inserted + added.updated + added.rejected_count)
     return done
 
 
 def _load_file(
-    collection: Collection, file: InputFile, source: Source, task: _Task, progress: Bar
-) -> Added:
+    collection: Collection, file: InputFile, source: Source, task: _Task, progress: Bar,
+    key: str | None,
+) -> Added:  # fmt: skip
     from gcws_search.index import GcwsError  # noqa: PLC0415
 
-    key = _key(file, source, task)
     try:
         if task.on_error == "skip":
             return _skipping(collection, file, source, task, progress, key)
@@ -292,23 +297,29 @@ def _load_file(
     except GcwsError as error:
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         again = "; the same command goes on from there" if key and notes else ""
+        if getattr(error, "code", None) == "idempotency_mismatch" and file.path is not None:
+            changed = datetime.fromtimestamp(file.modified_ns / 1e9, UTC).isoformat("T", "seconds")
+            again = f"; this file has {file.size_bytes} bytes of {changed}"
         fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
 
 
-def _key(file: InputFile, source: Source, task: _Task) -> str | None:
+def _key(file: InputFile, number: int, source: Source, task: _Task) -> str | None:
     """Return the name of a load: the same for the same file, options and program."""
     if task.key is not None:
-        return task.key
+        return task.key if number == 0 else f"{task.key}/{number}"
     if file.path is None:
         return None
     told = [
         task.into, str(file.path.resolve()), file.size_bytes, file.modified_ns, task.mode,
-        task.on_error, repr(task.choices), source.guess, program_version(),
+        task.payloads, task.on_error, repr(task.choices), source.guess, program_version(),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def _sent(collection: Collection, body: Body, task: _Task, progress: Bar, key: str | None) -> Added:
+def _sent(
+    collection: Collection, body: Body, task: _Task, progress: Bar, key: str | None,
+    *, max_rejected: int | None = None,
+) -> Added:  # fmt: skip
     from gcws_search.client.operations import run  # noqa: PLC0415
     from gcws_search.client.remote import RemoteOperations  # noqa: PLC0415
 
@@ -319,7 +330,9 @@ def _sent(collection: Collection, body: Body, task: _Task, progress: Bar, key: s
         headers["Idempotency-Key"] = key
     if body.bytes_ is not None:
         headers["Content-Length"] = str(body.bytes_)
-    params = {"mode": task.mode, "on_error": task.on_error}
+    params = {"mode": task.mode, "on_error": task.on_error, "payloads": task.payloads}
+    if max_rejected is not None:
+        params["max_rejected"] = str(max_rejected)
     if body.id_start is not None:
         params["id_start"] = str(body.id_start)
     plan = operations.load(lambda: progress.each(body.pieces()), headers, params)
@@ -331,41 +344,47 @@ def _skipping(
     key: str | None,
 ) -> Added:  # fmt: skip
     """Load a file part by part, so that every rejected row is known and written down."""
-    from gcws_search.client.results import Added  # noqa: PLC0415
+    from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
     from gcws_search.formats.payloads import write_json  # noqa: PLC0415
+    from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415
 
     beside = "stdin" if file.path is None else str(file.path)
     output = Path(f"{beside}.rejected.ndjson")
     output.unlink(missing_ok=True)
     done, first = Added(0, 0), 0
+
+    def write(rejected: list[Rejected], items: list[Any]) -> None:
+        with output.open("ab") as written:
+            for (row, code, detail), item in zip(rejected, items, strict=True):
+                line = {"row": row, "code": code, "detail": detail, "item": item}
+                written.write(write_json(line) + b"\n")
+        for row, _, detail in rejected[: max(0, _SHOWN - len(done.rejected))]:
+            typer.echo(f"{file.name}: row {row}: {_with_name(detail, source)}", err=True)
+        progress.rejected += len(rejected)
+
     for number, body in enumerate(source.segments()):
-        added = _sent(collection, body, task, progress, None if key is None else f"{key}-{number}")
-        if added.rejected:
-            with output.open("ab") as written:
-                for row, code, detail in added.rejected:
-                    line = {
-                        "row": first + row,
-                        "code": code,
-                        "detail": detail,
-                        "item": None if body.original is None else body.original(row),
-                    }
-                    written.write(write_json(line) + b"\n")
-            _name(file, source, added, first, done.rejected_count)
-            progress.rejected += added.rejected_count
-        done += added
+        part_key = None if key is None else f"{key}-{number}"
+        added = _sent(collection, body, task, progress, part_key, max_rejected=SEGMENT_ROWS)
         rows = body.rows or 0
+        numbers = range(first, first + rows) if body.numbers is None else body.numbers
+        if added.rejected:
+            found = [
+                Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
+                for row, code, detail in added.rejected
+            ]
+            original = body.original
+            write(found, [original(each.row) if original else None for each in added.rejected])
+            added = replace(added, rejected=found)
+        done += added
         first += rows
         progress.rows(rows)
+    if unreadable := source.unreadable:
+        found = [Rejected(row, "malformed_body", detail) for row, detail, _ in unreadable]
+        write(found, [each.text for each in unreadable])
+        done += Added(0, 0, found, len(found))
     if done.rejected:
         typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
     return done
-
-
-def _name(file: InputFile, source: Source, added: Added, first: int, before: int) -> None:
-    """Name the first rejected rows on the terminal."""
-    for row, _, detail in added.rejected[: max(0, _SHOWN - before)]:
-        words = detail.partition(": ")[2] or detail
-        typer.echo(f"{file.name}: row {first + row}: {_with_name(words, source)}", err=True)
 
 
 def _with_column(text: str, error: Any, source: Source) -> str:
@@ -405,5 +424,3 @@ def _tell(done: _Done, into: str, as_json: bool) -> None:
         return
     rejected = f", {done.rejected} rejected" if done.rejected else ""
     typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}")
-    if done.unlisted:
-        typer.echo(f"{done.unlisted} more rejected rows are not listed by the server", err=True)

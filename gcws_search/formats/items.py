@@ -20,6 +20,26 @@ Ids = Sequence[str] | range
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in a file items come from.
+
+    Attributes
+    ----------
+    numbers : sequence of n int
+        Rows of the file.
+    rows : pyarrow.RecordBatch
+        What stands there.
+    """
+
+    numbers: Sequence[int]
+    rows: Any
+
+    def part(self, first: int, last: int) -> Origin:
+        """Return where the items ``first`` to ``last`` come from, without the last."""
+        return Origin(self.numbers[first:last], self.rows.slice(first, last - first))
+
+
+@dataclass(frozen=True, slots=True)
 class Items:
     """Items of one form.
 
@@ -31,11 +51,14 @@ class Items:
         n vectors.
     payloads : list of n bytes or None, or None
         JSON texts of objects; None where no item has one.
+    origin : Origin or None
+        Where that is to be known.
     """
 
     ids: Ids
     rows: Rows
     payloads: Payloads | None = None
+    origin: Origin | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -44,20 +67,23 @@ class Items:
     def part(self, first: int, last: int) -> Items:
         """Return the items of rows ``first`` to ``last``, without the last."""
         payloads = None if self.payloads is None else self.payloads[first:last]
-        return Items(self.ids[first:last], self.rows.part(first, last), payloads)
+        origin = None if self.origin is None else self.origin.part(first, last)
+        return Items(self.ids[first:last], self.rows.part(first, last), payloads, origin)
 
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items of some rows."""
         payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
         return Items([str(self.ids[row]) for row in rows], self.rows.take(rows), payloads)
 
-    def batches(self, size_bytes: int = BATCH_BYTES) -> Iterator[Items]:
+    def batches(
+        self, size_bytes: int = BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
+    ) -> Iterator[Items]:
         """Yield the items in parts of about so many bytes of vectors and payloads."""
         each = self.rows.row_bytes
         if self.payloads:
             sample = self.payloads[:: max(1, len(self) // 256)]
             each += sum(len(text or b"") for text in sample) // len(sample)
-        step = max(1, min(_MAX_BATCH_ROWS, size_bytes // max(1, each)))
+        step = max(1, min(max_rows, size_bytes // max(1, each)))
         for first in range(0, len(self), step):
             yield self.part(first, min(first + step, len(self)))
 

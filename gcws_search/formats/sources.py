@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
 from gcws_search.index import GcwsError
 
 _SEGMENT_BYTES: Final = 8 << 20
-_SEGMENT_ROWS: Final = 8192
+SEGMENT_ROWS: Final = 8192
 _TWO_DIMENSIONS: Final = 2
 _SHOWN: Final = 6
 
@@ -62,6 +62,8 @@ class Body:
     bytes_ : int or None
     original : callable or None
         Returns a row, by its number in the body, as it stands in the file.
+    numbers : sequence of int, or None
+        Which row of the file each is; None where they follow those of the body before.
     id_start : int or None
         What the first row is called, where the body has no ids.
     """
@@ -71,7 +73,24 @@ class Body:
     rows: int | None = None
     bytes_: int | None = None
     original: Callable[[int], Any] | None = None
+    numbers: Sequence[int] | None = None
     id_start: int | None = None
+
+
+class Unreadable(NamedTuple):
+    """A row of a file that has too many or too few columns, and is left out.
+
+    Attributes
+    ----------
+    row : int
+    detail : str
+    text : str
+        As it stands there.
+    """
+
+    row: int
+    detail: str
+    text: str
 
 
 class Source(Protocol):
@@ -87,12 +106,15 @@ class Source(Protocol):
         Where that is known before it is read.
     columns : list of str, or None
         Names of the coordinates, where these are columns.
+    unreadable : list of Unreadable
+        Rows that were left out so far.
     """
 
     guess: list[tuple[str, str]]
     dim: int | None
     rows: int | None
     columns: list[str] | None
+    unreadable: list[Unreadable]
 
     def whole(self, told: Callable[[int], None]) -> Body:
         """Return all items as one body; ``told`` is called with the rows that are handed over."""
@@ -147,6 +169,8 @@ class Described:
     columns : list of str, or None
     array : Items or None
         All items, where they lie in one array.
+    unreadable : list of Unreadable
+        Rows that were left out so far.
     """
 
     file: InputFile
@@ -155,6 +179,7 @@ class Described:
     rows: int | None = None
     columns: list[str] | None = None
     array: Items | None = None
+    unreadable: list[Unreadable] = field(default_factory=list)
 
 
 class ItemSource:
@@ -175,6 +200,7 @@ class ItemSource:
         self.dim = described.dim
         self.rows = described.rows
         self.columns = described.columns
+        self.unreadable = described.unreadable
 
     def batches(self) -> Iterator[Items]:
         """Yield the items; what is wrong with a batch names the file, and the row in it."""
@@ -214,18 +240,21 @@ class ItemSource:
     def segments(self) -> Iterator[Body]:
         """Yield the items as bodies of some thousand rows."""
         for batch in self.batches():
-            for part in batch.batches():
+            for part in batch.batches(max_rows=SEGMENT_ROWS):
                 yield _segment(part)
 
 
 def _segment(part: Items) -> Body:
     def original(row: int) -> Any:
         one = part.part(row, row + 1)
+        if one.origin is not None:
+            return one.origin.rows.to_pylist()[0]
         payload = one.payloads[0] if one.payloads else None
         found = {"id": one.texts()[0], "vector": next(iter(one.rows.json()))}
         return found if payload is None else {**found, "payload": read_json(payload)}
 
-    return Body(ARROW, lambda: arrow([part]), len(part), original=original)
+    numbers = None if part.origin is None else part.origin.numbers
+    return Body(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
 
 
 # Arrays
@@ -356,6 +385,7 @@ class LineSource:
         self.dim = described.dim
         self.rows: int | None = None
         self.columns: list[str] | None = None
+        self.unreadable: list[Unreadable] = []
 
     def _groups(self) -> Iterator[list[bytes]]:
         """Yield lines, some thousand at a time."""
@@ -364,8 +394,8 @@ class LineSource:
                 while lines := raw.readlines(_SEGMENT_BYTES):
                     if not lines[-1].endswith(b"\n"):
                         lines[-1] += b"\n"
-                    for first in range(0, len(lines), _SEGMENT_ROWS):
-                        yield lines[first : first + _SEGMENT_ROWS]
+                    for first in range(0, len(lines), SEGMENT_ROWS):
+                        yield lines[first : first + SEGMENT_ROWS]
             except OSError as error:
                 raise cut_short(self._file.name, error) from None
 

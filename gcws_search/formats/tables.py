@@ -16,14 +16,16 @@ import pyarrow.json
 
 from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import Layout, guess, items_of_batch
-from gcws_search.formats.items import Items
-from gcws_search.formats.sources import Choices, Described
+from gcws_search.formats.items import Items, Origin
+from gcws_search.formats.sources import Choices, Described, Unreadable
 
 Batches = Callable[[], Iterator[Any]]
 
 _BATCH_ROWS: Final = 2048
 _BLOCK_BYTES: Final = 4 << 20
 _SHOWN: Final = 4
+_FIRST_LINE: Final = 2
+"""The line of row 0, the head being line 1."""
 _CELL: Final = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'",
     re.DOTALL,
@@ -56,13 +58,46 @@ def table_items(
     ]
     shown[-1] = ("payload", shown[-1][1] or "none")
 
-    def items() -> Iterator[Items]:
-        first = 0
-        for batch in batches(layout) if file.format in ("csv", "tsv") else batches():
-            yield items_of_batch(batch, layout, choices.id_start + first)
-            first += batch.num_rows
+    described = Described(file, shown, dim, rows, columns)
 
-    return Described(file, shown, dim, rows, columns), items
+    def items() -> Iterator[Items]:
+        if file.format not in ("csv", "tsv"):
+            yield from _counted(batches(), layout, choices.id_start)
+        elif choices.lenient:
+            yield from _lenient(batches(layout, described.unreadable), layout, choices, described)
+        else:
+            yield from _counted(batches(layout), layout, choices.id_start)
+
+    return described, items
+
+
+def _counted(batches: Iterator[Any], layout: Layout, id_start: int) -> Iterator[Items]:
+    """Yield batches as items; where they have no ids, rows are counted."""
+    first = id_start
+    for batch in batches:
+        yield items_of_batch(batch, layout, first)
+        first += batch.num_rows
+
+
+def _lenient(
+    batches: Iterator[Any], layout: Layout, choices: Choices, described: Described
+) -> Iterator[Items]:
+    """Yield batches of text as items that know their rows; what is no number becomes missing."""
+    row, left_out = 0, 0
+    for batch in batches:
+        numbers: list[int] = []
+        unreadable = described.unreadable
+        while len(numbers) < batch.num_rows:
+            if left_out < len(unreadable) and unreadable[left_out].row == row:
+                left_out += 1
+            else:
+                numbers.append(row)
+            row += 1
+        items = items_of_batch(_numeric(batch, layout), layout)
+        ids = items.ids
+        if layout.id is None:
+            ids = [str(choices.id_start + number) for number in numbers]
+        yield Items(ids, items.rows, items.payloads, Origin(numbers, batch))
 
 
 def _with_numbers(schema: Any, patterns: tuple[str, ...]) -> Any:
@@ -143,13 +178,14 @@ def _told(file: InputFile, error: Exception, names: list[str] | None) -> BadFile
 
 
 def _row(line: str | None) -> str:
-    """Return the number of a row, counted from 0, by its line, the head being line 1."""
-    return "" if line is None else f"row {int(line) - 2}: "
+    """Return the number of a row, counted from 0, by its line."""
+    return "" if line is None else f"row {int(line) - _FIRST_LINE}: "
 
 
 def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     """Columns are of the types that the beginning shows; all numbers of vectors are floats."""
-    parse = pa.csv.ParseOptions(delimiter="\t" if file.format == "tsv" else ",")
+    delimiter = "\t" if file.format == "tsv" else ","
+    parse = _parse_options(delimiter, [] if choices.lenient else None)
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
     read = pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
     try:
@@ -162,7 +198,9 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     if file.is_whole_head is False and not head:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
 
-    def batches(layout: Layout | None = None) -> Iterator[Any]:
+    def batches(
+        layout: Layout | None = None, unreadable: list[Unreadable] | None = None
+    ) -> Iterator[Any]:
         types = {field.name: _wide(field.type) for field in sample.schema}
         if layout is not None:
             lenient = pa.string() if choices.lenient else pa.float64()
@@ -171,13 +209,30 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
                 types[layout.id] = pa.string()
         convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
         with closing(file.open()) as stream:
-            reader = pa.csv.open_csv(
-                stream, read_options=read, parse_options=parse, convert_options=convert
+            yield from pa.csv.open_csv(
+                stream,
+                read_options=read,
+                parse_options=_parse_options(delimiter, unreadable),
+                convert_options=convert,
             )
-            for batch in reader:
-                yield _numeric(batch, layout) if choices.lenient and layout else batch
 
-    return sample.schema, lambda layout=None: _guarded(file, batches(layout), names), None
+    def guarded(*given: Any) -> Any:
+        return _guarded(file, batches(*given), names)
+
+    return sample.schema, guarded, None
+
+
+def _parse_options(delimiter: str, unreadable: list[Unreadable] | None) -> Any:
+    """Return how CSV is read; rows of other lengths go to a list where there is one."""
+    if unreadable is None:
+        return pa.csv.ParseOptions(delimiter=delimiter)
+
+    def leave_out(row: Any) -> str:
+        detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
+        unreadable.append(Unreadable(row.number - _FIRST_LINE, detail, row.text))
+        return "skip"
+
+    return pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=leave_out)
 
 
 def _wide(kind: Any) -> Any:

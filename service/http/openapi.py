@@ -57,7 +57,7 @@ _STREAMS: Final = {
     f"empty lines are passed over. {_GZIP}",
     bodies.NPY: "What `numpy.save` writes of an (n, dim) array of floats, integers or bools. "
     "One in Fortran order is read whole, up to the server's `max_arrow_batch_bytes`, 256 MiB "
-    "unless set. Rows become items without payloads, or with `payloads=keep` those that they had; "
+    "unless set. Rows become items without payloads; "
     f"their ids are their numbers, counted from `id_start`. {_GZIP}",
     bodies.ARROW: "An Arrow IPC *stream* (`pyarrow.ipc.new_stream`), not an Arrow file. Columns: "
     "`id`, strings or integers; `vector`, a list of numbers, or else `indices` or `names` and "

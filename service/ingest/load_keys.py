@@ -91,11 +91,14 @@ class LoadKey:
         At the beginning, where nothing has been committed.
     keep_seconds : int
         How long keys are kept.
+    announced_bytes : int
+        What the body that is sent now is said to have; 0 where nothing is said.
     """
 
     key: str
     before: Progress
     keep_seconds: int
+    announced_bytes: int = 0
 
     @classmethod
     def of(cls, collection: ix.Collection, key: str, parameters: str, keep_seconds: int) -> LoadKey:
@@ -130,13 +133,18 @@ class LoadKey:
         """Keys that have not been used since this second are forgotten."""
         return _now() - self.keep_seconds
 
-    def mismatch(self, got: str) -> IdempotencyMismatch:
-        """Return the error for another body."""
+    def mismatch(self, read: int, *, is_whole: bool = False) -> IdempotencyMismatch:
+        """Return the error for another body, of which so many bytes have been read."""
+        got = f"another one of {max(read, self.announced_bytes)} bytes"
+        if not is_whole and read > self.announced_bytes:
+            got = f"another one of {read} bytes or more"
         mark = self.before.mark
+        size = f"of {mark.rows} rows in {mark.size} bytes"
+        if not self.before.is_complete:
+            size = f"whose first {mark.rows} rows in {mark.size} bytes are stored,"
         return IdempotencyMismatch(
-            f"expected the body that was sent under the key {self.key!r} at "
-            f"{told_time(self.before.started)}, of which {mark.rows} rows in {mark.size} bytes "
-            f"have been read; got {got} at {told_time(time.time())}"
+            f"expected the body {size} that was sent under the key {self.key!r} at "
+            f"{told_time(self.before.started)}, got {got} at {told_time(time.time())}"
         )
 
 
@@ -210,7 +218,7 @@ class BodyCount:
             return piece
         if not piece:
             if self._awaited is not None:
-                raise self._key.mismatch(f"a body of {self.size} bytes")
+                raise self._key.mismatch(self.size, is_whole=True)
             return piece
         self._piece, self._before, self._crc_before = piece, self.size, self._crc
         self.size += len(piece)
@@ -218,10 +226,10 @@ class BodyCount:
         mark = self._key.before.mark
         if self._awaited is not None and self.size >= mark.size:
             if self.crc(mark.size) != mark.crc:
-                raise self._key.mismatch("other bytes")
+                raise self._key.mismatch(self.size)
             self._awaited = None
         if self._key.before.is_complete and self.size > mark.size:
-            raise self._key.mismatch("a longer body")
+            raise self._key.mismatch(self.size)
         return piece
 
     def crc(self, size: int) -> int:

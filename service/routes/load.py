@@ -69,7 +69,7 @@ router = APIRouter(
 _log = logging.getLogger(__name__)
 _ENCODINGS: Final = ("", "identity", "gzip")
 _PIPE_BYTES: Final = 8 << 20
-_PARAMETERS: Final = {"id_start": bodies.NPY, "payloads": bodies.NPY, "columns": bodies.ARROW}
+_PARAMETERS: Final = {"id_start": bodies.NPY, "columns": bodies.ARROW}
 """Those that one format alone has a use for."""
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _BODIES: Final = {
@@ -127,10 +127,15 @@ class _Run:
 
     async def _found(self, key: str) -> LoadKey:
         """Return what has been committed under a key."""
-        parameters = self._params.model_dump_json(exclude={"on_error"}, exclude_none=True)
+        parameters = self._params.model_dump_json(
+            exclude={"on_error", "max_rejected"}, exclude_none=True
+        )
         seconds = self._service.settings.load_key_seconds
         work = partial(LoadKey.of, self._load.collection, key, parameters, seconds)
-        return await self._service.workers.searches.run(work)
+        found = await self._service.workers.searches.run(work)
+        is_plain = not header(self._request, b"content-encoding")
+        announced = header(self._request, b"content-length") if is_plain else None
+        return replace(found, announced_bytes=int(announced or 0))
 
     async def _finish(self, chunks: Read, account: Account) -> None:
         feeder = asyncio.create_task(self._feed())
@@ -195,7 +200,9 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
             collection,
             params.mode,
             params.on_error,
-            service.settings.max_rejected_listed,
+            service.settings.max_rejected_listed
+            if params.max_rejected is None
+            else params.max_rejected,
             service.room.require,
             keeps_payloads=params.payloads == "keep",
         ),

@@ -233,8 +233,15 @@ class LoadParams(BaseModel):
     )
     payloads: Literal["replace", "keep"] | None = Field(
         default=None,
-        description="npy only: what becomes of the payloads of items that exist. `replace`, the "
-        "default: an upsert leaves none; `keep`: they stay.",
+        description="What becomes of the payload of an item that exists where its row has none. "
+        "`replace`, the default: an upsert leaves none; `keep`: it stays.",
+    )
+    max_rejected: int | None = Field(
+        default=None,
+        ge=0,
+        le=10_000,
+        description="How many rejected rows the summary lists; the first 1,000 unless the service "
+        "is set otherwise. All are counted.",
     )
 
 

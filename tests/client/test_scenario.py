@@ -69,6 +69,23 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.describe()["items"] == len(items) == 1
 
 
+def test_items_keep_their_payloads_where_that_is_asked(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 0], [0, 1], [1, 1]], payloads={"label": ["a", "b", "c"]})
+    items.add(np.array([[2, 0], [0, 2]]), keep_payloads=True)
+    items.add([[3, 3]], ids=["2"], payloads=[{"label": "d"}], keep_payloads=True)
+    found = [(each.vector, each.payload) for each in items]
+    assert sorted(found) == [
+        ([0, 2], {"label": "b"}),
+        ([2, 0], {"label": "a"}),
+        ([3, 3], {"label": "d"}),
+    ]
+    items.add(np.array([[5, 0]]))
+    assert items.get("0").payload is None
+    rejected = items.add([[0, 0], [7, 7]], ids=["1", "2"], keep_payloads=True, on_error="skip")
+    assert (rejected.rejected_count, items.get("2").payload) == (1, {"label": "d"})
+
+
 def test_queries_of_few_items_and_of_none(opened: Open) -> None:
     items = opened(2)
     assert len(items.query([1, 2])) == 0

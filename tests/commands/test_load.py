@@ -261,6 +261,77 @@ def test_rows_that_are_rejected_are_named_and_written_down(
     assert json.loads(again.stdout)["rejected"] == 2
 
 
+def rejected_of(path: Path) -> list[Json]:
+    text = path.with_name(path.name + ".rejected.ndjson").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_rejected_row_is_written_down_with_its_text(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    rows, path = 5000, tmp_path / "a.csv"
+    lines = [f"{row},1,{'oops' if row % 2 else row + 1}" for row in range(rows)]
+    path.write_bytes(text("key,x,y", *lines))
+    options = ["--id", "key", "--vector", "x,y", "--on-error", "skip"]
+    done = call("load", str(path), "--into", "plants", *options)
+    assert done.exit_code == 3, done.output
+    assert done.stdout == f"plants: {rows // 2} inserted, 0 updated, {rows // 2} rejected\n"
+    rejected = rejected_of(path)
+    assert [each["row"] for each in rejected] == [*range(1, rows, 2)]
+    assert rejected[-1]["item"] == {"key": rows - 1, "x": "1", "y": "oops"}
+    assert done.stderr.count("column 'y'") == 20
+    assert len(server.collection("plants")) == rows // 2
+
+
+@pytest.mark.parametrize("ids", ["id", "none"])
+def test_rows_of_other_lengths_are_left_out(
+    server: gcws_search.Server, call: Call, tmp_path: Path, ids: str
+) -> None:
+    rows, path = 60_000, tmp_path / "a.csv"
+    odd = {1, 2, 30_000, rows - 1}
+    head = "id,x,y,much" if ids == "id" else "x,y,much"
+    lines = [
+        f"{row},{row + 1},1,{'z' * 100}"[0 if ids == "id" else len(str(row)) + 1 :]
+        for row in range(rows)
+    ]
+    for row in odd:
+        lines[row] = "1,2" if row % 2 else "1,2,3,4,5"
+    path.write_bytes(text(head, *lines))
+    done = call("load", str(path), "--into", "plants", "--on-error", "skip", "--json")
+    assert done.exit_code == 3, done.output
+    counts = json.loads(done.stdout)
+    assert (counts["inserted"], counts["rejected"]) == (rows - 4, 4)
+    found = {each["row"]: (each["item"], each["detail"]) for each in rejected_of(path)}
+    columns = 4 if ids == "id" else 3
+    assert found == {
+        row: ("1,2", f"expected {columns} columns, got 2")
+        if row % 2
+        else ("1,2,3,4,5", f"expected {columns} columns, got 5")
+        for row in odd
+    }
+    plants = server.collection("plants")
+    assert plants.get("30001").vector == [30_002, 1]
+    assert plants.get("3").vector == [4, 1]
+
+
+def test_a_key_is_of_one_file(server: gcws_search.Server, call: Call, tmp_path: Path) -> None:
+    first, second = str(tmp_path / "a.npy"), str(tmp_path / "b.npy")
+    np.save(first, VECTORS)
+    np.save(second, VECTORS[:9])
+    assert call("load", first, "--into", "plants", "--key", "k").exit_code == 0
+    done = call("load", second, "--into", "plants", "--key", "k")
+    assert done.exit_code == 1
+    told = done.stderr.splitlines()[-1]
+    assert "of 30 rows in 488 bytes that was sent under the key 'k'" in told
+    assert "got another one of 236 bytes" in told
+    assert f"this file has {Path(second).stat().st_size} bytes of" in told
+    assert told.count("+00:00") == 3
+    both = call("load", first, second, "--into", "plants", "--key", "both", "--json")
+    assert json.loads(both.stdout)["updated"] == 30
+    again = call("load", first, second, "--into", "plants", "--key", "both", "--json")
+    assert json.loads(again.stdout)["updated"] == 30
+
+
 def test_rejected_lines_of_json_are_written_as_they_were(
     server: gcws_search.Server, call: Call, tmp_path: Path
 ) -> None:

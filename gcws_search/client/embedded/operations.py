@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -41,6 +42,8 @@ from gcws_search.index.contracts.parameters import SearchParams
 if TYPE_CHECKING:
     from gcws_search import index as ix
 
+_Put = Callable[[Items], Added]
+
 _BATCH_BYTES: Final = 32 << 20
 _CODES: Final = {"ItemExists": "item_exists", "InvalidId": "invalid_id"}
 
@@ -76,7 +79,7 @@ class EmbeddedOperations:
 
     # Writing
 
-    def add(  # noqa: D102  # as `Operations` says; so are those below
+    def add(  # noqa: D102, PLR0913  # as `Operations` says; so are those below
         self,
         data: Any,
         *,
@@ -85,14 +88,17 @@ class EmbeddedOperations:
         mode: Mode = "upsert",
         on_error: OnError = "stop",
         id_start: int = 0,
+        keep_payloads: bool = False,
         progress: Progress | None = None,
     ) -> Plan[Added]:
         items: Items = yield Call(lambda: items_of(data, ids, payloads, id_start))
         done = Added(0, 0)
         first = 0
+        put = partial(self._put, mode, keep_payloads)
+        add = partial(self._put_all if on_error == "stop" else self._put_good, put)
         for batch in items.batches(_BATCH_BYTES):
             try:
-                done += yield Call(partial(self._put, batch, first, mode, on_error))
+                done += yield Call(partial(add, batch, first))
             except GcwsError as error:
                 stored = done.inserted + done.updated
                 if stored:
@@ -103,29 +109,35 @@ class EmbeddedOperations:
                 progress(len(batch))
         return done
 
-    def _put(self, batch: Items, first: int, mode: Mode, on_error: OnError) -> Added:
-        """Store a batch whose first row has the number ``first``."""
-        try:
-            result = self._collection.put(self._checked(batch), mode)
-        except (InvalidInput, ItemExists) as error:
-            if on_error == "stop":
-                raise _moved(error, first) from None
-            return self._put_good(batch, first, mode)
+    def _put(self, mode: Mode, keep_payloads: bool, batch: Items) -> Added:
+        """Store a batch."""
+        checked = self._checked(batch)
+        put = self._collection.prepared(checked, mode, keeps_payloads=keep_payloads)
+        result = self._collection.commit(put)
         return Added(result.inserted, result.updated)
 
-    def _put_good(self, batch: Items, first: int, mode: Mode) -> Added:
+    @staticmethod
+    def _put_all(put: _Put, batch: Items, first: int) -> Added:
+        """Store a batch whose first row has the number ``first``."""
+        try:
+            return put(batch)
+        except (InvalidInput, ItemExists) as error:
+            raise _moved(error, first) from None
+
+    def _put_good(self, put: _Put, batch: Items, first: int) -> Added:
         """Store those items of a batch that can be stored."""
+        with suppress(InvalidInput, ItemExists):
+            return put(batch)
         bad = self._bad_rows(batch)
         good = [row for row in range(len(batch)) if row not in bad]
         done = Added(0, 0)
         while good:
             try:
-                result = self._collection.put(self._checked(batch.take(good)), mode)
+                done = put(batch.take(good))
             except ItemExists as error:
                 row = good.pop(error.row)
                 bad[row] = ItemExists(error.item_id, row)
             else:
-                done = Added(result.inserted, result.updated)
                 break
         rejected = [
             Rejected(first + row, _code(bad[row]), str(_moved(bad[row], first)))

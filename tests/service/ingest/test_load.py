@@ -126,9 +126,24 @@ def test_an_upsert_leaves_no_payload_unless_asked(empty: Client, query: str) -> 
     assert payloads(empty) == dict.fromkeys("012")
 
 
-def test_payloads_are_kept_of_npy_alone(empty: Client) -> None:
-    answer = load(empty, "ndjson", ndjson(*items(1)), "?payloads=keep")
-    assert_problem(answer, 422, "invalid_parameter", "payloads", "NDJSON")
+@pytest.mark.parametrize("kind", ["ndjson", "arrow"])
+def test_rows_that_have_payloads_replace_those_kept(empty: Client, kind: str) -> None:
+    load(empty, "ndjson", ndjson(*items(3)))
+    bodies = {
+        "ndjson": ndjson(
+            {"id": "0", "vector": [1, 2, 3, 4]},
+            {"id": "1", "vector": [1, 2, 3, 4], "payload": {"new": True}},
+        ),
+        "arrow": arrow(
+            {
+                "id": pa.array(["0", "1"]),
+                "vector": fixed(rows(2)),
+                "payload": pa.array([None, '{"new": true}']),
+            }
+        ),
+    }
+    assert load(empty, kind, bodies[kind], "?payloads=keep").json()["updated"] == 2
+    assert payloads(empty) == {"0": {"row": 0}, "1": {"new": True}, "2": {"row": 2}}
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -137,6 +152,18 @@ def test_a_load_of_nothing_is_no_error(empty: Client, kind: str) -> None:
         {"id": pa.array([], pa.string()), "vector": fixed(rows(0).reshape(0, 4))}
     )
     assert load(empty, kind, body).json()["inserted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "listed"), [("", 1000), ("&max_rejected=2", 2), ("&max_rejected=9999", 3000)]
+)
+def test_as_many_rejected_rows_are_listed_as_are_asked_for(
+    empty: Client, asked: str, listed: int
+) -> None:
+    body = npy(np.zeros((3000, 4), np.float32))
+    answer = load(empty, "npy", body, f"?on_error=skip{asked}").json()
+    assert [each["row"] for each in answer["rejected"]] == [*range(listed)]
+    assert answer["rejected_count"] == 3000
 
 
 def test_ndjson_takes_everything_an_item_has(empty: Client) -> None:

@@ -152,9 +152,11 @@ def test_another_body_under_a_key_is_refused(
 def test_a_refusal_says_what_was_sent_and_when(empty: Client) -> None:
     body = bodies(3)["npy"]
     keyed(empty, "npy", body)
-    words = ["3 rows", f"{len(body)} bytes", "+00:00", f"a body of {len(bodies(1)['npy'])} bytes"]
-    answer = keyed(empty, "npy", bodies(1)["npy"])
-    assert_problem(answer, 409, "idempotency_mismatch", *words)
+    words = [f"of 3 rows in {len(body)} bytes that", "+00:00, got another one of"]
+    for other in (bodies(1)["npy"], bodies(9)["npy"]):
+        answer = keyed(empty, "npy", other)
+        size = f"of {len(other)} bytes at"
+        assert_problem(answer, 409, "idempotency_mismatch", *words, size, "+00:00")
 
 
 def test_other_parameters_under_a_key_are_refused(empty: Client) -> None:
