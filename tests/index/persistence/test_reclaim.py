@@ -162,6 +162,7 @@ def test_what_fails_for_any_other_reason_is_tried_again(
     stored: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [MemoryError(), OSError()]
+
     def fail(path: Path) -> sqlite3.Connection:
         if failures:
             raise failures.pop()
