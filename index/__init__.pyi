@@ -1,3 +1,9 @@
+from .backends import (
+    POLICIES as POLICIES,
+)
+from .backends import (
+    Policies as Policies,
+)
 from .catalog.catalog import (
     Catalog as Catalog,
 )
@@ -258,9 +264,6 @@ from .storage.snapshots import (
 )
 from .threads import (
     give_way as give_way,
-)
-from .threads import (
-    searches as searches,
 )
 from .vectors.names import (
     MAX_NAME_LENGTH as MAX_NAME_LENGTH,

@@ -33,22 +33,26 @@ _this_thread: Final = threading.local()
 
 
 class Searches:
-    """When somebody searched last, in all collections: they share the processors."""
+    """When somebody searched last, in all collections of a catalog: they share the processors.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._last = float("-inf")
 
     def announce(self) -> None:
         """Say that somebody searches now; any thread."""
-        self._last = time.monotonic()
+        self._last = self._clock()
 
     @property
     def are_expected(self) -> bool:
         """Whether there was a search lately."""
-        return time.monotonic() - self._last < _LATELY_SECONDS
-
-
-searches: Final = Searches()
+        return self._clock() - self._last < _LATELY_SECONDS
 
 
 def available_threads() -> int:
@@ -87,12 +91,25 @@ class Workers:
     behind : bool
         Whether the threads, but for the caller's, give way to others; those that help a caller who
         gives way do so anyway.
+    searches : Searches or None
+        Those that a caller who gives way leaves a thread to; None for none.
     """
 
-    def __init__(self, threads: int | None = None, *, behind: bool = False) -> None:
+    def __init__(
+        self,
+        threads: int | None = None,
+        *,
+        behind: bool = False,
+        searches: Searches | None = None,
+    ) -> None:
+        self._searches = searches or Searches()
         self.threads = threads or available_threads()
         self._helpers = None if behind else self._pool()
         self._helpers_behind = self._pool(give_way)
+
+    def behind(self) -> Workers:
+        """Return as many threads that give way."""
+        return Workers(self.threads, behind=True, searches=self._searches)
 
     def _pool(self, initializer: Callable[[], None] | None = None) -> ThreadPoolExecutor | None:
         """Return threads that start when they are needed; the caller is one more."""
@@ -109,7 +126,7 @@ class Workers:
 
     def _most_parts(self) -> int:
         """Return how many threads may work at once for the caller."""
-        leaves_one = self.threads > 1 and _gives_way() and searches.are_expected
+        leaves_one = self.threads > 1 and _gives_way() and self._searches.are_expected
         return self.threads - leaves_one
 
     def split(

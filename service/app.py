@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from gcws_search.index import Catalog
+from gcws_search.index import POLICIES, Catalog, Policies
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
@@ -135,11 +135,16 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     return app
 
 
-def open_catalog(settings: Settings) -> Catalog:
+def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalog:
     """Take the data directory and open what is in it.
 
     Raises
     ------
     DirectoryLocked
     """
-    return Catalog.open(settings.data_dir, durability=settings.durability, threads=settings.threads)
+    return Catalog.open(
+        settings.data_dir,
+        durability=settings.durability,
+        threads=settings.threads,
+        policies=policies,
+    )

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.harness.datasets import Vectors
-from gcws_search.index.backends import GcwsBackend, make_backend
+from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
 from gcws_search.index.backends.protocol import Backend, RowView, self_optimizing
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, LiveSample
@@ -41,7 +41,13 @@ class Engine:
 
     @classmethod
     def build(
-        cls, vectors: Vectors, params: BackendParams, *, threads: int, compiled: bool = False
+        cls,
+        vectors: Vectors,
+        params: BackendParams,
+        *,
+        threads: int,
+        compiled: bool = False,
+        policies: Policies = POLICIES,
     ) -> "Engine":
         """Return an index of ``vectors``.
 
@@ -53,7 +59,7 @@ class Engine:
             if isinstance(few.backend, GcwsBackend):  # so few rows may need no lists
                 alive = few.view.permitted
                 few.backend.linked(few.state, few.view.vectors, alive, threading.Event())
-        return _build(vectors, config, threads)
+        return _build(vectors, config, threads, policies)
 
     def with_all_tables(self) -> "Engine":
         """Return the same with the tables that a service makes once proofs are asked for."""
@@ -97,10 +103,12 @@ def _in_memory(space: VectorSpace, vectors: Vectors) -> VectorBatch:
     return rows.view()
 
 
-def _build(vectors: Vectors, config: CollectionConfig, threads: int) -> Engine:
+def _build(
+    vectors: Vectors, config: CollectionConfig, threads: int, policies: Policies = POLICIES
+) -> Engine:
     space = VectorSpace.of(config)
     rows = _in_memory(space, vectors)
-    backend: Backend[Any] = make_backend(config, threads=threads)
+    backend: Backend[Any] = make_backend(config, threads=threads, policies=policies)
     began = perf_counter()
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
     table_seconds = perf_counter() - began

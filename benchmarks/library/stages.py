@@ -6,10 +6,8 @@ asked in one call on one thread; the time is the least of some runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from time import process_time
 from typing import Final
-from unittest.mock import patch
 
 import numpy as np
 
@@ -17,10 +15,11 @@ from benchmarks.harness.datasets import DataSet, load
 from benchmarks.harness.engine import Engine
 from benchmarks.harness.report import Table, arguments
 from benchmarks.library.recall import LIMIT, mean_recall
-from gcws_search.index.backends import gcws
+from gcws_search.index import Policies
 from gcws_search.index.contracts.hits import GRAPH, METHOD
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, SearchParams
-from gcws_search.index.graph.search_plan import STAGES, Stage
+from gcws_search.index.graph.lifecycle import GraphPolicy
+from gcws_search.index.graph.search_plan import STAGES, SearchPolicy, Stage
 from gcws_search.index.warmup.compile import compile_kernels
 
 QUERIES: Final = 400
@@ -46,10 +45,8 @@ def add_rows(table: Table, data: DataSet, targets: Sequence[float]) -> None:
     truth = list(exact.search(exact.prepare(held_out), SearchParams(limit=LIMIT, recall=1.0)))
     for left_out in OPTIONAL:
         stages = tuple(stage for stage in STAGES if stage is not left_out)
-        policy = gcws.GRAPH_POLICY
-        policy = replace(policy, search=replace(policy.search, stages=stages))
-        with patch.object(gcws, "GRAPH_POLICY", policy):
-            engine = Engine.build(stored, GcwsParams(), threads=1, compiled=True)
+        policies = Policies(graph=GraphPolicy(search=SearchPolicy(stages=stages)))
+        engine = Engine.build(stored, GcwsParams(), threads=1, compiled=True, policies=policies)
         queries = engine.prepare(held_out)
         for target in targets:
             params = SearchParams(limit=LIMIT, recall=target)

@@ -7,6 +7,7 @@ from typing import Any
 from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.backends.features import FeatureBackend
 from gcws_search.index.backends.gcws import GcwsBackend
+from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.backends.random_binning import RandomBinningBackend
 from gcws_search.index.contracts.parameters import (
@@ -18,19 +19,27 @@ from gcws_search.index.contracts.parameters import (
     RandomBinningParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Searches, Workers
 
 __all__ = [
+    "POLICIES",
     "ExactBackend",
     "FeatureBackend",
     "GcwsBackend",
+    "Policies",
     "RandomBinningBackend",
     "SavedIndex",
     "make_backend",
 ]
 
 
-def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Backend[Any]:
+def make_backend(
+    config: CollectionConfig,
+    *,
+    threads: int | None = None,
+    policies: Policies = POLICIES,
+    searches: Searches | None = None,
+) -> Backend[Any]:
     """Return the backend a configuration asks for.
 
     Parameters
@@ -38,15 +47,18 @@ def make_backend(config: CollectionConfig, *, threads: int | None = None) -> Bac
     config : CollectionConfig
     threads : int or None
         Threads for its kernels; None takes as many as the process may use.
+    policies : Policies
+    searches : Searches or None
+        Those that background work gives way to.
     """
-    workers = Workers(threads)
+    workers = Workers(threads, searches=searches)
     params = config.backend
     match params:
         case ExactParams():
             return ExactBackend(config, workers)
         case GcwsParams():
-            return GcwsBackend(config, params, workers)
+            return GcwsBackend(config, params, workers, policies)
         case FourierParams() | NystroemParams():
-            return FeatureBackend(config, params, workers)
+            return FeatureBackend(config, params, workers, policies.features)
         case RandomBinningParams():
             return RandomBinningBackend(config, params, workers)

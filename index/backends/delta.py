@@ -16,13 +16,10 @@ from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.threads import Workers
-
-MAX_ROWS: Final = 1024
-_MAX_NUMBERS: Final = 1 << 17
-"""Rows of a delta at most, and the numbers that a scan of them reads: some 10 µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +45,20 @@ class Delta:
         count = len(codes)
         return Delta(codes, self.count + count, self) if count else self
 
-    def has_room(self, rows: VectorBatch, count: int = 0, numbers: int = 0) -> bool:
+    def has_room(
+        self, policy: DeltaPolicy, rows: VectorBatch, count: int = 0, numbers: int = 0
+    ) -> bool:
         """Return whether a scan stays cheap with ``count`` further rows of ``numbers`` numbers.
 
         The rows of the delta are the last of ``rows``.
         """
-        if self.count + count > MAX_ROWS:
+        if self.count + count > policy.max_rows:
             return False
         if rows.form == "dense":
             own = self.count * int(rows.dense.shape[1])
         else:
             own = int(rows.indptr[-1] - rows.indptr[-1 - self.count])
-        return own + numbers <= _MAX_NUMBERS
+        return own + numbers <= policy.max_numbers
 
     @property
     def codes(self) -> UInt64s:

@@ -20,6 +20,7 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
+from gcws_search.index.contracts.policies import FeaturePolicy
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
@@ -31,10 +32,6 @@ from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Ke
 from gcws_search.index.threads import Workers
 
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
-_CHUNK_ROWS: Final = 4096
-"""Rows mapped between two looks at whether to stop."""
-_OUTGROWN: Final = 4
-"""Landmarks are drawn anew once there are so many times the rows they were drawn from."""
 _MAX_ROWS: Final = 1 << 40
 
 _NO_ROWS: Final = np.empty(0, np.int64)
@@ -89,17 +86,23 @@ class FeatureBackend:
     config : CollectionConfig
     params : FourierParams or NystroemParams
     workers : Workers
+    policy : FeaturePolicy
     """
 
     code_width = 0
 
     def __init__(
-        self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
+        self,
+        config: CollectionConfig,
+        params: FourierParams | NystroemParams,
+        workers: Workers,
+        policy: FeaturePolicy,
     ) -> None:
+        self._policy = policy
         self._params = params
         self._dim, self._form = config.dim, config.form
         self.workers = workers
-        self._behind = Workers(workers.threads, behind=True)
+        self._behind = workers.behind()
         self.kind = params.kind
         self.kernel = _own_kernel(params)
         self._fixed: FourierMap | None = None
@@ -161,7 +164,7 @@ class FeatureBackend:
         del rows
         if isinstance(self._params, FourierParams) or live < self._params.landmarks:
             return False
-        return state.map is None or live >= _OUTGROWN * state.drawn_from
+        return state.map is None or live >= self._policy.growth * state.drawn_from
 
     def improved(
         self,
@@ -179,10 +182,11 @@ class FeatureBackend:
             return None
         made = NystroemMap(self._params, rows[drawn_landmarks(self._params, live)], self._behind)
         features = large((len(rows), padded_width(made.width)), np.float32)
-        for first in range(0, len(rows), _CHUNK_ROWS):
+        chunk_rows = self._policy.chunk_rows
+        for first in range(0, len(rows), chunk_rows):
             if stop.is_set():
                 return None
-            part = slice(first, first + _CHUNK_ROWS)
+            part = slice(first, first + chunk_rows)
             made.fill(rows[part], features[part])
             report(min(1.0, part.stop / len(rows)))
         made.workers = self.workers  # who puts rows is waited for

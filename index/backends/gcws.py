@@ -12,6 +12,7 @@ import numpy as np
 from gcws_search.index.backends.delta import NONE, with_delta
 from gcws_search.index.backends.estimates import SampledSearch
 from gcws_search.index.backends.gcws_state import GcwsState
+from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.backends.protocol import ProgressReport, unheard
 from gcws_search.index.backends.rerank import refuse_proof
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
@@ -26,7 +27,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
+from gcws_search.index.graph.lifecycle import GraphLifecycle
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped
 from gcws_search.index.hashing.banding import BandPlan
@@ -39,7 +40,6 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.public import GmmKernel
 from gcws_search.index.threads import Workers
 
-GRAPH_POLICY: Final = GraphPolicy()
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
 
@@ -52,8 +52,7 @@ class GcwsBackend:
     config : CollectionConfig
     params : GcwsParams
     workers : Workers
-    policy : GraphPolicy or None
-        None takes `GRAPH_POLICY`.
+    policies : Policies
     """
 
     kind = "gcws"
@@ -64,17 +63,18 @@ class GcwsBackend:
         config: CollectionConfig,
         params: GcwsParams,
         workers: Workers,
-        policy: GraphPolicy | None = None,
+        policies: Policies = POLICIES,
     ) -> None:
         self._form = config.form
         self._params = params
+        self._policies = policies
         self.workers = workers
-        self._behind = Workers(workers.threads, behind=True)
+        self._behind = workers.behind()
         self.plan = BandPlan.of(params)
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
-        self._keying = BandKeys(self.plan, self.hash, workers)
-        self._graphs = GraphLifecycle(self._keying, workers, policy or GRAPH_POLICY)
+        self.band_keys = BandKeys(self.plan, self.hash, workers)
+        self.graphs = GraphLifecycle(self.band_keys, workers, policies.graph)
         self._all_wanted = False  # once there was use for all tables
 
     @property
@@ -84,7 +84,7 @@ class GcwsBackend:
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread."""
-        return self._keying.keys(batch, self.plan.first)
+        return self.band_keys.keys(batch, self.plan.first)
 
     def empty(self) -> GcwsState:
         """Return the index of no rows."""
@@ -94,30 +94,31 @@ class GcwsBackend:
         """Return the index with the last len(codes) of ``rows`` added."""
         newest = state.newest.with_more(codes)
         extended = GcwsState(state.tables, state.inverted, state.graph, newest, state.scanned)
-        if state.is_settled and extended.newest.has_room(rows):
+        if state.is_settled and extended.newest.has_room(self._policies.delta, rows):
             return extended
-        return self._complete(extended, rows, self.workers)
+        return self.complete(extended, rows, self.workers)
 
     def may_wait(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows would wait beside tables and lists."""
-        return state.is_settled and state.newest.has_room(rows, count, numbers)
+        delta = self._policies.delta
+        return state.is_settled and state.newest.has_room(delta, rows, count, numbers)
 
-    def _complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
+    def complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
         """Return the state with all of ``rows`` in tables and lists."""
         newest = state.newest
         if not newest.count:
             return state
-        codes = self._keying.in_tables(newest.codes, state.tables, rows)
+        codes = self.band_keys.in_tables(newest.codes, state.tables, rows)
         tables = state.tables.extend(codes, len(rows) - newest.count, workers)
         inverted = self._covered(state.inverted, rows, workers)
         graph = state.graph
         if graph is not None:
-            graph = self._graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
+            graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, newest=NONE)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return ``state`` with all tables, which `improved` makes once there is use for them."""
-        tables = self._keying.widened(state.tables, rows, self.plan.bands, self.workers)
+        tables = self.band_keys.widened(state.tables, rows, self.plan.bands, self.workers)
         return replace(state, tables=tables)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
@@ -125,20 +126,20 @@ class GcwsBackend:
         known = len(state.tables)
         newest = state.newest.some(np.flatnonzero(new_rows[known:] >= 0))
         left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
-        graph = None if state.graph is None else self._graphs.renumber(state.graph, left, new_rows)
+        graph = None if state.graph is None else self.graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
         inverted = self._covered(InvertedIndex(), left, self.workers)
         scanned = min(state.scanned, len(rows))
         renumbered = GcwsState(tables, inverted, graph, newest, scanned)
         if renumbered.is_settled:
             return renumbered
-        return self._complete(renumbered, rows, self.workers)
+        return self.complete(renumbered, rows, self.workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         """Return whether rows wait, lists should be made, or made anew, or all tables."""
         return (
             bool(state.newest.count)
-            or self._graph_is_overdue(state, rows, live)
+            or self.graph_is_overdue(state, rows, live)
             or self._tables_are_wanted(state)
         )
 
@@ -146,11 +147,12 @@ class GcwsBackend:
         wanted = self._all_wanted and state.tables.bands < self.plan.bands
         return wanted and len(state.tables) > 0
 
-    def _graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        growth = self._graphs.policy.growth
+    def graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
+        """Return whether a graph should be built, or rebuilt."""
+        growth = self.graphs.policy.growth
         if not self.plan.prefix or (state.graph is None and state.scanned * growth >= rows):
             return False
-        return self._graphs.is_overdue(state.graph, rows, live)
+        return self.graphs.is_overdue(state.graph, rows, live)
 
     def improved(
         self,
@@ -168,14 +170,14 @@ class GcwsBackend:
         del report  # lists are linked in one go
         live = int(np.count_nonzero(alive))
         wanted = self._tables_are_wanted(state)
-        if (state.newest.count or wanted) and not self._graph_is_overdue(state, len(rows), live):
-            state = self._complete(state, rows, self._behind)
+        if (state.newest.count or wanted) and not self.graph_is_overdue(state, len(rows), live):
+            state = self.complete(state, rows, self._behind)
             if not wanted:
                 return state
-            tables = self._keying.widened(state.tables, rows, self.plan.bands, self._behind)
+            tables = self.band_keys.widened(state.tables, rows, self.plan.bands, self._behind)
             return replace(state, tables=tables)
-        state = self._complete(replace(state, graph=None, scanned=0), rows, self._behind)
-        if self._graphs.scans_are_enough(rows, alive, state.inverted):
+        state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
+        if self.graphs.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))
         return self.linked(state, rows, alive, stop)
 
@@ -186,8 +188,8 @@ class GcwsBackend:
 
         `improved` makes them where they are of use.
         """
-        state = self._complete(replace(state, graph=None, scanned=0), rows, self._behind)
-        built = self._graphs.build(
+        state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
+        built = self.graphs.build(
             rows, alive, state.tables, state.inverted, workers=self._behind, stop=stop
         )
         return None if built is None else replace(state, graph=built[0], tables=built[1])
@@ -204,13 +206,13 @@ class GcwsBackend:
         further = len(improved.tables) - len(state.tables)
         if further >= 0:
             return replace(improved, newest=state.newest.after(further))
-        tables = self._keying.caught_up(improved.tables, state.tables, rows)
+        tables = self.band_keys.caught_up(improved.tables, state.tables, rows)
         state = replace(state, tables=tables)
         if made is None:
             state = replace(state, graph=None, scanned=improved.scanned)
         elif state.graph is None or state.graph.neighbours is not made.neighbours:
             known = rows.first(len(state.tables))
-            graph = self._graphs.catch_up(made, known, state.tables, state.inverted)
+            graph = self.graphs.catch_up(made, known, state.tables, state.inverted)
             if graph is None:
                 return None
             state = replace(state, graph=graph, scanned=0)
@@ -223,14 +225,14 @@ class GcwsBackend:
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
         """Return the neighbour lists; all else is made from the codes."""
-        return None if state.graph is None else self._graphs.save(state.graph)
+        return None if state.graph is None else self.graphs.save(state.graph)
 
     def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows."""
         state = self.extend(self.empty(), rows, codes)
         if not self.plan.prefix:
             return state
-        restored = self._graphs.restore(rows, state.tables, saved)
+        restored = self.graphs.restore(rows, state.tables, saved)
         return state if restored is None else replace(state, graph=restored[0], tables=restored[1])
 
     def search(
@@ -248,7 +250,7 @@ class GcwsBackend:
             skipped = _NONE if len(queries) == 1 else np.full(len(queries), -1, np.int64)
         if params.rerank == "none":
             refuse_proof("an estimate", params)
-            keys_of = partial(self._keying.keys, last=self.plan.bands)
+            keys_of = partial(self.band_keys.keys, last=self.plan.bands)
             tables = self._tables_of_all(state, view.vectors)
             estimates = SampledSearch(
                 self.plan, self.hash, self._params, keys_of, tables, self.workers
@@ -272,7 +274,7 @@ class GcwsBackend:
         tables = self.with_all_tables(state, rows).tables
         if not state.newest.count:
             return tables
-        codes = self._keying.in_tables(state.newest.codes, tables, rows)
+        codes = self.band_keys.in_tables(state.newest.codes, tables, rows)
         return tables.extend(codes, len(tables), self.workers)
 
     def _ask_for_tables(self, state: GcwsState) -> None:
@@ -335,8 +337,10 @@ class GcwsBackend:
         if params.guarantee == "proven":
             self._ask_for_tables(state)
         bands = state.tables.bands
-        plan, keys_of = self.plan.of_first(bands), partial(self._keying.keys, last=bands)
-        tables = TableSearch(plan, keys_of, state.tables, state.inverted, self.workers)
+        plan, keys_of = self.plan.of_first(bands), partial(self.band_keys.keys, last=bands)
+        tables = TableSearch(
+            plan, keys_of, state.tables, state.inverted, self.workers, self._policies.probe
+        )
         return tables.search(view, queries, params, skip)
 
     def pairs(
@@ -350,16 +354,26 @@ class GcwsBackend:
         stop: threading.Event | None = None,
     ) -> Pairs:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
-        state = self._complete(state, view.vectors, self.workers)
+        state = self.complete(state, view.vectors, self.workers)
 
         def widened(bands: int) -> Tables:
             if bands > state.tables.bands:
                 self._ask_for_tables(state)
-            return self._keying.widened(state.tables, view.vectors, bands, self.workers)
+            return self.band_keys.widened(state.tables, view.vectors, bands, self.workers)
 
-        sink = PairSink(view, min_score, limit, stop)
+        policy = self._policies.pairs
+        sink = PairSink(view, min_score, limit, stop, policy=policy)
         links = None if state.graph is None else state.graph.links.array
-        join = PairJoin(view, state.tables, self.plan, widened, links, state.inverted, self.workers)
+        join = PairJoin(
+            view,
+            state.tables,
+            self.plan,
+            widened,
+            links,
+            state.inverted,
+            self.workers,
+            policy,
+        )
         join.offer(sink, recall)
         return sink.result()
 

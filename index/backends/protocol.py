@@ -274,7 +274,7 @@ class PairFinding(Protocol[State_contra]):
         Raises
         ------
         InvalidParameter
-            Without a limit there are more than `MAX_PAIRS`.
+            Without a limit there are more than `PairPolicy.max_pairs`.
         """
 
 

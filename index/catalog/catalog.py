@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from gcws_search.index.backends import POLICIES, Policies
 from gcws_search.index.catalog.check import findings_of
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.catalog.describe import Summary
@@ -40,6 +41,7 @@ from gcws_search.index.storage.reservations import Operation, Reservations
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import Searches
 
 Progress = Callable[[str, int, int], None]
 Admit = Callable[[int], None]
@@ -67,16 +69,19 @@ class Catalog:
         durability: Durability,
         threads: int | None,
         names: Iterable[str],
+        policies: Policies,
     ) -> None:
         self._directory = directory
         self._durability: Durability = durability
         self._threads = threads
+        self._policies = policies
+        self._searches = Searches()
         # Finding a collection takes no lock; an entry changes for whoever has reserved its name.
         self._names = Reservations()
         self._admitting = threading.Lock()
         self._coming: set[str] = set()  # names that are being made
         self._loading = threading.Lock()
-        self._closing = False
+        self.closing = False
         self._started = False
         self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
@@ -90,6 +95,7 @@ class Catalog:
         durability: Durability = "full",
         threads: int | None = None,
         only: Iterable[str] | None = None,
+        policies: Policies = POLICIES,
     ) -> Catalog:
         """Take possession of a directory, made when it does not exist.
 
@@ -103,6 +109,8 @@ class Catalog:
             Threads for kernels; None takes as many as the process may use.
         only : iterable of str or None
             Names of the collections that `load` reads; None for all. `read` reads others.
+        policies : Policies
+            Of all its collections.
 
         Raises
         ------
@@ -111,7 +119,8 @@ class Catalog:
         """
         owned = DataDirectory(directory)
         try:
-            return cls(owned, durability, threads, owned.names() if only is None else only)
+            names = owned.names() if only is None else only
+            return cls(owned, durability, threads, names, policies)
         except BaseException:
             owned.close()
             raise
@@ -140,11 +149,11 @@ class Catalog:
                 done += count
                 if progress is not None:
                     progress(name, done, total)
-                if self._closing:
+                if self.closing:
                     raise _Closing
 
             try:
-                while stores and not self._closing:
+                while stores and not self.closing:
                     name, (store, _) = stores.popitem()
                     self._found[name] = self._loaded(store, report)
             except _Closing:
@@ -157,7 +166,7 @@ class Catalog:
     def _load_refused(self) -> None:
         """Load the collections whose files the operating system had refused."""
         for name, found in self._found.copy().items():
-            if isinstance(found, _PASSING) and not self._closing:
+            if isinstance(found, _PASSING) and not self.closing:
                 with (
                     suppress(CollectionBusy, CollectionNotFound, StoreError),
                     self._names.reserved(Operation.LOAD, name),
@@ -190,9 +199,7 @@ class Catalog:
 
     def _loaded(self, store: Store, report: Callable[[str, int], None]) -> Collection | StoreError:
         try:
-            collection = Collection(
-                store, config_of(store.identity, store.name), threads=self._threads
-            )
+            collection = self._holding(store, config_of(store.identity, store.name))
             collection.load(lambda count: report(store.name, count))
         except BaseException as error:
             store.close()
@@ -204,6 +211,15 @@ class Catalog:
             _log.exception("collection %r could not be loaded", store.name)
             return DamagedFile(store.name, f"it could not be loaded ({error!r})")
         return collection
+
+    def _holding(self, store: Store, config: CollectionConfig) -> Collection:
+        return Collection(
+            store,
+            config,
+            threads=self._threads,
+            policies=self._policies,
+            searches=self._searches,
+        )
 
     def __len__(self) -> int:
         """Return the number of collections, those that cannot be used included."""
@@ -277,7 +293,7 @@ class Catalog:
                 return collection, True
 
     def _require_open(self, name: str) -> None:
-        if self._closing:
+        if self.closing:
             raise CollectionNotFound(name)
 
     @contextmanager
@@ -313,7 +329,7 @@ class Catalog:
                 self._directory.publish(unfinished, name)
                 store = Store(file, name, durability=self._durability)
             try:
-                return Collection(store, config, threads=self._threads)
+                return self._holding(store, config)
             except BaseException:
                 store.close()
                 raise
@@ -496,7 +512,7 @@ class Catalog:
         unfinished = self._directory.unfinished(name)
         try:
             self.snapshots.copy(name, snapshot, unfinished)
-            if findings := _wrong_with(unfinished, name):
+            if findings := wrong_with(unfinished, name):
                 raise DamagedSnapshot(name, snapshot, findings)
             self._require_open(name)
             self._found[name] = None
@@ -504,7 +520,7 @@ class Catalog:
                 if isinstance(before, Collection):
                     before.close(replaced=True)
                     with suppress(DamagedFile):  # it is replaced as it is
-                        move_log(self._directory.file(name), name)
+                        move_log(self._directory.file(name), name, self._policies.reclaim)
                 self._directory.publish(unfinished, name)
             except BaseException:
                 self._return_to(name, before)
@@ -548,7 +564,7 @@ class Catalog:
         return self.get(name)
 
     def _unless_closing(self, _name: str, _count: int) -> None:
-        if self._closing:
+        if self.closing:
             raise _Closing
 
     def close(self) -> None:
@@ -556,7 +572,7 @@ class Catalog:
 
         A load and a restore end early. What comes later is told CollectionNotFound.
         """
-        self._closing = True
+        self.closing = True
         with self._loading:
             self._names.wait_until_free()
             self.snapshots.close()
@@ -567,7 +583,7 @@ class Catalog:
             self._directory.close()
 
 
-def _wrong_with(path: Path, name: str) -> str:
+def wrong_with(path: Path, name: str) -> str:
     """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
     try:
         return "; ".join(findings_of(path, name)[:3])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.catalog.describe import (
     BackendDescription,
     Description,
@@ -59,6 +59,7 @@ from gcws_search.index.storage.connection import MEMORY
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 from gcws_search.index.vectors.space import RawBatch
 
@@ -80,23 +81,35 @@ class Collection:
     config : CollectionConfig
     threads : int or None
         Threads for kernels; None takes as many as the process may use.
+    policies : Policies
+    searches : Searches or None
+        Those of all collections of the catalog.
     """
 
     def __init__(
-        self, store: Store, config: CollectionConfig, *, threads: int | None = None
+        self,
+        store: Store,
+        config: CollectionConfig,
+        *,
+        threads: int | None = None,
+        policies: Policies = POLICIES,
+        searches: Searches | None = None,
     ) -> None:
         self.name = store.name
         self.config = config
-        self._store = store
-        self._memory = MemoryCollection(config, threads=threads)
-        self._writer = Writer(store, self._memory, self._changed)
-        self._checkpoints = Checkpoints(store, self._memory, self._writer)
-        self._attachments = AttachedBackends(store, self._memory, self._writer, threads)
-        self._improver = OptimizerThread(self._memory, self._writer, self._improved)
-        self._as_sent = ItemReader(store, self._memory)
-        self._tidier = Reclaimer(store, self._writer)
-        self.space = self._memory.space
-        self.names = self._memory.names
+        self.store = store
+        self.memory = MemoryCollection(
+            config, threads=threads, policies=policies, searches=searches
+        )
+        self.writer = Writer(store, self.memory, self._changed)
+        self.checkpoints = Checkpoints(store, self.memory, self.writer)
+        self.attachments = AttachedBackends(store, self.memory, self.writer, threads)
+        self.optimizer = OptimizerThread(self.memory, self.writer, self._improved)
+        self.items = ItemReader(store, self.memory)
+        self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
+        self.searches = self.memory.searches
+        self.space = self.memory.space
+        self.names = self.memory.names
 
     @classmethod
     def in_memory(
@@ -107,13 +120,13 @@ class Collection:
         store = Store(MEMORY, name, durability="normal", identity=identity)
         found = cls(store, config, threads=threads)
         # These write for the next start, and give space of a file back.
-        found._checkpoints.stop()
-        found._tidier.stop()
+        found.checkpoints.stop()
+        found.reclaimer.stop()
         return found
 
     def __len__(self) -> int:
         """Return the number of items."""
-        return self._memory.count
+        return self.memory.count
 
     # Writing
 
@@ -131,24 +144,25 @@ class Collection:
         DamagedFile
         """
         try:
-            self.names.load(starmap(NamedCoordinate, self._store.names()))
+            self.names.load(starmap(NamedCoordinate, self.store.names()))
         except (ValueError, TypeError) as error:
             raise DamagedFile(self.name, f"its names are unreadable ({error})") from error
-        rows = loaded(self._store, self.space, self._memory.backend, progress)
-        self._memory.load(rows, len(self._store), self._checkpoints.read)
-        self._attachments.load(progress)
-        self._checkpoints.loaded()
-        self._improver.start_if_due()
-        self._tidier.start()  # a process that was killed left its log
+        memory, policy = self.memory, self.memory.policies.recovery
+        rows = loaded(self.store, self.space, memory.backend, policy, progress)
+        self.memory.load(rows, len(self.store), self.checkpoints.read)
+        self.attachments.load(progress)
+        self.checkpoints.loaded()
+        self.optimizer.start_if_due()
+        self.reclaimer.start()  # a process that was killed left its log
 
     def _improved(self) -> None:
         self._keep_notes()
-        self._checkpoints.start_if_due()
+        self.checkpoints.start_if_due()
 
     def _keep_notes(self) -> None:
         """Write what attached backends have learned, or say why it cannot be written now."""
         try:
-            self._writer.between(self._attachments.keep_notes)
+            self.writer.between(self.attachments.keep_notes)
         except StoreError as error:
             _log.warning("notes of collection %r could not be written (%s)", self.name, error)
 
@@ -196,7 +210,7 @@ class Collection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        put = Put.of(items, mode, self._memory)
+        put = Put.of(items, mode, self.memory)
         put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 
@@ -208,20 +222,20 @@ class Collection:
         ItemExists
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        self._writer.make(write)
+        self.writer.make(write)
         return write.result
 
     def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
         """Put items without a thread that waits for them; see `Writer.submit`."""
-        self._writer.submit(read, mode, ended, run)
+        self.writer.submit(read, mode, ended, run)
 
     def _changed(self, writes: Sequence[Write]) -> None:
         """Begin what is due after a commit."""
         if any(map(len, (write.rows for write in writes))):
-            self._checkpoints.start_if_due()
-        self._improver.start_if_due()
+            self.checkpoints.start_if_due()
+        self.optimizer.start_if_due()
         if any(write.gone for write in writes):
-            self._tidier.start()
+            self.reclaimer.start()
 
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names, in the place of all names before.
@@ -236,22 +250,22 @@ class Collection:
         named = checked_names(names, self.config.dim)
 
         def change() -> None:
-            self._store.replace_names(named)
+            self.store.replace_names(named)
             self.names.load(named)
 
-        self._writer.alone(change)
+        self.writer.alone(change)
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[NamedCoordinate]:
         """Return the first coordinates that have names; those of a prefix are in order of names."""
-        return [*starmap(NamedCoordinate, self._store.find_names(prefix, limit))]
+        return [*starmap(NamedCoordinate, self.store.find_names(prefix, limit))]
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return how far loads under keys have come; see `Store.loads`."""
-        return self._store.loads(since, key)
+        return self.store.loads(since, key)
 
     def keep_load(self, record: LoadRecord, forgotten: int) -> None:
         """Keep how far a load has come that commits nothing more; see `Store.keep_load`."""
-        self._writer.alone(partial(self._store.keep_load, record, forgotten))
+        self.writer.alone(partial(self.store.keep_load, record, forgotten))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""
@@ -259,18 +273,18 @@ class Collection:
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
-        view = self._memory.view
+        view = self.memory.view
         where.mask(view.columns, len(view))  # builds the columns while others may still write
         return self._deleted(Delete(ids=(), where=where))
 
     def _deleted(self, write: Delete) -> int:
-        self._writer.make(write)
+        self.writer.make(write)
         return len(write.gone)
 
     def settle(self) -> None:
         """Do what is due to make searches quicker and files smaller; return when it is done."""
-        self._improver.settle()
-        self._tidier.settle()
+        self.optimizer.settle()
+        self.reclaimer.settle()
 
     def copy_to(self, path: Path) -> None:
         """Write a copy of the file as it is at one moment; others may write meanwhile.
@@ -279,8 +293,8 @@ class Collection:
         ------
         DiskFull, DamagedFile
         """
-        self._checkpoints.bring_up_to_date()
-        self._store.copy_to(path)
+        self.checkpoints.bring_up_to_date()
+        self.store.copy_to(path)
 
     def close(self, *, dropped: bool = False, replaced: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.
@@ -296,13 +310,13 @@ class Collection:
             comes later is told that the collection loads (CollectionLoading).
         """
         refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
-        self._attachments.stop(refusal)
-        self._improver.stop()
-        self._tidier.stop()
-        self._checkpoints.stop()
+        self.attachments.stop(refusal)
+        self.optimizer.stop()
+        self.reclaimer.stop()
+        self.checkpoints.stop()
         if not (dropped or replaced):
             self._keep_notes()  # a failure of the storage may have kept them out
-        self._writer.close(refusal, None if dropped or replaced else self._checkpoints.finish)
+        self.writer.close(refusal, None if dropped or replaced else self.checkpoints.finish)
 
     # Comparison backends
 
@@ -311,16 +325,16 @@ class Collection:
 
         See `index.persistence.attached_backends.AttachedBackends.attach` for parameters and errors.
         """
-        attached = self._attachments.attach(params, name)
-        self._improver.start_if_due()
-        return described(self._memory.indexed(self._memory.view, attached))
+        attached = self.attachments.attach(params, name)
+        self.optimizer.start_if_due()
+        return described(self.memory.indexed(self.memory.view, attached))
 
     def detach(self, name: str) -> None:
         """Drop a comparison backend.
 
         See `index.persistence.attached_backends.AttachedBackends.drop` for errors.
         """
-        self._attachments.drop(name)
+        self.attachments.drop(name)
 
     # Reading
 
@@ -331,13 +345,13 @@ class Collection:
         ------
         ItemNotFound
         """
-        return self._as_sent.get(item_id)
+        return self.items.get(item_id)
 
     def page(
         self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
     ) -> Page:
         """Return items in the order in which they were put; see `ItemReader.page`."""
-        return self._as_sent.page(limit=limit, cursor=cursor, with_vector=with_vector)
+        return self.items.page(limit=limit, cursor=cursor, with_vector=with_vector)
 
     def search(
         self,
@@ -364,17 +378,17 @@ class Collection:
         InvalidVector
             The transform leaves nothing of a query.
         """
-        view = self._memory.view
+        view = self.memory.view
         if backend is not None:  # a name is refused before a vector
-            self._memory.indexed(view, backend)
+            self.memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
-        found = self._memory.search(view, prepared, params, where=where, backend=backend)
+        found = self.memory.search(view, prepared, params, where=where, backend=backend)
         return self._waking_improver(params, found)
 
     def _waking_improver(self, params: SearchParams, found: T) -> T:
         """Return what was found; an index gets what searches with these parameters have use for."""
         if params.guarantee == "proven" or params.rerank == "none":
-            self._improver.start_if_due()
+            self.optimizer.start_if_due()
         return found
 
     def search_around(
@@ -391,12 +405,12 @@ class Collection:
         ------
         ItemNotFound, BackendNotFound
         """
-        view, row = self._memory.locate(item_id)
-        self._memory.indexed(view, backend)
+        view, row = self.memory.locate(item_id)
+        self.memory.indexed(view, backend)
         if row is None:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
-        found = self._memory.search(view, query, params, where=where, skip=skip, backend=backend)
+        found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
         return self._waking_improver(params, found)[0]
 
     def search_with_unknown(
@@ -423,16 +437,16 @@ class Collection:
             Another score than the exact GMM is asked for, or another backend.
         InvalidVector
         """
-        view = self._memory.view
-        self._memory.indexed(view, backend)
+        view = self.memory.view
+        self.memory.indexed(view, backend)
         for name, asked in (("backend", backend), ("rerank", params.rerank)):
-            if asked not in (None, "gmm", self._memory.backend.kind):
+            if asked not in (None, "gmm", self.memory.backend.kind):
                 raise InvalidParameter(
                     expected="no other than the exact GMM, for the query has unknown names",
                     got=repr(asked),
                     loc=(name,),
                 )
-        mask, _ = self._memory.permitted(view, where)
+        mask, _ = self.memory.permitted(view, where)
         return scan_with_unknown(view, mask, self.space, query, params)
 
     def compare(
@@ -464,16 +478,16 @@ class Collection:
         InvalidVector
             The transform leaves nothing of a query.
         """
-        view = self._memory.view
+        view = self.memory.view
         if queries is None:
             chosen = ComparedQueries.sampled(view, sample, seed)
         else:
             chosen = ComparedQueries.given(self.space.prepare(queries))
-        return self._waking_improver(params, compare(self._memory, view, chosen, params, backends))
+        return self._waking_improver(params, compare(self.memory, view, chosen, params, backends))
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent; see `ItemReader.vectors`."""
-        return self._as_sent.vectors(hits)
+        return self.items.vectors(hits)
 
     def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
@@ -483,7 +497,7 @@ class Collection:
         InvalidParameter
             The collection does not hash, or there is no such encoding.
         """
-        backend = self._memory.backend
+        backend = self.memory.backend
         if not isinstance(backend, GcwsBackend):
             raise InvalidParameter(
                 expected="a collection whose backend is 'gcws'",
@@ -504,11 +518,11 @@ class Collection:
 
         Once ``stop`` is set the work ends soon, with whatever has been found.
         """
-        view = self._memory.view
-        a, b, scores = self._memory.pairs(
+        view = self.memory.view
+        a, b, scores = self.memory.pairs(
             view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
-        self._improver.start_if_due()  # tables that were of use are kept
+        self.optimizer.start_if_due()  # tables that were of use are kept
         ranked = sorted(
             (-score, *sorted((view.ids[i], view.ids[j])))
             for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
@@ -517,34 +531,34 @@ class Collection:
 
     def summary(self) -> Summary:
         """Return one line of the list of collections; no index is asked for its statistics."""
-        view = self._memory.view
-        building = (each.name for each in self._attachments.building)
+        view = self.memory.view
+        building = (each.name for each in self.attachments.building)
         return Summary(
             name=self.name,
             items=view.count,
             dim=self.config.dim,
-            backends=[*dict.fromkeys((self._memory.backend.kind, *view.attached, *building))],
-            bytes_on_disk=self._store.bytes_on_disk,
-            bytes_in_memory=self._memory.nbytes(),
-            commits=self._writer.commits,
-            commit_seconds=self._writer.commit_seconds,
+            backends=[*dict.fromkeys((self.memory.backend.kind, *view.attached, *building))],
+            bytes_on_disk=self.store.bytes_on_disk,
+            bytes_in_memory=self.memory.nbytes(),
+            commits=self.writer.commits,
+            commit_seconds=self.writer.commit_seconds,
         )
 
     def describe(self) -> Description:
         """Return all there is to know of the collection."""
-        view = self._memory.view
+        view = self.memory.view
         return Description(
             name=self.name,
             config=self.config,
             items=view.count,
             rows=len(view),
             names=len(self.names),
-            bytes_in_memory=self._memory.nbytes(),
-            bytes_on_disk=self._store.bytes_on_disk,
-            commits=self._writer.commits,
-            commit_seconds=self._writer.commit_seconds,
+            bytes_in_memory=self.memory.nbytes(),
+            bytes_on_disk=self.store.bytes_on_disk,
+            commits=self.writer.commits,
+            commit_seconds=self.writer.commit_seconds,
             backends=all_described(
-                self._memory.indexed(view), view.attached, self._attachments.building
+                self.memory.indexed(view), view.attached, self.attachments.building
             ),
             versions=versions(),
         )

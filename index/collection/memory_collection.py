@@ -4,9 +4,9 @@ The caller serializes writes. Readers take ``view`` once and use nothing else, s
 for the disk and never see half a change. Row numbers follow the sequence numbers of items; an
 update gives an item a new sequence number and a new row.
 
-Up to `_MAX_PENDING` committed items may be pending: they have ids and rows, but no view shows them.
-The next reader appends them all to the delta (`backends.delta`) and publishes one view, because
-appending at each insert costs 20 µs.
+Up to `DeltaPolicy.max_pending` committed items may be pending: they have ids and rows, but no view
+shows them. The next reader appends them all to the delta (`backends.delta`) and publishes one view,
+because appending at each insert costs 20 µs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gcws_search.index.backends import make_backend
+from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.backends.protocol import (
     find_pairs,
     is_overdue,
@@ -43,20 +43,13 @@ from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowVi
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.payload.encoding import compact
-from gcws_search.index.threads import searches
+from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.names import CoordinateNames
 from gcws_search.index.vectors.space import VectorBatch, VectorSpace
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
-
-COMPACTION_ROWS: Final = 4096
-"""Dead rows are left alone up to this many, and while there are no more of them than live ones."""
-_MAX_TIES: Final = 1 << 25
-"""Queries times rows searched together: all rows may tie, where all items are equal."""
-_MAX_PENDING: Final = 32
-"""Items that the next reader appends, in some 0.2 ms."""
 
 
 class MemoryCollection:
@@ -67,13 +60,27 @@ class MemoryCollection:
     config : CollectionConfig
     threads : int or None
         Threads for kernels; None takes as many as the process may use.
+    policies : Policies
+    searches : Searches or None
+        Those of all collections that share the processors; None for those of this one alone.
     """
 
-    def __init__(self, config: CollectionConfig, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        config: CollectionConfig,
+        *,
+        threads: int | None = None,
+        policies: Policies = POLICIES,
+        searches: Searches | None = None,
+    ) -> None:
+        self.searches = searches or Searches()
         self.config = config
+        self.policies = policies
         self.space = VectorSpace.of(config)
         self.names = CoordinateNames(config.dim)
-        self.backend = make_backend(config, threads=threads)
+        self.backend = make_backend(
+            config, threads=threads, policies=policies, searches=self.searches
+        )
         # Held while ids and view change, and while pending items are appended.
         self._lock = threading.Lock()
         self._row_of = RowsById()
@@ -82,10 +89,10 @@ class MemoryCollection:
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         rows = GrowingRows(config.form, config.dim)
         self._contents = RowStore(rows, [], [], np.empty(0, np.int64))
-        self._shown = self._contents.view(self.backend.empty(), 0, 0)
+        self.shown = self._contents.view(self.backend.empty(), 0, 0)
         # New items that no view shows yet. Their ids have rows already.
         self._pending: list[EncodedBatch] = []
-        self._pending_count = self._pending_numbers = 0
+        self.pending_count = self._pending_numbers = 0
 
     @property
     def view(self) -> View:
@@ -93,13 +100,13 @@ class MemoryCollection:
         if self._pending:
             with self._lock:
                 self._append_pending()
-        return self._shown
+        return self.shown
 
     @property
     def count(self) -> int:
         """How many items there are."""
         with self._lock:
-            return self._shown.count + self._pending_count
+            return self.shown.count + self.pending_count
 
     def encode(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
         """Transform and hash the vectors of several batches in one call; any thread.
@@ -122,7 +129,7 @@ class MemoryCollection:
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        attached = {name: each.ahead(prepared) for name, each in self._shown.attached.items()}
+        attached = {name: each.ahead(prepared) for name, each in self.shown.attached.items()}
         payloads = [*map(compact, items.payloads)]
         return EncodedBatch(
             items.ids, payloads, prepared, codes, seconds=seconds, attached=attached
@@ -169,7 +176,7 @@ class MemoryCollection:
             self.names.use(held.rows.view(), set())
         with self._lock:
             self._row_of = row_of
-            self._shown = held.view(state, n, self._shown.version + 1)
+            self.shown = held.view(state, n, self.shown.version + 1)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
@@ -208,40 +215,40 @@ class MemoryCollection:
         grown = self._extended(view, items, len(replaced))
         with self._lock:
             self._row_of.put(items.ids, len(view))
-            self._shown = grown
+            self.shown = grown
         self._compact_if_due()
 
     def _append_with_the_next_view(self, parts: Sequence[EncodedBatch]) -> bool:
         """Let the next reader append new items; return whether that takes a moment only."""
         with self._lock:
-            shown = self._shown
-            count = self._pending_count + sum(map(len, parts))
+            shown = self.shown
+            count = self.pending_count + sum(map(len, parts))
             numbers = self._pending_numbers + sum(part.vectors.numbers for part in parts)
             if (
                 shown.attached
-                or count > _MAX_PENDING
+                or count > self.policies.delta.max_pending
                 or not may_wait(self.backend, shown.state, shown.vectors, count, numbers)
             ):
                 return False
-            first = len(shown) + self._pending_count
+            first = len(shown) + self.pending_count
             for part in parts:
                 self._row_of.put(part.ids, first)
                 first += len(part)
             self._pending += parts
-            self._pending_count, self._pending_numbers = count, numbers
+            self.pending_count, self._pending_numbers = count, numbers
             return True
 
     def _append_pending(self) -> None:
         """Append what is pending; the lock is held."""
         if not self._pending:  # another thread did
             return
-        shown = self._shown
+        shown = self.shown
         try:
-            self._shown = self._extended(shown, EncodedBatch.joined(self._pending))
+            self.shown = self._extended(shown, EncodedBatch.joined(self._pending))
         except BaseException:
             self._contents.cut(len(shown))  # the items stay pending
             raise
-        self._pending, self._pending_count, self._pending_numbers = [], 0, 0
+        self._pending, self.pending_count, self._pending_numbers = [], 0, 0
 
     def _extended(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
         """Return the view of further rows, so many of them in the place of others."""
@@ -265,13 +272,13 @@ class MemoryCollection:
         with self._lock:
             for row in rows:
                 self._row_of.remove(held.ids[row])
-            self._shown = view
+            self.shown = view
         self._compact_if_due()
 
     def _compact_if_due(self) -> None:
         view = self.view
         dead = len(view) - view.count
-        if dead > COMPACTION_ROWS and dead > view.count:
+        if self.policies.compaction.is_due(dead, view.count):
             self.compact()
 
     def compact(self) -> None:
@@ -290,7 +297,7 @@ class MemoryCollection:
         row_of = RowsById(held.ids)
         with self._lock:
             self._row_of = row_of
-            self._shown = view
+            self.shown = view
 
     # Attaching: the caller sees to it that nothing else changes.
 
@@ -298,7 +305,7 @@ class MemoryCollection:
         """Add a backend of a new name, with an index of the present rows."""
         view = self.view
         attached = {**view.attached, indexed.name: indexed}
-        self._shown = replace(view, attached=attached, version=view.version + 1)
+        self.shown = replace(view, attached=attached, version=view.version + 1)
 
     def detach(self, name: str) -> None:
         """Remove an attached backend.
@@ -311,7 +318,7 @@ class MemoryCollection:
         if name not in view.attached:
             raise BackendNotFound(name)
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
-        self._shown = replace(view, attached=attached, version=view.version + 1)
+        self.shown = replace(view, attached=attached, version=view.version + 1)
 
     # Improving (`collection.optimize`): one thread at a time, beside those that read and write.
 
@@ -327,10 +334,10 @@ class MemoryCollection:
         view = self.view
         if indexed.backend is self.backend:
             self._build_seconds = indexed.build_seconds
-            self._shown = replace(view, state=indexed.state, version=view.version + 1)
+            self.shown = replace(view, state=indexed.state, version=view.version + 1)
         else:
             attached = {**view.attached, indexed.name: indexed}
-            self._shown = replace(view, attached=attached, version=view.version + 1)
+            self.shown = replace(view, attached=attached, version=view.version + 1)
 
     # Reading: any thread.
 
@@ -354,7 +361,7 @@ class MemoryCollection:
         """Return a view, and the row of an item in it."""
         with self._lock:
             self._append_pending()
-            return self._shown, self._row_of.get(item_id)
+            return self.shown, self._row_of.get(item_id)
 
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
@@ -397,11 +404,12 @@ class MemoryCollection:
         ------
         BackendNotFound
         """
-        searches.announce()
+        self.searches.announce()
         indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
         row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        found = _search_in_parts(indexed, view, row_view, queries, params, skip)
+        step = max(1, self.policies.batch.max_ties // max(1, len(view)))
+        found = _search_in_parts(indexed, view, row_view, queries, params, skip, step=step)
         return QueryResults(view, found, params.limit)
 
     def pairs(
@@ -444,8 +452,10 @@ def _search_in_parts(
     queries: VectorBatch,
     params: SearchParams,
     skip: Int64s | None,
+    *,
+    step: int,
 ) -> BatchHits:
-    """Return the hits of each query by one backend.
+    """Return the hits of each query by one backend, ``step`` queries at a time.
 
     Parameters
     ----------
@@ -458,8 +468,8 @@ def _search_in_parts(
     params : SearchParams
     skip : (m,) int64 or None
         A row each query must not return, or -1.
+    step : int
     """
-    step = max(1, _MAX_TIES // max(1, len(view)))
     if len(queries) <= step:
         return indexed.backend.search(indexed.state, rows, queries, params, skip)
     parts = []

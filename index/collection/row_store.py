@@ -51,7 +51,7 @@ class RowStore:
         self.keys = keys
         self.alive: UInt8s = np.ones(len(ids), np.uint8)
         self.columns = Columns(payloads)
-        self._text_bytes = _text_bytes(ids, payloads)
+        self.text_bytes = _text_bytes(ids, payloads)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -60,7 +60,7 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory they take, columns left out."""
-        return self.rows.nbytes + self.alive.nbytes + self.keys.nbytes + self._text_bytes
+        return self.rows.nbytes + self.alive.nbytes + self.keys.nbytes + self.text_bytes
 
     def append(self, items: EncodedBatch) -> None:
         """Add items as live rows at the end; their keys are above all before."""
@@ -68,7 +68,7 @@ class RowStore:
         self.rows.append(items.vectors)
         self.ids.extend(items.ids)
         self.payloads.extend(items.payloads)
-        self._text_bytes += _text_bytes(items.ids, items.payloads)
+        self.text_bytes += _text_bytes(items.ids, items.payloads)
         self.keys = with_room(self.keys, before, n)
         self.alive = with_room(self.alive, before, n)
         self.keys[before:n] = items.keys
@@ -115,7 +115,7 @@ class RowStore:
     def cut(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""
         self.rows.cut(count)
-        self._text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
+        self.text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
         del self.ids[count:], self.payloads[count:]
 
     def kill(self, rows: Sequence[int]) -> None:

@@ -12,14 +12,31 @@ from gcws_search.index.kernels.sparse.postings import part_postings, slot_border
 from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE, PostingSegment
 from gcws_search.index.threads import Workers
 
-MIN_ROWS: Final = 256
-"""Rows get postings once there are so many that have none; until then they are scanned as they are,
-each of which takes some hundred nanoseconds."""
-MAX_ROWS: Final = 1 << 15
-"""Rows of one segment at most: their sums stay in the second cache, their numbers in 16 bits."""
-MAX_ENTRIES: Final = 2**31 - 1
-"""Entries of one segment at most: sorting numbers them in 32 bits."""
-_GROWTH: Final = 4
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostingPolicy:
+    """How rows are parted into segments of postings.
+
+    Attributes
+    ----------
+    min_rows : int
+        Rows get postings once there are so many that have none. Until then they are scanned as they
+        are, each of which takes some hundred nanoseconds.
+    max_rows : int
+        Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
+    max_entries : int
+        Entries of one segment: sorting numbers them in 32 bits.
+    growth : int
+        A segment is merged with one that has at least 1/growth of its rows.
+    """
+
+    min_rows: int = 256
+    max_rows: int = 1 << 15
+    max_entries: int = 2**31 - 1
+    growth: int = 4
+
+
+_POLICY: Final = PostingPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,7 @@ class InvertedIndex:
     """Postings of rows 0 … covered - 1, in segments; later rows have none yet."""
 
     segments: tuple[Postings, ...] = ()
+    policy: PostingPolicy = _POLICY
 
     @property
     def covered(self) -> int:
@@ -67,21 +85,24 @@ class InvertedIndex:
             All rows of the collection, sparse; those covered already are the same as before.
         workers : Workers
         """
+        policy = self.policy
         first, last = self.covered, len(rows)
-        if last - first < MIN_ROWS:
+        if last - first < policy.min_rows:
             return self
         kept = list(self.segments)
         while (
             kept
-            and kept[-1].last - kept[-1].first < MAX_ROWS
-            and _GROWTH * (last - first) >= kept[-1].last - kept[-1].first
-            and rows.indptr[last] - rows.indptr[kept[-1].first] <= MAX_ENTRIES
+            and kept[-1].last - kept[-1].first < policy.max_rows
+            and policy.growth * (last - first) >= kept[-1].last - kept[-1].first
+            and rows.indptr[last] - rows.indptr[kept[-1].first] <= policy.max_entries
         ):
             first = kept.pop().first
         borders = []
         while first < last:
-            full = np.searchsorted(rows.indptr, rows.indptr[first] + MAX_ENTRIES, "right") - 1
-            stop = min(last, first + MAX_ROWS, max(first + 1, int(full)))
+            full = (
+                np.searchsorted(rows.indptr, rows.indptr[first] + policy.max_entries, "right") - 1
+            )
+            stop = min(last, first + policy.max_rows, max(first + 1, int(full)))
             borders.append((first, stop))
             first = stop
         made: dict[int, Postings] = {}
@@ -91,7 +112,8 @@ class InvertedIndex:
                 made[number] = _post(rows, *borders[number])
 
         workers.split(len(borders), post)
-        return InvertedIndex((*kept, *(made[number] for number in range(len(borders)))))
+        segments = (*kept, *(made[number] for number in range(len(borders))))
+        return InvertedIndex(segments, policy)
 
 
 def _post(rows: VectorBatch, first: int, last: int) -> Postings:

@@ -13,7 +13,7 @@ from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.cost_model import all_pairs_nanoseconds, prefix_nanoseconds
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
-from gcws_search.index.joins.pair_sink import CAPACITY, PairSink
+from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import join_block
@@ -131,7 +131,8 @@ def _compare_dense(
     vectors = view.vectors
     slack = tolerance(vectors, vectors)
     rows = rows_of(vectors)
-    out = RowPairs(np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32))
+    capacity = sink.policy.capacity
+    out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
     left, right = first, first + 1
     while right < len(vectors) and not sink.done:
         least = np.float32(sink.least - slack)

@@ -10,6 +10,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import Pairs, RowView
+from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.hashing.banding import BandPlan, depth_for
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import exact_pairs, join_table
@@ -19,12 +20,6 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
-MAX_PAIRS: Final = 2_000_000
-"""More pairs than this are not listed at once."""
-
-CAPACITY: Final = 1 << 18
-"""Pairs that are listed before they are offered."""
-_PENDING: Final = 1 << 20
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
@@ -39,6 +34,7 @@ class PairSink:
         How many pairs are wanted at most; None for all of them.
     stop : threading.Event or None
         Once set, nobody waits for the pairs any more.
+    policy : PairPolicy
     """
 
     def __init__(
@@ -47,7 +43,10 @@ class PairSink:
         min_score: float,
         limit: int | None,
         stop: threading.Event | None = None,
+        *,
+        policy: PairPolicy = PAIR_POLICY,
     ) -> None:
+        self.policy = policy
         self._vectors = view.vectors
         self._min_score = min_score
         self._limit = limit
@@ -78,7 +77,7 @@ class PairSink:
         with self._lock:
             self._pending.append(packed)
             self._pending_count += len(packed)
-            if self._pending_count >= _PENDING:
+            if self._pending_count >= self.policy.max_unscored:
                 self._settle()
 
     def settle(self) -> None:
@@ -99,18 +98,19 @@ class PairSink:
         count = len(self._pairs) + len(fresh)
         pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
         merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
+        max_pairs = self.policy.max_pairs
         if self._limit is not None and len(pairs) > self._limit:
             best = np.lexsort((pairs, -scores))
             self.least = float(scores[best[self._limit - 1]])
             # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
-            best = best[: self._limit + MAX_PAIRS]
+            best = best[: self._limit + max_pairs]
             best = np.sort(best[scores[best] >= self.least])
-            self._complete = self.least >= 1.0 and len(best) == self._limit + MAX_PAIRS
+            self._complete = self.least >= 1.0 and len(best) == self._limit + max_pairs
             pairs, scores = pairs[best], scores[best]
-        elif len(pairs) > MAX_PAIRS:
+        elif len(pairs) > max_pairs:
             self._complete = True  # the other threads need not go on
             raise InvalidParameter(
-                expected=f"a limit, or a min_score that at most {MAX_PAIRS} pairs reach",
+                expected=f"a limit, or a min_score that at most {max_pairs} pairs reach",
                 got=f"more than that at {self._min_score}",
                 loc=("min_score",),
             )
@@ -157,7 +157,8 @@ def joined_pairs(
     rows = rows_of(vectors)
 
     def join(first: int, last: int) -> None:
-        out = RowPairs(np.empty(CAPACITY, np.int32), np.empty(CAPACITY, np.int32))
+        capacity = sink.policy.capacity
+        out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
         for table in range(first, last):
             # The better the pairs found so far, the deeper the buckets that are worth a look.
             depth = depth_for(plan, sink.least, recall) or 1

@@ -16,6 +16,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s
 from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.cost_model import (
     all_pairs_nanoseconds,
     bucket_nanoseconds,
@@ -26,7 +27,7 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
 from gcws_search.index.joins.all_pairs import ExactJoin
-from gcws_search.index.joins.pair_sink import CAPACITY, PairSink, joined_pairs
+from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
 from gcws_search.index.kernels.graph.pair_walk import (
     EXPANDED,
     SCORED,
@@ -42,18 +43,7 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
-_SAMPLED: Final = 256
-"""Rows all of whose partners are found by comparing them with all rows."""
-_MAX_PARTNERS: Final = 16
-"""Partners of a sampled row that are judged by."""
-_MAX_SAMPLE_PAIRS: Final = 1 << 20
-"""More partners in all than this say that there is nothing to be won."""
-_MIN_GAIN: Final = 3.0
-"""Lists are tried when the other ways take so many times what the sample takes."""
-_PATIENCE: Final = (0, 8, 32)
 _OWN_LIST: Final = -1
-_ROWS_A_CALL: Final = 4096
-"""Rows walked from before the least score wanted is looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +119,7 @@ class PairJoin:
         Neighbour lists, where there are any.
     inverted : InvertedIndex
     workers : Workers
+    policy : PairPolicy
     """
 
     view: RowView
@@ -138,13 +129,14 @@ class PairJoin:
     links: Int32s | None
     inverted: InvertedIndex
     workers: Workers
+    policy: PairPolicy = PAIR_POLICY
 
     def offer(self, sink: PairSink, recall: float) -> None:
         """Offer pairs so that the share of them asked for is found in the mean."""
         if self.view.permitted_count < 2:  # noqa: PLR2004 (a pair)
             return
         if sink.limit is not None and self.links is not None:
-            self._walk(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
+            self.walk_links(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
             sink.settle()
         if recall >= 1 or not self._offer_some(sink, recall):
             self._exact(sink.least).offer(sink, self.workers)
@@ -157,7 +149,8 @@ class PairJoin:
         joining = self._joining(sink.least, recall, None)
         exact = self._exact(sink.least, joining.nanoseconds)
         quickest = min(joining.nanoseconds, exact.nanoseconds)
-        trial = _MIN_GAIN * all_pairs_nanoseconds(self.view, _SAMPLED)
+        policy = self.policy
+        trial = policy.min_gain * all_pairs_nanoseconds(self.view, policy.sampled)
         if self.links is not None and sink.least > 0 and quickest > trial:
             sample = self.sampled(sink.least)
             walks = None if sample is None else self.measured(self.links, sample, recall)
@@ -166,7 +159,7 @@ class PairJoin:
                 exact = self._exact(sink.least, joining.nanoseconds)
             quickest = min(joining.nanoseconds, exact.nanoseconds)
             if walks is not None and walks.nanoseconds < quickest:
-                self._walk(self.links, sink, walks.patience)
+                self.walk_links(self.links, sink, walks.patience)
                 return True
         if joining.nanoseconds > exact.nanoseconds:
             exact.offer(sink, self.workers)
@@ -195,7 +188,7 @@ class PairJoin:
             if depth is not None:
                 choices.append(bands)
                 shifts.append(64 - depth * plan.bits)
-                repeats.append(0.0 if sample is None else self._repeats(sample, plan, depth))
+                repeats.append(0.0 if sample is None else self.repeats(sample, plan, depth))
             if bands == self.plan.bands:
                 break
             bands = min(2 * bands, self.plan.bands)
@@ -214,19 +207,19 @@ class PairJoin:
         best = int(np.argmin(costs))
         return BucketJoin(choices[best], costs[best])
 
-    def _repeats(self, sample: PairSample, plan: BandPlan, depth: int) -> float:
+    def repeats(self, sample: PairSample, plan: BandPlan, depth: int) -> float:
         """Return how often pairs are found in all tables together, at a depth."""
         matches = match_probabilities(plan, sample.scores, depth)
         every = self.view.permitted_count / len(sample.rows) / 2  # each pair has two rows
         return float(matches.sum()) * plan.bands * every
 
-    def _walk(self, links: Int32s, sink: PairSink, patience: int) -> None:
+    def walk_links(self, links: Int32s, sink: PairSink, patience: int) -> None:
         """Offer each row with its list's partners, and theirs."""
         chosen = np.flatnonzero(self.view.permitted)
 
         def walk(first: int, last: int) -> None:
-            for start in range(first, last, _ROWS_A_CALL):
-                part = chosen[start : min(start + _ROWS_A_CALL, last)]
+            for start in range(first, last, self.policy.call_rows):
+                part = chosen[start : min(start + self.policy.call_rows, last)]
                 self._partners(links, part, patience, sink)
 
         self.workers.split(len(chosen), walk)
@@ -248,7 +241,7 @@ class PairJoin:
     ) -> Int64s:
         """Offer the pairs that walks from chosen rows find; return what they cost."""
         vectors = self.view.vectors
-        capacity = max(CAPACITY, len(vectors))
+        capacity = max(self.policy.capacity, len(vectors))
         a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
         work = np.zeros(WORK, np.int64)
         least = np.float32(sink.least - tolerance(vectors, vectors))
@@ -266,11 +259,11 @@ class PairJoin:
         """
         least, rows, numbers = sample.least, sample.rows, sample.numbers
         weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
-        judged = _some_of_each(numbers, _MAX_PARTNERS)
+        judged = _some_of_each(numbers, self.policy.max_partners)
         a, b, numbers = rows[numbers[judged]], sample.partners[judged], numbers[judged]
         wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
         walkers = np.unique(np.concatenate([a, b]))
-        for patience in _PATIENCE:
+        for patience in self.policy.patience:
             kept = _Kept(least)
             self._partners(links, walkers, patience, kept)
             found = np.isin(wanted, kept.packed()).astype(np.float64)
@@ -290,13 +283,14 @@ class PairJoin:
         """Return some rows with all their partners, None where these are too many."""
         view, vectors = self.view, self.view.vectors
         rows = np.flatnonzero(view.permitted)
-        if len(rows) > _SAMPLED:
-            rows = np.sort(np.random.default_rng(0).choice(rows, _SAMPLED, replace=False))
+        policy = self.policy
+        if len(rows) > policy.sampled:
+            rows = np.sort(np.random.default_rng(0).choice(rows, policy.sampled, replace=False))
         bound = least - tolerance(vectors, vectors)
         found: list[tuple[Int64s, Int64s, Float64s]] = []
         if vectors.form == "dense":
-            numbers = np.empty(_MAX_SAMPLE_PAIRS, np.int32)
-            partners = np.empty(_MAX_SAMPLE_PAIRS, np.int32)
+            numbers = np.empty(policy.max_sampled, np.int32)
+            partners = np.empty(policy.max_sampled, np.int32)
             count, last = meet(
                 self._rows(), rows, np.float32(bound), 0, len(vectors), numbers, partners
             )
@@ -314,7 +308,7 @@ class PairJoin:
             for row in rows.tolist():
                 near.append(scanner.collect(vectors[row : row + 1], row, bound))
                 total += len(near[-1])
-                if total > _MAX_SAMPLE_PAIRS:
+                if total > policy.max_sampled:
                     return None
         for number, some in enumerate(near):
             row = int(rows[number])

@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.cost_model import prefix_nanoseconds
-from gcws_search.index.joins.pair_sink import CAPACITY, PairSink
+from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.ordering.merge import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import (
     MAX_ENTRIES,
-    MAX_PLACE_BITS,
     PrefixLists,
     count_places,
     join_prefixes,
@@ -26,8 +26,6 @@ from gcws_search.index.kernels.sparse.prefix_join import (
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
-MIN_PLACE_BITS: Final = 12
-"""Of the number of a place, at least."""
 _MAX_LISTED: Final = 1 << 27
 """Entries that are listed at most: 16 bytes each."""
 _PARTS: Final = 16
@@ -56,7 +54,7 @@ class PrefixJoin:
     nanoseconds: float
 
     @classmethod
-    def of(cls, view: RowView, least: float) -> PrefixJoin | None:
+    def of(cls, view: RowView, least: float, policy: PairPolicy = PAIR_POLICY) -> PrefixJoin | None:
         """Return how to join the permitted rows of a view, which are sparse.
 
         None where any score is wanted, or a row or all together are longer than can be listed.
@@ -71,7 +69,7 @@ class PrefixJoin:
         entries = int(np.sum(indptr[rows + 1] - indptr[rows]))
         if entries > _MAX_LISTED:
             return None
-        bits = min(MAX_PLACE_BITS, max(MIN_PLACE_BITS, entries.bit_length()))
+        bits = min(policy.max_place_bits, max(policy.min_place_bits, entries.bit_length()))
         shift, counts = np.uint32(32 - bits), np.zeros(1 << bits, np.int32)
         count_places(indptr, slots, rows, shift, counts)
         starts, listed = np.empty(len(counts) + 1, np.int64), np.empty(entries, np.int32)
@@ -88,7 +86,7 @@ class PrefixJoin:
         rows = rows_of(vectors)
 
         def run(start: int, end: int) -> None:
-            capacity = max(CAPACITY, m)
+            capacity = max(sink.policy.capacity, m)
             out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
             for part in range(start, end):
                 number = part

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import TABLES as BY_TABLES
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import (
     hash_nanoseconds,
     most_scan_nanoseconds,
@@ -43,23 +43,6 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
-_HASHING: Final = 0.1
-"""Share of a scan's cost that hashing the query may take, and what goes with it."""
-_PROBING: Final = {"dense": 0.6, "sparse": 0.12}
-"""Share of a scan's cost that probing may look like taking: it is harder to foresee, above all
-where a scan touches only the rows that share a slot."""
-_BESIDE: Final = {"dense": 15_000.0, "sparse": 150_000.0}
-"""Nanoseconds that a call takes for a search by tables beside hashing and probing: sparse queries
-are hashed and found to be scanned in more steps, each of which costs a lone query some."""
-_MANY: Final = 64
-"""Queries from which a call is one of many."""
-_FIRST_TRIED: Final = 12
-_SHARE_TRIED: Final = 16
-"""Of the queries of a call of many, one in so many is tried first, at most `_FIRST_TRIED`; where
-tables have not paid for these, the others are scanned without being hashed."""
-_HASHING_OF_MANY: Final = 0.5
-"""Share of a scan's cost that hashing may take where queries are tried first."""
-
 
 def _no_hits(m: int, limit: int) -> ProbeHits:
     """Return room for the hits of m queries."""
@@ -85,6 +68,7 @@ class TableSearch:
     inverted : InvertedIndex
         For scans of sparse rows.
     workers : Workers
+    policy : ProbePolicy
     """
 
     plan: BandPlan
@@ -92,6 +76,7 @@ class TableSearch:
     tables: Tables
     inverted: InvertedIndex
     workers: Workers
+    policy: ProbePolicy
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
@@ -116,7 +101,9 @@ class TableSearch:
         chosen, scan_cost = self._chosen(view, queries)
         if len(chosen) == 0:
             return self._scan(view, queries, params, skip)
-        limits = _PROBING[queries.form] * scan_cost
+        policy = self.policy
+        share = policy.dense_probing if queries.form == "dense" else policy.sparse_probing
+        limits = share * scan_cost
         parts: list[tuple[Int64s, BatchHits]] = []
         groups = self._groups(chosen, params)
         for group in groups:
@@ -141,9 +128,9 @@ class TableSearch:
     def _groups(self, chosen: Int64s, params: SearchParams) -> tuple[Int64s, ...]:
         """Return queries as they are tried together: of many, a few before the others."""
         always = not self.plan.prefix and params.guarantee == "measured"
-        if always or len(chosen) < _MANY:
+        if always or len(chosen) < self.policy.many:
             return (chosen,)
-        first = min(_FIRST_TRIED, len(chosen) // _SHARE_TRIED)
+        first = min(self.policy.tried, len(chosen) // self.policy.tried_share)
         return chosen[:first], chosen[first:]
 
     def _have_not_paid(
@@ -155,14 +142,17 @@ class TableSearch:
 
     def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
         """Return the queries that are worth hashing, and what scans would take for each of all."""
-        cost = hash_nanoseconds(queries, self.plan) + _BESIDE[queries.form] / len(queries)
-        share = _HASHING if len(queries) < _MANY else _HASHING_OF_MANY
-        if queries.form == "sparse":
+        policy, is_sparse = self.policy, queries.form == "sparse"
+        beside = policy.sparse_nanoseconds if is_sparse else policy.dense_nanoseconds
+        cost = hash_nanoseconds(queries, self.plan) + beside / len(queries)
+        share = policy.hashing if len(queries) < policy.many else policy.hashing_of_many
+        share *= policy.scan_factor
+        if is_sparse:
             most = most_scan_nanoseconds(view, queries)
             if (cost[0] if len(cost) == 1 else cost.min()) > share * most:  # min takes longer
                 return np.empty(0, np.int64), np.empty(0, np.float64)
         scans = scan_nanoseconds(view, queries, self.workers.threads)
-        return np.flatnonzero(cost <= share * scans), scans
+        return np.flatnonzero(cost <= share * scans), policy.scan_factor * scans
 
     def _scan(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s

@@ -166,25 +166,25 @@ class Columns:
     def __init__(self, payloads: Sequence[bytes | None]) -> None:
         self._payloads = payloads
         self._lock = threading.Lock()
-        self._columns: OrderedDict[str, _GrowingColumn] = OrderedDict()
-        self._masks: OrderedDict[tuple[Hashable, int], UInt8s] = OrderedDict()
+        self.growing: OrderedDict[str, _GrowingColumn] = OrderedDict()
+        self.masks: OrderedDict[tuple[Hashable, int], UInt8s] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory the arrays hold."""
         with self._lock:
-            masks = sum(mask.nbytes for mask in self._masks.values())
-            return masks + sum(column.nbytes for column in self._columns.values())
+            masks = sum(mask.nbytes for mask in self.masks.values())
+            return masks + sum(column.nbytes for column in self.growing.values())
 
     def column(self, key: str, n: int) -> Column:
         """Return the column of a key (nested keys joined by dots) for the first n rows."""
         with self._lock:
-            growing = self._columns.get(key)
+            growing = self.growing.get(key)
             if growing is None:
-                growing = self._columns[key] = _GrowingColumn(key, self._payloads)
-                if len(self._columns) > MAX_COLUMNS:
-                    self._columns.popitem(last=False)
-            self._columns.move_to_end(key)
+                growing = self.growing[key] = _GrowingColumn(key, self._payloads)
+                if len(self.growing) > MAX_COLUMNS:
+                    self.growing.popitem(last=False)
+            self.growing.move_to_end(key)
         return growing.upto(n)
 
     def remembered(self, name: Hashable, n: int, make: Callable[[], UInt8s]) -> UInt8s:
@@ -193,11 +193,11 @@ class Columns:
         Payloads of a row never change, so neither does its mask. The caller must not write to it.
         """
         with self._lock:
-            mask = self._masks.get((name, n))
+            mask = self.masks.get((name, n))
         if mask is None:
             mask = make()
             with self._lock:
-                self._masks[name, n] = mask
-                while len(self._masks) > MAX_MASKS:
-                    self._masks.popitem(last=False)
+                self.masks[name, n] = mask
+                while len(self.masks) > MAX_MASKS:
+                    self.masks.popitem(last=False)
         return mask

@@ -199,14 +199,21 @@ class AttachedBackends:
                 number += 1
                 chosen = f"{params.kind}_{number}"
             building = self._building[chosen] = Building(chosen, params)
-            return building, self._builder.submit(self._make, building)
+            return building, self._builder.submit(self.make, building)
 
     def _empty(self, name: str, params: BackendParams) -> BackendIndex:
         config = replace(self._collection.config, backend=params)
-        backend = make_backend(config, threads=self._threads)
+        collection = self._collection
+        backend = make_backend(
+            config,
+            threads=self._threads,
+            policies=collection.policies,
+            searches=collection.searches,
+        )
         return BackendIndex(name, params, backend, backend.empty())
 
-    def _make(self, building: Building) -> None:
+    def make(self, building: Building) -> None:
+        """Make a backend, and publish it; raise where it is not wanted any more."""
         view = self._collection.view
         empty, stop = self._empty(building.name, building.params), building.stop
         is_improved = is_overdue(empty.backend, empty.state, len(view), view.count)

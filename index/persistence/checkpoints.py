@@ -35,10 +35,6 @@ from gcws_search.index.storage.graph_parts import (
 )
 from gcws_search.index.storage.store import Store
 
-MIN_ROWS: Final = 4096
-"""So many rows may be put before their lists are written, ..."""
-SHARE: Final = 4
-"""... or 1/SHARE of all rows, when that is more."""
 _NO_CHECKSUM: Final = -1
 """Of a part that is to be written, or removed, whatever is in its place."""
 
@@ -99,8 +95,8 @@ class Checkpoints:
         self._complete = False  # whether the file had the lists of all rows
         self._version: int | None = None  # of the view whose lists the file has
         self._starting = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.stopping = threading.Event()
+        self.thread: threading.Thread | None = None
 
     def read(self, keys: Int64s) -> SavedIndex:
         """Return what the file has for rows of these keys; to be called once, before all else.
@@ -158,8 +154,8 @@ class Checkpoints:
 
     def start_if_due(self) -> None:
         """Write in another thread once many rows have been put; any thread."""
-        most = max(MIN_ROWS, self._collection.count // SHARE)
-        if self._store.next_key - self._next_key <= most:
+        policy, put = self._collection.policies.checkpoints, self._store.next_key - self._next_key
+        if not policy.is_due(put, self._collection.count):
             return
         view = self._collection.view
         if saved_index(self._collection.backend, view.state) is None:
@@ -169,18 +165,18 @@ class Checkpoints:
     def _start(self) -> threading.Thread | None:
         """Return a thread that has just begun to write, None where there is one already."""
         with self._starting:
-            busy = self._thread is not None and self._thread.is_alive()
-            if busy or self._stopping.is_set():
+            busy = self.thread is not None and self.thread.is_alive()
+            if busy or self.stopping.is_set():
                 return None
-            self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-            self._thread.start()
-            return self._thread
+            self.thread = threading.Thread(target=self.run, name="checkpoint", daemon=True)
+            self.thread.start()
+            return self.thread
 
     def bring_up_to_date(self) -> None:
         """Return when all that there is at this moment is written, or no more can be."""
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             begun = self._start()
-            thread = begun or self._thread
+            thread = begun or self.thread
             if thread is not None:
                 thread.join()
             if begun is not None:
@@ -189,21 +185,22 @@ class Checkpoints:
     def stop(self) -> None:
         """Wait for the part being written, and begin no other."""
         with self._starting:
-            self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+            self.stopping.set()
+        if self.thread is not None:
+            self.thread.join()
 
     def finish(self) -> None:
         """Write all that the file does not have; the caller sees to it that nothing changes."""
         self._write(lambda work: work())
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Write all that the file does not have, one part after the other between changes."""
         resumed = time.perf_counter()
 
         def between_changes(work: Callable[[], T]) -> T | None:
             nonlocal resumed
             # For as long as this took the interpreter from others they now have it.
-            if self._stopping.wait(time.perf_counter() - resumed):
+            if self.stopping.wait(time.perf_counter() - resumed):
                 return None
             resumed = time.perf_counter()
             return self._writer.between(work)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import improve
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.threads import give_way
-
-_PAUSE_SECONDS: Final = 0.2
-_QUIET_GROWTH: Final = 1.05
-"""While more rows than that are put in a pause, as in a bulk load, improving would be in vain."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +36,7 @@ class OptimizerThread:
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # set to end a pause
         self._busy = False
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
 
     @property
     def _is_due(self) -> bool:
@@ -53,8 +48,8 @@ class OptimizerThread:
             # Looking is what an insert waits for: while the thread runs it looks by itself.
             if not self._busy and not self._stopping.is_set() and self._is_due:
                 self._busy = True
-                self._thread = threading.Thread(target=self._run, name="improver", daemon=True)
-                self._thread.start()
+                self.thread = threading.Thread(target=self._run, name="improver", daemon=True)
+                self.thread.start()
 
     def settle(self) -> None:
         """Do at once what there is to do, and return when it is done."""
@@ -71,8 +66,8 @@ class OptimizerThread:
         self._wait()
 
     def _wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        if self.thread is not None:
+            self.thread.join()
 
     def _run(self) -> None:
         give_way()
@@ -98,9 +93,10 @@ class OptimizerThread:
 
     def _wait_for_quiet(self) -> None:
         """Return once rows come in slowly, or there is no time to wait for that."""
+        policy = self._collection.policies.optimizer
         while True:
             before = len(self._collection.view)
-            if self._hurry.wait(_PAUSE_SECONDS):
+            if self._hurry.wait(policy.pause_seconds):
                 return
-            if len(self._collection.view) <= _QUIET_GROWTH * before:
+            if len(self._collection.view) <= policy.quiet_growth * before:
                 return

@@ -15,9 +15,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
+from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.connection import connect, set_up, sql_errors
 from gcws_search.index.storage.data_directory import (
@@ -31,19 +32,6 @@ from gcws_search.index.storage.store import Store
 if TYPE_CHECKING:
     import sqlite3
 
-FREE_PAGES: Final = 128
-"""So many pages may be free before they are given back, ..."""
-FREE_SHARE: Final = 4
-"""... or 1/FREE_SHARE of all, when that is more."""
-
-_REST_SECONDS: Final = 0.5
-"""How long it rests before and in between, so that many deletes are tidied up after at once."""
-_MAX_REST_SECONDS: Final = 60.0
-"""It rests twice as long after each failure, up to so long."""
-_RETRY_SECONDS: Final = 0.01
-"""The least it rests where others were in the way."""
-_PAGES_A_STEP: Final = 256
-
 _log = logging.getLogger(__name__)
 
 
@@ -55,13 +43,15 @@ class Reclaimer:
     store : Store
     writer : Writer
         Makes the changes of the store.
+    policy : ReclaimPolicy
     """
 
-    def __init__(self, store: Store, writer: Writer) -> None:
+    def __init__(self, store: Store, writer: Writer, policy: ReclaimPolicy) -> None:
         self._store = store
+        self._policy = policy
         self._writer = writer
         self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._due = False
         self._hurried = threading.Event()
         self._stopping = False
@@ -70,14 +60,14 @@ class Reclaimer:
         """Begin soon: something has been deleted or updated; any thread."""
         with self._starting:
             self._due = True
-            if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="tidier", daemon=True)
-                self._thread.start()
+            if self.thread is None and not self._stopping:
+                self.thread = threading.Thread(target=self._run, name="tidier", daemon=True)
+                self.thread.start()
 
     def settle(self) -> None:
         """Return when what is due is done, or cannot be."""
         with self._starting:
-            thread = self._thread
+            thread = self.thread
             self._hurried.set()
         if thread is not None:
             thread.join()
@@ -90,15 +80,18 @@ class Reclaimer:
         self.settle()
 
     def _run(self) -> None:
-        rest = _REST_SECONDS
+        policy = self._policy
+        rest = policy.rest_seconds
         while True:
             self._hurried.wait(rest)
             with self._starting:
                 if self._stopping or not self._due:
-                    self._thread = None
+                    self.thread = None
                     return
                 self._due = False
-            rest = _REST_SECONDS if self._tried() else min(2.0 * rest, _MAX_REST_SECONDS)
+            rest = (
+                policy.rest_seconds if self._tried() else min(2.0 * rest, policy.max_rest_seconds)
+            )
 
     def _tried(self) -> bool:
         """Do what is due; return False where the storage failed, and it is due still.
@@ -108,7 +101,7 @@ class Reclaimer:
         try:
             if not self._tidy():
                 self._due = True
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(self._policy.retry_seconds)
         except StoreError as error:
             _log.warning("file of collection %r: not tidied (%s)", self._store.name, error)
         except Exception:
@@ -125,7 +118,7 @@ class Reclaimer:
             with sql_errors(name, path), closing(connect(path)) as connection:
                 set_up(connection, "normal")
                 connection.execute("PRAGMA busy_timeout = 0")  # nobody waits for this thread
-                if _is_loose(connection):
+                if self._policy.is_due(*_pages(connection)):
                     self._give_back(connection)
                 # Most of the log is moved while others write, the rest while they wait.
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -134,7 +127,7 @@ class Reclaimer:
             return False
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
-        step = partial(_give_back_some, connection)
+        step = partial(_give_back_some, connection, self._policy.step_pages)
         resumed = time.perf_counter()
         while not self._stopping and self._writer.between(step):
             # For as long as this took, others now have the file.
@@ -142,20 +135,20 @@ class Reclaimer:
             resumed = time.perf_counter()
 
 
-def _is_loose(connection: sqlite3.Connection) -> bool:
-    free, pages = _number(connection, "freelist_count"), _number(connection, "page_count")
-    return free > max(FREE_PAGES, pages // FREE_SHARE)
+def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the numbers of free pages and of all pages."""
+    return _number(connection, "freelist_count"), _number(connection, "page_count")
 
 
-def _give_back_some(connection: sqlite3.Connection) -> bool:
+def _give_back_some(connection: sqlite3.Connection, pages: int) -> bool:
     """Give some free pages back; False where none are left, or the file cannot."""
     before = _number(connection, "page_count")
     # It takes a step a page, and `execute` makes but one where there are no columns.
-    connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_A_STEP})")
+    connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return _number(connection, "page_count") < before
 
 
-def move_log(path: Path, name: str) -> None:
+def move_log(path: Path, name: str, policy: ReclaimPolicy) -> None:
     """Move all that the log of a closed file holds into the file.
 
     Parameters
@@ -163,6 +156,7 @@ def move_log(path: Path, name: str) -> None:
     path : Path
     name : str
         Of the collection, for errors.
+    policy : ReclaimPolicy
 
     Raises
     ------
@@ -170,7 +164,8 @@ def move_log(path: Path, name: str) -> None:
     DirectoryLocked
         Somebody reads it as it was before its last write.
     """
-    with sql_errors(name, path), closing(connect(path)) as connection:
+    connecting = partial(connect, path, busy_seconds=policy.busy_seconds)
+    with sql_errors(name, path), closing(connecting()) as connection:
         set_up(connection, "full")
         if _number(connection, "wal_checkpoint(FULL)") != 0:
             raise DirectoryLocked(path.parent, "a program that reads the file")

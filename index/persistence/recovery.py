@@ -18,6 +18,7 @@ from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
+from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload.encoding import is_payload
@@ -35,6 +36,7 @@ def loaded(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
+    policy: RecoveryPolicy,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[EncodedBatch]:
     """Yield all rows of a file; nothing else may be written to it meanwhile.
@@ -48,6 +50,7 @@ def loaded(
     space : VectorSpace
     backend : Backend
         Its codes are those of the file.
+    policy : RecoveryPolicy
     progress : callable
         Is told how many rows have been taken since it was last called.
 
@@ -56,7 +59,7 @@ def loaded(
     DamagedFile, DiskFull
     """
     with _replacing_outdated_codes(store) as replace_codes:
-        for chunk in store.chunks():
+        for chunk in store.chunks(policy):
             try:
                 encoded = _decoded(chunk, space, backend, anew=replace_codes is not None)
             except (ValueError, InvalidInput) as error:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -46,11 +46,6 @@ Ended: TypeAlias = Callable[[WriteResult | BaseException], None]
 """Is told how a submitted put ended; called by any thread."""
 Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """Calls the first function in a thread; calls the second instead once it has no more threads."""
-
-GROUP_ROWS: Final = 4096
-"""A commit takes in further changes until it has this many rows."""
-_MAX_GROUPS: Final = 64
-"""Commits after which a borrowed thread is given back."""
 
 
 class _Waiting:
@@ -145,9 +140,9 @@ class Writer:
         self._store = store
         self._collection = collection
         self._changed = changed
-        self._lock = threading.Lock()  # held by whoever makes changes
+        self.lock = threading.Lock()  # held by whoever makes changes
         self._arriving = threading.Lock()
-        self._queue: deque[_Waiting] = deque()
+        self.queue: deque[_Waiting] = deque()
         self._led = False  # whether somebody makes changes, or is about to
         self._refusal: Callable[[], GcwsError] | None = None
         self.commits = 0
@@ -191,7 +186,8 @@ class Writer:
         run : callable
             Lends a thread to lead by.
         """
-        lead = partial(run, partial(self._lead, _MAX_GROUPS), self._drop_submitted)
+        groups = self._collection.policies.group_commit.max_groups
+        lead = partial(run, partial(self._lead, groups), self._drop_submitted)
         waiting = _Submitted(read, mode, ended, lead)
         if self._enqueue(waiting):
             waiting.lead()
@@ -199,7 +195,7 @@ class Writer:
     def _enqueue(self, waiting: _Waiting) -> bool:
         """Return whether nobody leads yet: the caller has to."""
         with self._arriving:
-            self._queue.append(waiting)
+            self.queue.append(waiting)
             leads = not self._led
             self._led = True
         return leads
@@ -215,9 +211,9 @@ class Writer:
         """Make the changes that wait, up to so many groups, and let the next one lead."""
         try:
             for _ in range(groups):
-                if not self._queue:
+                if not self.queue:
                     break
-                with self._lock:
+                with self.lock:
                     group = self._group()
                     self._make(group)
                 self._changed([each.write for each in group if each.write is not None])
@@ -226,7 +222,7 @@ class Writer:
 
     def _let_the_next_lead(self) -> None:
         with self._arriving:
-            following = self._queue[0] if self._queue else None
+            following = self.queue[0] if self.queue else None
             self._led = following is not None
         if following is not None:
             following.lead()
@@ -234,9 +230,9 @@ class Writer:
     def _drop_submitted(self) -> None:
         """End what was submitted, for there is no thread for it; let the next caller lead."""
         with self._arriving:
-            dropped = [each for each in self._queue if isinstance(each, _Submitted)]
+            dropped = [each for each in self.queue if isinstance(each, _Submitted)]
             for waiting in dropped:
-                self._queue.remove(waiting)
+                self.queue.remove(waiting)
         for waiting in dropped:
             waiting.end(CancelledError())
         self._let_the_next_lead()
@@ -246,7 +242,7 @@ class Writer:
 
         None, and it is not done, once no changes are taken any more.
         """
-        with self._lock:
+        with self.lock:
             return work() if self._refusal is None else None
 
     def alone(self, work: Callable[[], T]) -> T:
@@ -257,7 +253,7 @@ class Writer:
         DamagedFile, CollectionNotFound, CollectionLoading
             No changes are taken any more.
         """
-        with self._lock:
+        with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
             return work()
@@ -274,7 +270,7 @@ class Writer:
         last : callable or None
             Left out where a write was broken off, or this has been called before.
         """
-        with self._lock:
+        with self.lock:
             sound = self._refusal is None
             self._refusal = refusal
             try:
@@ -285,15 +281,15 @@ class Writer:
 
     def _group(self) -> list[_Waiting]:
         """Take changes that one commit can hold off the queue."""
-        group = [self._queue.popleft()]
-        if not self._queue:
+        group = [self.queue.popleft()]
+        if not self.queue:
             return group
-        rows = _rows(group[0])
-        while self._queue and not _is_alone(group[0]) and not _is_alone(self._queue[0]):
-            rows += _rows(self._queue[0])
-            if rows > GROUP_ROWS:
+        rows, max_rows = _rows(group[0]), self._collection.policies.group_commit.max_rows
+        while self.queue and not _is_alone(group[0]) and not _is_alone(self.queue[0]):
+            rows += _rows(self.queue[0])
+            if rows > max_rows:
                 break
-            group.append(self._queue.popleft())
+            group.append(self.queue.popleft())
         return group
 
     def _make(self, group: list[_Waiting]) -> None:

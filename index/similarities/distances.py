@@ -11,7 +11,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
 
-_ENTRIES: Final = 1 << 19
+WORKED_ON: Final = 1 << 19
 """Numbers worked on at a time: a few megabytes."""
 
 Each = Callable[[Float64s], Float64s]
@@ -19,7 +19,12 @@ Each = Callable[[Float64s], Float64s]
 
 
 def folded_differences(
-    queries: VectorBatch, rows: VectorBatch, each: Each, fold: np.ufunc
+    queries: VectorBatch,
+    rows: VectorBatch,
+    each: Each,
+    fold: np.ufunc,
+    *,
+    worked_on: int = WORKED_ON,
 ) -> Float64s:
     """Return the (m, n) folds of each(|x_d − y_d|) over all coordinates d.
 
@@ -29,9 +34,11 @@ def folded_differences(
         m and n vectors of one space.
     each : callable
     fold : numpy.add or numpy.multiply
+    worked_on : int
+        Numbers worked on at a time.
     """
     out = np.empty((len(queries), len(rows)), np.float64)
-    for part in _parts(rows):
+    for part in _parts(rows, worked_on):
         if rows.form == "dense":
             values = rows.dense[part].astype(np.float64)
             for i, query in enumerate(queries.dense.astype(np.float64)):
@@ -47,18 +54,18 @@ def folded_differences(
     return out
 
 
-def cosines(queries: VectorBatch, rows: VectorBatch) -> Float64s:
-    """Return the (m, n) cosines ρ of m queries and n rows."""
+def cosines(queries: VectorBatch, rows: VectorBatch, *, worked_on: int = WORKED_ON) -> Float64s:
+    """Return the (m, n) cosines ρ of m queries and n rows, so many numbers at a time."""
     out = np.empty((len(queries), len(rows)), np.float64)
     if queries.form == "dense":
         left = queries.dense.astype(np.float64)
         lengths = np.sqrt(np.einsum("ij,ij->i", left, left))
-        for part in _parts(rows):
+        for part in _parts(rows, worked_on):
             right = rows.dense[part].astype(np.float64)
             norms = np.sqrt(np.einsum("ij,ij->i", right, right))
             out[:, part] = left @ right.T / (lengths[:, None] * norms)
     else:
-        for part in _parts(rows):
+        for part in _parts(rows, worked_on):
             entries = _Entries.of(rows[part])
             norms = np.sqrt(np.add.reduceat(entries.values**2, entries.starts))
             for i in range(len(queries)):
@@ -69,10 +76,10 @@ def cosines(queries: VectorBatch, rows: VectorBatch) -> Float64s:
     return np.clip(out, -1.0, 1.0)
 
 
-def _parts(rows: VectorBatch) -> Iterator[slice]:
+def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:
     """Yield runs of rows that are worked on together."""
     width = rows.dense.shape[1] if rows.form == "dense" else len(rows.values) // max(1, len(rows))
-    step = max(1, _ENTRIES // max(1, width))
+    step = max(1, worked_on // max(1, width))
     for first in range(0, len(rows), step):
         yield slice(first, min(first + step, len(rows)))
 

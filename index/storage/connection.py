@@ -23,19 +23,22 @@ Durability = Literal["full", "normal"]
 
 _LOG_BYTES: Final = 1 << 26
 """The log is cut back to this size when a large transaction has grown it."""
-_BUSY_SECONDS: Final = 30.0
+BUSY_SECONDS: Final = 30.0
+"""How long another program's lock on a file is waited for."""
 MEMORY: Final = Path(":memory:")
 """In the place of a file: SQLite keeps all in memory, for one connection."""
 
 
-def connect(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
+def connect(
+    path: Path, *, mode: str = "rw", busy_seconds: float = BUSY_SECONDS
+) -> sqlite3.Connection:
     """Open a file, or `MEMORY`; transactions are begun and ended by hand."""
     return sqlite3.connect(
         str(path) if path == MEMORY else f"{path.as_uri()}?mode={mode}",
         uri=path != MEMORY,
         isolation_level=None,
         check_same_thread=False,
-        timeout=_BUSY_SECONDS,
+        timeout=busy_seconds,
     )
 
 

@@ -100,7 +100,7 @@ class DataDirectory:
             # The new file must not find it; until the new file is there it is the old one's.
             with self._log_aside(name):
                 unfinished.rename(self.file(name))
-            self._sync()
+            self.sync()
 
     @contextmanager
     def _log_aside(self, name: str) -> Iterator[None]:
@@ -150,7 +150,7 @@ class DataDirectory:
                         if path.exists():
                             raise
                     if aside == dropped:  # no power cut leaves a file without its log
-                        self._sync()
+                        self.sync()
                 dropped.unlink(missing_ok=True)
             except BaseException:
                 for path, aside in reversed(moved):
@@ -178,13 +178,14 @@ class DataDirectory:
                 ):
                     with suppress(FileNotFoundError):
                         os.link(each, other)
-                self._sync()
+                self.sync()
             except BaseException:
                 _discard(aside)
                 raise
         return aside
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Sync the folder: names given and taken are on the disk then."""
         sync_directory(self.path)
 
     def _remove_remains(self) -> None:

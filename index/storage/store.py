@@ -30,6 +30,7 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
     StoreError,
 )
+from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.storage import sql
 from gcws_search.index.storage.connection import (
     MEMORY,
@@ -61,14 +62,12 @@ from gcws_search.index.storage.schema import (
     mark,
 )
 
-CHUNK_BYTES: Final = 1 << 24
-"""About this much is read at a time."""
-
 MAX_KEY: Final = 1 << 62
 """No row has a key beyond; of so many that are never used again there is no end."""
 _KEEPER_PAGES: Final = "wal_autocheckpoint = 500"
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 14
+_RECOVERY: Final = RecoveryPolicy()
 _LAST_NAMES: Final = "\U0010ffff" * 255
 """Behind a prefix: no name with that prefix is beyond it."""
 
@@ -108,30 +107,30 @@ class Store:
         self._reading = threading.RLock()
         self._alone = self._reading if path == MEMORY else nullcontext()
         with sql_errors(name, path):
-            self._writer = connect(path)
+            self.connection = connect(path)
             try:
                 if identity is not None:
-                    self._writer.execute("PRAGMA temp_store = MEMORY")
-                    mark(self._writer)
-                    create_tables(self._writer, identity)
+                    self.connection.execute("PRAGMA temp_store = MEMORY")
+                    mark(self.connection)
+                    create_tables(self.connection, identity)
                 self._prepare(durability)
                 self._reader = (
-                    self._writer if path == MEMORY else connect_with(path, "query_only = ON")
+                    self.connection if path == MEMORY else connect_with(path, "query_only = ON")
                 )
             except BaseException:
-                self._writer.close()
+                self.connection.close()
                 raise
-        self._keeper: sqlite3.Connection | None = None
+        self.keeper: sqlite3.Connection | None = None
         self._refusal: Callable[[], GcwsError] | None = None
         self._in_doubt = False  # whether the log may hold more than was acknowledged
         self._bytes = 0
 
     def _prepare(self, durability: Durability) -> None:
-        check_mark(self._writer, self.name)
-        set_up(self._writer, durability)
-        self.identity = identity_of(self._writer, self.name)
+        check_mark(self.connection, self.name)
+        set_up(self.connection, durability)
+        self.identity = identity_of(self.connection, self.name)
         last = 0
-        for key in self._writer.execute(sql.LAST_KEYS).fetchone():
+        for key in self.connection.execute(sql.LAST_KEYS).fetchone():
             if key is None:
                 continue
             if not isinstance(key, int) or not 0 <= key < MAX_KEY:
@@ -212,7 +211,7 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Make all changes of a block in one transaction, or none."""
-        with self._committing(), Transaction(self._writer, self.name, self.path):
+        with self._committing(), Transaction(self.connection, self.name, self.path):
             yield
 
     @contextmanager
@@ -235,13 +234,13 @@ class Store:
     def _settle(self) -> None:
         if not self._in_doubt:
             return
-        with Transaction(self._writer, self.name, self.path):
+        with Transaction(self.connection, self.name, self.path):
             for statement in sql.CHANGE_NOTHING:
-                self._writer.execute(statement)
+                self.connection.execute(statement)
         self._in_doubt = False
 
     def _delete(self, keys: Sequence[int]) -> None:
-        removed = self._writer.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
+        removed = self.connection.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
         if removed.rowcount != len(keys):
             reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
@@ -269,12 +268,12 @@ class Store:
             rows.codes_checksums,
         )
         if count == 1:  # most writes
-            self._writer.execute(sql.INSERTS[1], [column[0] for column in columns])
+            self.connection.execute(sql.INSERTS[1], [column[0] for column in columns])
             return
         for piece in sql.pieces(count):
             cells = zip(*(column[piece] for column in columns), strict=True)
             statement = sql.INSERTS[piece.stop - piece.start]
-            self._writer.execute(statement, tuple(chain.from_iterable(cells)))
+            self.connection.execute(statement, tuple(chain.from_iterable(cells)))
 
     @contextmanager
     def replacing_codes(self, algorithm_version: int) -> Iterator[ReplaceCodes]:
@@ -288,15 +287,15 @@ class Store:
 
         def replace_codes(keys: Sequence[int], codes: Sequence[bytes]) -> None:
             rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
-            self._writer.executemany(sql.REPLACE_CODES, rows)
+            self.connection.executemany(sql.REPLACE_CODES, rows)
 
         with self._transaction():
             yield replace_codes
-            self._writer.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
+            self.connection.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
-    def chunks(self) -> Iterator[RowBatch]:
-        """Yield all rows in order of their keys, about `CHUNK_BYTES` at a time.
+    def chunks(self, policy: RecoveryPolicy = _RECOVERY) -> Iterator[RowBatch]:
+        """Yield all rows in order of their keys, some at a time.
 
         Nothing may be written meanwhile, but for codes of rows that have been read.
 
@@ -307,7 +306,8 @@ class Store:
         """
         count = len(self)
         found = named = 0
-        size = max(1, min(_MAX_ROWS_PER_CHUNK, CHUNK_BYTES * count // (self.bytes_on_disk + 1)))
+        share = policy.chunk_bytes * count // (self.bytes_on_disk + 1)
+        size = max(1, min(_MAX_ROWS_PER_CHUNK, share))
         with self._reading, sql_errors(self.name, self.path):
             cursor = self._reader.execute(sql.READ_ALL)
         while True:
@@ -434,12 +434,12 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         with self._transaction():
-            self._writer.execute(sql.DELETE_NAMES)
+            self.connection.execute(sql.DELETE_NAMES)
             self._add_names(names)
 
     def _add_names(self, names: Sequence[tuple[int, str]]) -> None:
         rows = ((at, name, name_checksum(at, name)) for at, name in names)
-        self._writer.executemany(sql.ADD_NAME, rows)
+        self.connection.executemany(sql.ADD_NAME, rows)
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return the loads under keys that have changed since, the last first.
@@ -478,12 +478,12 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         with self._transaction():
-            self._writer.execute(sql.DELETE_LOADS, (forgotten,))
+            self.connection.execute(sql.DELETE_LOADS, (forgotten,))
             self._write_load(record)
 
     def _write_load(self, record: LoadRecord) -> None:
         columns = (record.key, record.changed, record.progress, record.checksum)
-        self._writer.execute(sql.WRITE_LOAD, columns)
+        self.connection.execute(sql.WRITE_LOAD, columns)
 
     def backends(self) -> list[BackendRecord]:
         """Return the comparison backends in the order in which they were attached.
@@ -522,7 +522,7 @@ class Store:
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
         with self._transaction():
-            self._writer.execute(statement, parameters)
+            self.connection.execute(statement, parameters)
 
     def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
         """Make a transaction of one statement, on the disk with the next that is waited for."""
@@ -530,11 +530,11 @@ class Store:
             self._change(statement, parameters)
             return
         with sql_errors(self.name, self.path):
-            if self._keeper is None:
+            if self.keeper is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                self._keeper = connect_with(self.path, *settings("normal"), _KEEPER_PAGES)
-            self._keeper.execute(statement, parameters)
+                self.keeper = connect_with(self.path, *settings("normal"), _KEEPER_PAGES)
+            self.keeper.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the rows of those ids that there are, by id."""
@@ -565,7 +565,7 @@ class Store:
         ------
         DiskFull, DamagedFile
         """
-        in_memory = nullcontext(self._writer) if self.path == MEMORY else None
+        in_memory = nullcontext(self.connection) if self.path == MEMORY else None
         with (
             self._alone,
             sql_errors(self.name, self.path),
@@ -586,12 +586,12 @@ class Store:
         with self._reading:
             self._refusal = refusal or partial(CollectionNotFound, self.name)
             self._reader.close()
-        if self._keeper is not None:
-            self._keeper.close()
+        if self.keeper is not None:
+            self.keeper.close()
         with suppress(StoreError):
             self._settle()
         with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
-            self._writer.close()
+            self.connection.close()
 
     def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading, sql_errors(self.name, self.path):

@@ -40,9 +40,9 @@ def ignored(_form: Form) -> None:
     """Do nothing once the kernels of a form are ready."""
 
 
-def kernels_are_cached() -> bool:
+def kernels_are_cached(folder: Path = CACHE_FOLDER) -> bool:
     """Return whether the kernels of these sources have been compiled for this processor."""
-    return _mark().exists()
+    return _mark(folder).exists()
 
 
 def compile_kernels(
@@ -50,6 +50,7 @@ def compile_kernels(
     *,
     basics_ready: Callable[[Form], None] = ignored,
     check: Callable[[], None] = lambda: None,
+    folder: Path = CACHE_FOLDER,
 ) -> float:
     """Run each kernel once on small made data; return the seconds it took.
 
@@ -63,11 +64,13 @@ def compile_kernels(
         Is called with a form once its vectors can be stored and scanned without compiling.
     check : callable
         Is called a few times a second while other processes compile. What it raises ends the work.
+    folder : Path
+        Where it is marked that kernels are compiled.
     """
     started = time.perf_counter()
-    run(chains(), progress, basics_ready=basics_ready, check=check)
+    run(chains(), progress, basics_ready=basics_ready, check=check, folder=folder)
     with suppress(OSError):  # of a folder that cannot be written to
-        _mark().touch()
+        _mark(folder).touch()
     return time.perf_counter() - started
 
 
@@ -77,11 +80,12 @@ def run(
     *,
     basics_ready: Callable[[Form], None] = ignored,
     check: Callable[[], None] = lambda: None,
+    folder: Path = CACHE_FOLDER,
 ) -> None:
     """Run chains of exercises, those of the basics first: see `compile_kernels`."""
     exercises = sorted(chain.from_iterable(todo), key=attrgetter("order"))
     missing = Counter(one.basic_for for one in exercises)
-    with _compiling(todo, check) as compiled:
+    with _compiling(todo, check, folder) as compiled:
         for done, exercise in enumerate(exercises, start=1):
             while not compiled[exercise.name].wait(_CHECK_SECONDS):
                 check()
@@ -96,7 +100,7 @@ def run(
 
 @contextmanager
 def _compiling(
-    todo: Sequence[Sequence[Exercise]], check: Callable[[], None]
+    todo: Sequence[Sequence[Exercise]], check: Callable[[], None], folder: Path
 ) -> Iterator[Mapping[str, threading.Event]]:
     """Let other processes compile; tell by exercise whether one has, or there is none to wait for.
 
@@ -104,8 +108,8 @@ def _compiling(
     """
     compiled = {exercise.name: threading.Event() for exercise in chain.from_iterable(todo)}
     count = min(available_threads(), _MAX_PROCESSES)
-    with _folder_lock(check) as is_locked:
-        if count == 1 or not (is_locked and sys.executable) or kernels_are_cached():
+    with _folder_lock(folder, check) as is_locked:
+        if count == 1 or not (is_locked and sys.executable) or kernels_are_cached(folder):
             _set_all(compiled)
             yield compiled
             return
@@ -182,11 +186,11 @@ class _Compiler:
 
 
 @contextmanager
-def _folder_lock(check: Callable[[], None]) -> Iterator[bool]:
+def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
     """Hold the lock of the folder of kernels; False where it cannot be written to."""
     try:
-        CACHE_FOLDER.mkdir(parents=True, exist_ok=True)
-        file = (CACHE_FOLDER / "lock").open("w")
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
     except OSError:
         yield False
         return
@@ -205,7 +209,7 @@ def _taken(file: TextIO) -> bool:
     return True
 
 
-def _mark() -> Path:
+def _mark(folder: Path) -> Path:
     """Return the file that is there once all kernels are compiled for this processor."""
     compiler = (
         cpu_target.target_context.codegen().magic_tuple(),
@@ -213,7 +217,7 @@ def _mark() -> Path:
         sys.version_info[:2],
     )
     digest = hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]
-    return CACHE_FOLDER / f"complete-{digest}"
+    return folder / f"complete-{digest}"
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
     Transform,
 )
+from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.exact.scan import Scanner, scan
@@ -189,7 +190,9 @@ class _Collection:
     def _probe_tables(self, queries: VectorBatch, params: SearchParams) -> None:
         """Ask the tables: so few rows would be scanned."""
         backend, state, count = self._backend, self._state, len(queries)
-        search = TableSearch(backend.plan, backend.encode, state.tables, state.inverted, Workers(1))
+        search = TableSearch(
+            backend.plan, backend.encode, state.tables, state.inverted, Workers(1), ProbePolicy()
+        )
         nobody, patient = np.full(count, -1), np.full(count, np.inf)
         search.answers(self._view, queries, params, nobody, patient)
 

@@ -59,7 +59,13 @@ def environment(target: str, cache: Path, base: Mapping[str, str]) -> dict[str, 
     }
 
 
-def build(kernels: Path, wanted: Sequence[str] = ()) -> None:
+def build(
+    kernels: Path,
+    wanted: Sequence[str] = (),
+    *,
+    available: Sequence[str] | None = None,
+    program: str = COMPILE,
+) -> None:
     """Compile every kernel for every target at once, each into its own folder of ``kernels``.
 
     Parameters
@@ -69,6 +75,10 @@ def build(kernels: Path, wanted: Sequence[str] = ()) -> None:
     wanted : sequence of str
         CPU names to compile for. Without any, all that this machine can run: compiling a kernel
         includes running it.
+    available : sequence of str or None
+        CPU names that this machine can run; None looks.
+    program : str
+        Python that compiles the kernels.
 
     Raises
     ------
@@ -76,11 +86,11 @@ def build(kernels: Path, wanted: Sequence[str] = ()) -> None:
         If a wanted target is none of those that this machine can run.
     subprocess.CalledProcessError
     """
-    available = _targets_here()
+    available = _targets_here() if available is None else available
     strange = [name for name in wanted if name not in available]
     if strange:
         raise ValueError(f"expected targets among {', '.join(available)}, got {strange[0]}")
-    command = [sys.executable, "-c", COMPILE]
+    command = [sys.executable, "-c", program]
     compiling = []
     for target in wanted or available:
         cache = kernels / target

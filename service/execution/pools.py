@@ -46,17 +46,12 @@ class Pool:
     def __init__(self, name: str, *, threads: int, limit: int, gives_way: bool = False) -> None:
         self.name = name
         self._limit = limit
-        self._waiting = 0
+        self.waiting = 0  # calls running or waiting
         self._executor = ThreadPoolExecutor(
             threads,
             thread_name_prefix=f"gcws-{name}",
             initializer=ix.give_way if gives_way else None,
         )
-
-    @property
-    def waiting(self) -> int:
-        """Calls running or waiting."""
-        return self._waiting
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Call a function in a thread.
@@ -93,13 +88,13 @@ class Pool:
         QueueFull
             As many calls as permitted run or wait already.
         """
-        if self._waiting >= self._limit:
+        if self.waiting >= self._limit:
             raise QueueFull(self.name, self._limit)
-        self._waiting += 1
+        self.waiting += 1
 
     def leave(self) -> None:
         """Count a call that has ended; on the event loop."""
-        self._waiting -= 1
+        self.waiting -= 1
 
     def submit(self, function: Callable[[], object], dropped: Callable[[], object]) -> None:
         """Call a function in a thread for calls that are counted already; any thread.

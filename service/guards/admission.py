@@ -21,8 +21,6 @@ ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
 LAST_DESCRIPTORS: Final = "gcws.last_descriptors"
 """In a request's scope where its connection has one of the last file descriptors."""
 _HELD: Final = "gcws.held_bytes"
-_LOOK_SECONDS: Final = 0.25
-"""How old what is known of memory and disk may be."""
 _STATM: Final = Path("/proc/self/statm")
 _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUPS: Final = (
@@ -96,9 +94,12 @@ class Room:
     Parameters
     ----------
     settings : Settings
+    max_age_seconds : float
+        How old what is known of memory and disk may be.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, max_age_seconds: float = 0.25) -> None:
+        self.max_age_seconds = max_age_seconds
         self._folder = settings.data_dir
         self._disk_share = settings.max_disk_share
         self._memory_share = settings.max_memory_share
@@ -114,13 +115,14 @@ class Room:
         MemoryFull, DiskShareReached
         """
         now = time.monotonic()
-        if now - self._looked > _LOOK_SECONDS:
+        if now - self._looked > self.max_age_seconds:
             self._looked = now
-            self._found = self._look()
+            self._found = self.look()
         if self._found is not None:
             raise self._found.with_traceback(None)
 
-    def _look(self) -> MemoryFull | DiskShareReached | None:
+    def look(self) -> MemoryFull | DiskShareReached | None:
+        """Return what has been used up at this moment."""
         used = resident_bytes()
         if self._memory is not None and used > self._memory_share * self._memory:
             return MemoryFull(used, self._memory, self._memory_share)

@@ -247,7 +247,7 @@ class Load:
                     if storing is not None:
                         storing.result()
                     storing = beside.submit(self._store, staged, account, report)
-                    if ix.searches.are_expected:
+                    if self.collection.searches.are_expected:
                         storing.result()  # two threads would take both of two processors
             finally:
                 if storing is not None:

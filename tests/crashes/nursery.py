@@ -9,13 +9,18 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final
+from unittest import mock
 
+from gcws_search.index import compile_kernels
 from gcws_search.service import cli as command_line
+from gcws_search.service.app import open_catalog
+from gcws_search.service.execution import startup
 from tests.crashes import points
-from tests.support.index.policies import few_rows
+from tests.support.index.policies import FEW_ROWS
 
 _folders: Final[dict[int, Path]] = {}
 """Where to note how each server has ended."""
@@ -23,7 +28,11 @@ _folders: Final[dict[int, Path]] = {}
 
 def main() -> None:
     """Fork a server for each line, and answer with its process id."""
-    with few_rows():
+    seconds = compile_kernels()
+    with (
+        mock.patch.object(startup, "compile_kernels", return_value=seconds),
+        mock.patch.object(command_line, "open_catalog", partial(open_catalog, policies=FEW_ROWS)),
+    ):
         signal.signal(signal.SIGCHLD, _reap)
         _tell("ready")
         for line in sys.stdin:

@@ -163,7 +163,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot published": _at_rename(_is_snapshot, done=True),
     "a snapshot removed, not its checksum": _at_rename(_is_removed, done=True),
     "a snapshot copied back, not checked": _after(Snapshots, "copy"),
-    "a snapshot checked, not in its place": _after(catalog, "_wrong_with"),
+    "a snapshot checked, not in its place": _after(catalog, "wrong_with"),
     "a collection closed, not replaced": _after(catalog, "move_log"),
     "a file put back, not loaded": _before(Catalog, "_reloaded"),
     "some pages given back": _after(reclaim, "_give_back_some"),

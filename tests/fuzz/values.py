@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -27,13 +27,14 @@ from gcws_search.index import (
     IncompatibleFile,
     ItemBatch,
     NystroemParams,
+    Policies,
     SearchParams,
     SparseVector,
     Transform,
     parse_filter,
 )
-from gcws_search.index.backends import gcws
 from gcws_search.index.contracts.saved_index import text_of
+from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.storage.records import (
     backend_checksum,
@@ -53,6 +54,8 @@ CONFIGS: Final = {
     ),
     "learned": CollectionConfig(dim=DIM, backend=NystroemParams(kind="rbf_nystroem", landmarks=8)),
 }
+SMALL_GRAPHS: Final = Policies(graph=GraphPolicy(min_rows=MIN_LINKED, scan_factor=0.0))
+"""Collections of a few rows have graphs."""
 BESIDE: Final = "beside"
 """A sound collection that must never notice anything."""
 DERIVED: Final = ("links", "head", "keys", "notes", "backend notes")
@@ -63,12 +66,8 @@ _HEAD: Final = struct.Struct("<4s4I")
 
 @contextmanager
 def small_lists() -> Iterator[None]:
-    """Let collections of a few rows have graphs, and be searched by them: files are small then."""
-    policy = replace(gcws.GRAPH_POLICY, min_rows=MIN_LINKED, scan_factor=0.0)
-    with (
-        mock.patch.object(gcws, "GRAPH_POLICY", policy),
-        mock.patch.object(GraphSearch, "scan_nanoseconds", return_value=np.inf),
-    ):
+    """Let graphs of a few rows be searched: files are small then."""
+    with mock.patch.object(GraphSearch, "scan_nanoseconds", return_value=np.inf):
         yield
 
 
@@ -119,7 +118,7 @@ class Sound:
     @classmethod
     def made(cls, folder: Path) -> "Sound":
         with small_lists():
-            catalog = Catalog.open(folder, threads=1, durability="normal")
+            catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
             catalog.load()
             for name, config in CONFIGS.items():
                 put_items(catalog.create(name, config)[0])
@@ -472,7 +471,7 @@ class Bench:
     @contextmanager
     def opened(cls, sound: Sound, folder: Path) -> Iterator["Bench"]:
         with small_lists():
-            catalog = Catalog.open(folder, threads=1, durability="normal")
+            catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
             catalog.load()
             put_items(catalog.create(BESIDE, CONFIGS["dense"])[0])
             (folder / "snapshots" / "tried").mkdir(parents=True)
@@ -502,7 +501,7 @@ class Bench:
         folder.mkdir()
         crafted.rename(folder / "tried.sqlite")
         shutil.copy(self.sound.file("dense"), folder / f"{BESIDE}.sqlite")
-        catalog = Catalog.open(folder, threads=1, durability="normal")
+        catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
         try:
             catalog.load()
             assert BESIDE in [line.name for line in catalog.list()]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection as collection_module
@@ -25,8 +26,14 @@ from tests.support.index.items import DIM, SQUARED, Make
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog.open(tmp_path, threads=1)
+def policies() -> Policies:
+    """Those of the catalog; a module or a test may have others."""
+    return POLICIES
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, policies: Policies) -> Iterator[Catalog]:
+    opened = Catalog.open(tmp_path, threads=1, policies=policies)
     opened.load()
     yield opened
     opened.close()

@@ -3,20 +3,14 @@
 import os
 import sys
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.threads import Workers, give_way, searches
+from gcws_search.index.threads import Searches, Workers, give_way
 from gcws_search.index.vectors.space import RawBatch
-
-
-@pytest.fixture(autouse=True)
-def _nobody_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searches, "_last", float("-inf"))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -142,19 +136,20 @@ def parts_of(workers: Workers, *, gives_way: bool) -> int:
 
 @pytest.mark.parametrize(("threads", "left"), [(1, 1), (2, 1), (4, 3)])
 def test_who_gives_way_has_a_thread_less_while_searches_are_expected(
-    monkeypatch: pytest.MonkeyPatch, threads: int, left: int
+    threads: int, left: int
 ) -> None:
-    monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: 100.0))
-    workers = Workers(threads)
+    searches = Searches(lambda: 100.0)
+    workers = Workers(threads, searches=searches)
     assert parts_of(workers, gives_way=True) == threads
     searches.announce()
     assert parts_of(workers, gives_way=False) == threads
     assert parts_of(workers, gives_way=True) == left
 
 
-def test_searches_are_expected_for_a_second_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_are_expected_for_a_second_after_one() -> None:
     now = 100.0
-    monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: now))
+    searches = Searches(lambda: now)
+    assert not searches.are_expected
     searches.announce()
     now = 100.9
     assert searches.are_expected
@@ -162,9 +157,9 @@ def test_searches_are_expected_for_a_second_after_one(monkeypatch: pytest.Monkey
     assert not searches.are_expected
 
 
-def test_every_search_of_a_collection_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gcws_search.index.threads.time", SimpleNamespace(monotonic=lambda: 100.0))
-    collection = MemoryCollection(CollectionConfig(dim=2))
+def test_every_search_of_a_collection_is_announced() -> None:
+    searches = Searches(lambda: 100.0)
+    collection = MemoryCollection(CollectionConfig(dim=2), searches=searches)
     query = collection.space.prepare(RawBatch("dense", dense=np.ones((1, 2), np.float32)))
     collection.search(collection.view, query, SearchParams(limit=1))
     assert searches.are_expected

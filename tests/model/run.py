@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.model.operations import Operations
-from tests.support.index.policies import few_rows
+from tests.support.index.policies import FEW_ROWS
 from tests.support.service.client import Client, started
 
 OPERATIONS_A_START: Final = 400
@@ -39,7 +39,7 @@ class Life:
         return self._folder / f"life-{self._lives}"
 
     def _started(self) -> Client:
-        client = started(self._directory, load_chunk_rows=16)
+        client = started(self._directory, policies=FEW_ROWS, load_chunk_rows=16)
         client.wait_until_ready()
         return client
 
@@ -79,12 +79,11 @@ class Life:
 @contextmanager
 def life(folder: Path, seed: int) -> Iterator[Life]:
     """Live in a folder."""
-    with few_rows():
-        lived = Life(folder, seed)
-        try:
-            yield lived
-        finally:
-            lived.close()
+    lived = Life(folder, seed)
+    try:
+        yield lived
+    finally:
+        lived.close()
 
 
 def live(seed: int, operations: int) -> tuple[int, int, dict[str, int]]:

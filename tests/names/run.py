@@ -28,7 +28,7 @@ from gcws_search.index.persistence.reclaim import vacuum_directory
 from gcws_search.index.storage.snapshots import sha256_of
 from tests.names.states import Contents, Done, Items, Operation, State, possible
 from tests.support.index.items import DIM, put, vector
-from tests.support.index.policies import few_rows
+from tests.support.index.policies import FEW_ROWS
 
 NAME: Final = "things"
 CONFIG: Final = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
@@ -69,13 +69,12 @@ class Rounds:
         self.counts: dict[str, int] = {}
         self.restarts = 0
         self._files = [self._made(folder / f"file-{number}", number) for number in range(2)]
-        self._catalog = self._opened()
-        self._state = State()
+        self._catalog = _opened(self._directory)
+        self.state = State()
 
     def _made(self, folder: Path, number: int) -> tuple[bytes, Contents]:
         """Return a file to send, and what it holds."""
-        with closing(Catalog.open(folder, durability="normal", threads=1)) as catalog:
-            catalog.load()
+        with closing(_opened(folder)) as catalog:
             stored = catalog.create(NAME, CONFIG)[0]
             items = self._drawn(self._rows if number else 3)
             put(stored, dict(items))
@@ -83,11 +82,6 @@ class Rounds:
                 stored.attach(ExactParams(), "first")
             content = catalog.snapshot(NAME).path.read_bytes()
         return content, Contents(items, frozenset(["first"] if number else []))
-
-    def _opened(self) -> Catalog:
-        catalog = Catalog.open(self._directory, durability="normal", threads=1)
-        catalog.load()
-        return catalog
 
     def _drawn(self, most: int) -> Items:
         self._version += 1
@@ -137,10 +131,10 @@ class Rounds:
         if any(operation.kind == "close" for plan in plans for operation in plan):
             self._reopen()
         found = self._observed()
-        states = possible(self._state, threads)
+        states = possible(self.state, threads)
         if found not in states:
-            raise Differs("before", self._state, "done", threads, "possible", states, "now", found)
-        self._state = found
+            raise Differs("before", self.state, "done", threads, "possible", states, "now", found)
+        self.state = found
 
     def _done(self, plans: Sequence[Sequence[Operation]]) -> list[list[Done]]:
         """Do what is planned, each plan in a thread of its own, all at once."""
@@ -277,11 +271,11 @@ class Rounds:
                 _expect(vacuumed.error is None, vacuumed)
         self._reopen()
         found = self._observed()
-        _expect(found == self._state, "differs after a start", found, self._state)
+        _expect(found == self.state, "differs after a start", found, self.state)
 
     def _reopen(self) -> None:
         self._catalog.close()
-        self._catalog = self._opened()
+        self._catalog = _opened(self._directory)
         self.restarts += 1
 
     def close(self) -> None:
@@ -312,17 +306,22 @@ def _contents_of(path: Path, how: str) -> Contents:
     return Contents(items, frozenset(name for [name] in backends))
 
 
+def _opened(directory: Path) -> Catalog:
+    catalog = Catalog.open(directory, durability="normal", threads=1, policies=FEW_ROWS)
+    catalog.load()
+    return catalog
+
+
 @contextmanager
 def rounds(folder: Path, seed: int, rows: int) -> Iterator[Rounds]:
     """Do rounds in a folder."""
     interval = sys.getswitchinterval()
-    with few_rows():
-        made = Rounds(folder, seed, rows)
-        try:
-            yield made
-        finally:
-            sys.setswitchinterval(interval)
-            made.close()
+    made = Rounds(folder, seed, rows)
+    try:
+        yield made
+    finally:
+        sys.setswitchinterval(interval)
+        made.close()
 
 
 def live(seed: int, count: int) -> tuple[int, dict[str, int]]:

@@ -22,7 +22,7 @@ def test_what_meets_on_one_name_leaves_what_was_acknowledged(
 
 def test_what_no_order_explains_is_told(tmp_path: Path) -> None:
     with rounds(tmp_path, 2, 20) as made:
-        made._state = State(Contents(frozenset([("never", 1.0)])))
+        made.state = State(Contents(frozenset([("never", 1.0)])))
         with pytest.raises(Differs, match="never"):
             made.run(ROUNDS)
 

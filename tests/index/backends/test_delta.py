@@ -1,18 +1,20 @@
 """Rows that wait for their places in tables and lists are searched like all others."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcws_search.index.backends import delta
+from gcws_search.index import Policies
 from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import Rerank, SearchParams
+from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import clustered, sparse_of
-from tests.support.index.policies import set_graph_policy
+from tests.support.index.policies import graphs_from
 from tests.support.index.recall import linked, recall
 from tests.support.index.small_index import Rows, SmallIndex, answer, answers
 
@@ -20,9 +22,12 @@ OLD, NEW, DIM = 3000, 300, 24
 WAITING = list(range(OLD, OLD + NEW))
 
 
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_graph_policy(monkeypatch, min_rows=500)
+POLICIES = graphs_from(500)
+
+
+def delta_of(**numbers: int) -> Policies:
+    """Return policies with a delta of so many rows or numbers at most."""
+    return replace(POLICIES, delta=DeltaPolicy(**numbers))
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -35,33 +40,30 @@ def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[Rows
     return rows, queries
 
 
-def waiting(rows: Rows) -> SmallIndex:
+def waiting(rows: Rows, policies: Policies = POLICIES) -> SmallIndex:
     """Return an index in which the last rows wait, put in one by one and together."""
-    index = linked(rows[:OLD]).add(rows[OLD:], sizes=[1, 1, 1, 50])
+    index = linked(rows[:OLD], policies=policies).add(rows[OLD:], sizes=[1, 1, 1, 50])
     assert index.state.newest.count == NEW
     assert len(index.state.tables) == OLD
     return index
 
 
-def test_it_is_foreseen_whether_further_rows_wait(
-    made: tuple[Rows, Rows], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_foreseen_whether_further_rows_wait(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
-    index = waiting(rows)
+    index = waiting(rows, delta_of(max_rows=NEW + 5))
     view, backend = index.rows.view(), index.backend
-    monkeypatch.setattr(delta, "MAX_ROWS", index.state.newest.count + 5)
     few = 5 * DIM
     assert backend.may_wait(index.state, view, 5, few)
     assert not backend.may_wait(index.state, view, 6, few)
-    assert not backend.may_wait(index.state, view, 5, delta._MAX_NUMBERS)
-    unsettled = SmallIndex(index.config).add(rows[:OLD])
+    assert not backend.may_wait(index.state, view, 5, DeltaPolicy().max_numbers)
+    unsettled = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD])
     assert not backend.may_wait(unsettled.state, unsettled.rows.view(), 1, 1)
 
 
 def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
     index = waiting(rows)
-    without = SmallIndex(index.config).add(rows[:OLD]).add(rows[OLD : OLD + 1])
+    without = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD]).add(rows[OLD : OLD + 1])
     assert without.state.newest.count == 0
     assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
     index.settle()
@@ -211,18 +213,16 @@ def test_a_compaction_without_lists_leaves_no_row_waiting(made: tuple[Rows, Rows
     assert len(index.state.tables) == NEW + 100
 
 
-def test_only_so_many_rows_wait(made: tuple[Rows, Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_rows_wait(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
     numbers = linked(rows[:OLD]).prepare(rows[OLD : OLD + 7])
     size = numbers.dense.size if numbers.form == "dense" else len(numbers.values)
-    for name, most in (("MAX_ROWS", 7), ("_MAX_NUMBERS", size)):
-        with monkeypatch.context() as patched:
-            patched.setattr(delta, name, most)
-            index = linked(rows[:OLD])
-            for row in range(OLD, OLD + 8):
-                index.add(rows[row : row + 1])
-                assert index.state.newest.count == (row + 1 - OLD) % 8
-            assert len(index.state.tables) == OLD + 8
+    for policies in (delta_of(max_rows=7), delta_of(max_numbers=size)):
+        index = linked(rows[:OLD], policies=policies)
+        for row in range(OLD, OLD + 8):
+            index.add(rows[row : row + 1])
+            assert index.state.newest.count == (row + 1 - OLD) % 8
+        assert len(index.state.tables) == OLD + 8
 
 
 def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.collection import Collection
-from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import (
@@ -30,8 +29,10 @@ from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.adapters import from_csr
 from tests.support.data.generated import Floats, clustered, sparse_of
 from tests.support.index.items import opened_catalog
+from tests.support.index.policies import compacting_from
 from tests.support.reference import kernels, mathematics
 
+POLICIES = compacting_from(20)
 DIM = 16
 ITEMS = 240
 QUERIES = 4
@@ -99,7 +100,7 @@ class Scene:
         self.config = CollectionConfig(
             dim=DIM if form == "dense" else None, backend=ExactParams() if attached else params
         )
-        self.catalog = opened_catalog(directory)
+        self.catalog = opened_catalog(directory, POLICIES)
         self.stored: Collection = self.catalog.create("things", self.config)[0]
         self.name: str | None = None
         self.model: dict[str, tuple[Vector, int]] = {}
@@ -110,7 +111,7 @@ class Scene:
 
     def restart(self) -> None:
         self.catalog.close()
-        self.catalog = opened_catalog(self.directory)
+        self.catalog = opened_catalog(self.directory, POLICIES)
         self.stored = self.catalog.get("things")
 
     def put(self, first: int, rows: Floats) -> None:
@@ -139,11 +140,6 @@ class Scene:
 
 def vector_of(row: Floats) -> Vector:
     return {d: float(x) for d, x in enumerate(row) if x}
-
-
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 20)
 
 
 @pytest.fixture(params=["primary", "attached"])

@@ -121,7 +121,7 @@ def test_a_kill_while_a_collection_is_made_does_not_break_the_start(
     """Every step is run up to its end, and then nothing more, not even the cleaning up."""
     catalog = opened_catalog(tmp_path)
     owner: Any = {"create": Store, "publish": DataDirectory, "rename": Path}.get(step)
-    owner, name = (owner, step) if owner else (DataDirectory, "_sync")
+    owner, name = (owner, step) if owner else (DataDirectory, "sync")
     original = getattr(owner, name)
 
     def killed(*args: object) -> None:
@@ -271,7 +271,7 @@ def test_a_load_ends_early_when_the_catalog_is_closed(tmp_path: Path) -> None:
     assert loading.wait(timeout=60)
     closer = threading.Thread(target=again.close)
     closer.start()
-    while not again._closing:
+    while not again.closing:
         pass
     closed.set()
     closer.join()

@@ -3,11 +3,12 @@
 import os
 import shutil
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlite_utils import Database, Migrations
+from sqlite_utils import Database
 
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.catalog import Catalog
@@ -268,9 +269,9 @@ def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
     stored = catalog.get("things")
     assert stored.config == WIDE
     assert held(stored) == holding(HELD)
-    backend = stored._memory.backend
+    backend = stored.memory.backend
     assert isinstance(backend, GcwsBackend)
-    [chunk] = stored._store.chunks()
+    [chunk] = stored.store.chunks()
     vectors = stored.space.prepare(stored.space.from_blobs(chunk.vectors))
     assert list(chunk.codes) == codes_to_blobs(backend.encode(vectors))
     assert {len(codes) for codes in chunk.codes} == {64}
@@ -326,11 +327,14 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
 def test_a_migration_broken_off_is_made_at_the_next_start(
     tmp_path: Path, format_1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+    class Killed(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
+            if sql.lstrip().startswith("INSERT") and "_sqlite_migrations" in sql:
+                raise KeyboardInterrupt
+            return super().execute(sql, *parameters)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Migrations, "_record_applied", killed)
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
         with pytest.raises(KeyboardInterrupt):
             Store(format_1, "things")
     catalog = opened_catalog(tmp_path)

@@ -44,7 +44,7 @@ def crafted(bench: Bench, name: str, change: Change) -> Path:
 
 
 def has_lists(stored: Collection) -> bool:
-    return saved_index(stored._memory.backend, stored._memory.view.state) is not None
+    return saved_index(stored.memory.backend, stored.memory.view.state) is not None
 
 
 def noted(**changes: object) -> Change:
@@ -159,7 +159,7 @@ def test_sound_notes_and_lists_are_taken_as_they_are(
     for name in ("dense", "sparse", "learned"):
         with bench.brought_in(crafted(bench, name, lambda _: None), "open") as stored:
             assert has_lists(stored)
-            assert stored._memory.view.attached["extra"].notes
+            assert stored.memory.view.attached["extra"].notes
             require_sound(stored)
             query = stored.page(limit=1).items[0].id
             found = stored.search_around(query, SearchParams(limit=10))
@@ -224,8 +224,8 @@ def test_lists_of_another_shape_or_of_other_rows_are_made_anew(
         require_sound(stored)
         stored.settle()
         assert has_lists(stored)
-        stored._checkpoints.bring_up_to_date()
-        assert [number for number, _ in stored._store.links()] == [0]
+        stored.checkpoints.bring_up_to_date()
+        assert [number for number, _ in stored.store.links()] == [0]
 
 
 def test_lists_that_name_no_row_name_none(bench: Bench) -> None:
@@ -235,8 +235,8 @@ def test_lists_that_name_no_row_name_none(bench: Bench) -> None:
 
     with bench.brought_in(crafted(bench, "dense", relinked(change)), "open") as stored:
         assert has_lists(stored)
-        links = stored._memory.view.state.graph.links.array
-        assert links.max() < len(stored._memory.view)
+        links = stored.memory.view.state.graph.links.array
+        assert links.max() < len(stored.memory.view)
         require_sound(stored)
 
 
@@ -281,7 +281,7 @@ def test_false_landmarks_are_drawn_anew(
         require_sound(stored)
         stored.settle()
         assert has_lists(stored)
-        assert stored._memory.view.attached["extra"].notes
+        assert stored.memory.view.attached["extra"].notes
         require_sound(stored)
 
 

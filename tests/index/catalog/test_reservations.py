@@ -81,7 +81,7 @@ def snapshot(catalog: Catalog) -> dict[str, Any]:
 def test_a_collection_created_while_a_snapshot_is_restored_never_gets_its_rows(
     catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
-    with paused_at(catalog_module, "_wrong_with", lambda: catalog.restore("things", "s")) as work:
+    with paused_at(catalog_module, "wrong_with", lambda: catalog.restore("things", "s")) as work:
         refuse_all(catalog, "create", "drop", "snapshot", "restore")
         assert "things" not in catalog
     assert work.error is None
@@ -142,7 +142,7 @@ def test_who_waits_for_a_creation_that_fails_creates(
 
 
 @pytest.mark.usefixtures("snapshot")
-@pytest.mark.parametrize("step", ["remove", "_sync"])
+@pytest.mark.parametrize("step", ["remove", "sync"])
 def test_what_comes_while_a_collection_is_dropped_is_refused(
     step: str, catalog: Catalog, tmp_path: Path
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
     def restore() -> Collection:
         return catalog.restore("things", "s", replace=True)
 
-    with paused_at(catalog_module, "_wrong_with", restore) as work:
+    with paused_at(catalog_module, "wrong_with", restore) as work:
         refuse_all(catalog, "drop", "snapshot", "restore")
         assert put(stored, {"later": 9}).inserted == 1
         assert catalog.create("things", CONFIG) == (stored, False)
@@ -202,8 +202,8 @@ def test_a_backend_that_is_made_while_its_collection_is_replaced_does_not_come(
     def attach() -> object:
         return stored.attach(FourierParams(kind="nrff", features=8))
 
-    with paused_at(AttachedBackends, "_make", attach) as work:
-        [building] = stored._attachments.building
+    with paused_at(AttachedBackends, "make", attach) as work:
+        [building] = stored.attachments.building
         restoring = Work(lambda: catalog.restore("things", "s", replace=True))
         assert building.stop.wait(60)
     restoring.join()
@@ -234,7 +234,7 @@ def test_beside_a_snapshot_a_collection_is_used_and_not_taken_away(
 
 
 def test_operations_of_other_names_do_not_wait(catalog: Catalog, snapshot: dict[str, Any]) -> None:
-    with paused_at(catalog_module, "_wrong_with", lambda: catalog.restore("things", "s")):
+    with paused_at(catalog_module, "wrong_with", lambda: catalog.restore("things", "s")):
         made(catalog, "others", count=3)
         catalog.snapshot("others", "s")
         assert len(catalog.restore("others", "s", replace=True)) == 3
@@ -256,7 +256,7 @@ def test_collections_that_are_being_made_are_counted(operation: str, catalog: Ca
 
     step: tuple[Any, str] = (Store, "create")
     if operation == "restore":
-        step = catalog_module, "_wrong_with"
+        step = catalog_module, "wrong_with"
     with paused_at(*step, work):
         catalog.create("more", CONFIG, admit=counts.append)
     catalog.create("most", CONFIG, admit=counts.append)
@@ -337,7 +337,7 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 # What fails
 
 
-@pytest.mark.parametrize("step", ["rename", "_sync", "unlink"])
+@pytest.mark.parametrize("step", ["rename", "sync", "unlink"])
 def test_a_drop_that_fails_leaves_the_collection(
     step: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +347,7 @@ def test_a_drop_that_fails_leaves_the_collection(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DataDirectory if step == "_sync" else Path, step, fail)
+        patched.setattr(DataDirectory if step == "sync" else Path, step, fail)
         with pytest.raises(StorageFailed):
             catalog.drop("things")
     again = catalog.get("things")
@@ -360,7 +360,7 @@ def test_a_drop_that_fails_leaves_the_collection(
     assert {path.name for path in tmp_path.glob("*sqlite*")} == set()
 
 
-@pytest.mark.parametrize("step", ["_sync", "open"])
+@pytest.mark.parametrize("step", ["sync", "open"])
 def test_a_creation_that_fails_late_leaves_nothing(
     step: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,7 +371,7 @@ def test_a_creation_that_fails_late_leaves_nothing(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patched:
-        owner, name = (Store, "__init__") if step == "open" else (DataDirectory, "_sync")
+        owner, name = (Store, "__init__") if step == "open" else (DataDirectory, "sync")
         patched.setattr(owner, name, fail)
         with pytest.raises((StorageFailed, DamagedFile)):
             catalog.create("things", CONFIG)
@@ -409,7 +409,7 @@ def test_closing_waits_for_what_is_under_way_and_refuses_what_comes(
     incoming, bad = sent(catalog, "sent", content), sent(catalog, "bad", b"text")
     with paused_at(Collection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
         closing = Work(catalog.close)
-        while not catalog._closing:
+        while not catalog.closing:
             assert closing.is_under_way
         for late in (
             lambda: catalog.create("more", CONFIG),
@@ -445,9 +445,9 @@ def test_closing_ends_a_restore_before_it_replaces_anything(
     def restore() -> Collection:
         return catalog.restore("things", "s", replace=True)
 
-    with paused_at(catalog_module, "_wrong_with", restore) as work:
+    with paused_at(catalog_module, "wrong_with", restore) as work:
         closing = Work(catalog.close)
-        while not catalog._closing:
+        while not catalog.closing:
             assert closing.is_under_way
     closing.join()
     assert isinstance(work.error, CollectionNotFound)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.catalog import catalog as catalog_module
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, DiskFull
-from gcws_search.index.storage import connection as connection_module
+from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.storage import data_directory, snapshots
 from tests.support.index.items import held, holding, made, put, reopened
 
@@ -32,10 +33,10 @@ def read_meanwhile(path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("policies", [Policies(reclaim=ReclaimPolicy(busy_seconds=0.1))])
 def test_what_only_the_log_holds_is_kept_while_it_cannot_be_moved_into_the_file(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connection_module, "_BUSY_SECONDS", 0.1)
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
     old = held(stored)
@@ -69,7 +70,7 @@ def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
     assert {path.name for path in tmp_path.glob(".*")} == set()
 
 
-def damaged(_path: Path, name: str) -> None:
+def damaged(_path: Path, name: str, _policy: ReclaimPolicy) -> None:
     raise DamagedFile(name, "its log cannot be read")
 
 

@@ -264,7 +264,7 @@ def test_a_disk_without_space_leaves_the_collection_as_it_was(
         assert {path.name for path in tmp_path.glob("*.sqlite")} == {"things.sqlite"}
 
 
-@pytest.mark.parametrize("step", ["copy", "publish", "rename", "_sync"])
+@pytest.mark.parametrize("step", ["copy", "publish", "rename", "sync"])
 def test_a_kill_while_a_collection_is_replaced_leaves_one_or_the_other(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

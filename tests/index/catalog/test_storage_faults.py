@@ -114,8 +114,8 @@ OPERATIONS: Final = {
     "get": Operation(lambda c: things(c).get("a"), before=made),
     "page": Operation(lambda c: things(c).page(with_vector=True), before=made),
     "attach": Operation(
-        lambda c: things(c)._store.add_backend(RECORD), before=made,
-        after=lambda c: things(c)._store.remove_backend(RECORD.name),
+        lambda c: things(c).store.add_backend(RECORD), before=made,
+        after=lambda c: things(c).store.remove_backend(RECORD.name),
     ),
     "snapshot": Operation(
         lambda c: c.snapshot("things", "s"), before=made,

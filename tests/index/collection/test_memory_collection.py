@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gcws_search.index.collection import memory_collection as collection_module
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.collection.items import ItemBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import InvalidParameter
@@ -19,13 +19,16 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.vectors.space import RawBatch, SparseVector
 from tests.support.index.items import put_rows
+from tests.support.index.policies import compacting_from
 
 EVERYTHING = SearchParams(limit=100, recall=1)
 
 
-def made(dim: int | None = 4, *, transform: Transform | None = None) -> MemoryCollection:
+def made(
+    dim: int | None = 4, *, transform: Transform | None = None, policies: Policies = POLICIES
+) -> MemoryCollection:
     config = CollectionConfig(dim=dim, transform=transform or Transform(), backend=ExactParams())
-    return MemoryCollection(config, threads=1)
+    return MemoryCollection(config, threads=1, policies=policies)
 
 
 def vector(x: float) -> list[float]:
@@ -112,11 +115,8 @@ def test_a_view_outlives_a_compaction(filled: Filler) -> None:
     assert collection.view.keys.tolist() == [1, 3, 4]
 
 
-def test_rows_are_numbered_anew_once_most_of_them_are_dead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 5)
-    filler = Filler(made())
+def test_rows_are_numbered_anew_once_most_of_them_are_dead() -> None:
+    filler = Filler(made(policies=compacting_from(5)))
     filler.put({f"i{n}": n + 1 for n in range(10)})
     for n in range(7):
         filler.remove(f"i{n}")

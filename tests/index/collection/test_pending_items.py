@@ -21,8 +21,8 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
     stored = make(backend=GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
     stored.settle()
-    monkeypatch.setattr(stored._memory.backend, "may_wait", lambda *_: True)
-    monkeypatch.setattr(stored._improver, "start_if_due", lambda: None)
+    monkeypatch.setattr(stored.memory.backend, "may_wait", lambda *_: True)
+    monkeypatch.setattr(stored.optimizer, "start_if_due", lambda: None)
     return stored
 
 
@@ -32,7 +32,7 @@ def waiting(settled: Collection) -> Collection:
     stored = settled
     put(stored, {"c": 3, "d": 4})
     put(stored, {"e": 5})
-    assert stored._memory._pending_count == 3
+    assert stored.memory.pending_count == 3
     return stored
 
 
@@ -45,8 +45,8 @@ def test_a_search_finds_pending_items(waiting: Collection) -> None:
 
 
 def test_pending_items_are_counted_without_being_appended(waiting: Collection) -> None:
-    assert waiting._memory.count == 5
-    assert waiting._memory._pending_count == 3
+    assert waiting.memory.count == 5
+    assert waiting.memory.pending_count == 3
     assert len(waiting) == 5
 
 
@@ -59,7 +59,7 @@ def test_the_room_of_the_delta_is_judged_with_all_pending_items(
         judged.append((count, numbers))
         return True
 
-    monkeypatch.setattr(settled._memory.backend, "may_wait", may_wait)
+    monkeypatch.setattr(settled.memory.backend, "may_wait", may_wait)
     put(settled, {"c": 3})
     put(settled, {"d": 4, "e": 5})
     (_, each), _ = judged
@@ -68,7 +68,7 @@ def test_the_room_of_the_delta_is_judged_with_all_pending_items(
 
 
 def test_each_way_to_read_finds_pending_items(waiting: Collection) -> None:
-    memory = waiting._memory
+    memory = waiting.memory
     assert memory.locate("e")[1] == 4
     put(waiting, {"f": 6})
     assert memory.rows_of(["f", "absent"]) == [5]
@@ -93,9 +93,9 @@ def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: Collection
     stored, most = settled, 0
     for n in range(100):
         put(stored, {f"i{n}": n + 1})
-        most = max(most, stored._memory._pending_count)
+        most = max(most, stored.memory.pending_count)
     assert 1 < most <= 32
-    keys = stored._memory.view.keys
+    keys = stored.memory.view.keys
     assert keys.tolist() == sorted(keys.tolist())
     assert held(stored) == holding({"a": 1, "b": 2} | {f"i{n}": n + 1 for n in range(100)})
 
@@ -106,7 +106,7 @@ def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(waiting._memory.backend, "extend", fail)
+    monkeypatch.setattr(waiting.memory.backend, "extend", fail)
     for _ in range(2):
         with pytest.raises(MemoryError):
             found(waiting, 5)
@@ -116,8 +116,8 @@ def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
 
 
 def test_concurrent_readers_append_items_once(waiting: Collection) -> None:
-    memory: Any = waiting._memory
-    version = memory._shown.version
+    memory: Any = waiting.memory
+    version = memory.shown.version
     begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
     calls: list[int] = []
 

@@ -40,7 +40,7 @@ def test_what_is_cut_off_leaves_no_trace(dim: int | None, given_up: list[int]) -
     add(held, dim, given_up)
     held.cut(3)
     assert content(held) == content(other)
-    assert held._text_bytes == other._text_bytes
+    assert held.text_bytes == other.text_bytes
     for numbers in ([4], [5, 6]):
         add(held, dim, numbers)
         add(other, dim, numbers)

@@ -7,12 +7,12 @@ import pytest
 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.exact import inverted_index as inverted_module
-from gcws_search.index.exact.inverted_index import MIN_ROWS, InvertedIndex, Postings
+from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy, Postings
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 
 ONE = Workers(1)
+MIN_ROWS = PostingPolicy().min_rows
 
 
 @pytest.fixture
@@ -54,11 +54,14 @@ def _entries(rows: VectorBatch) -> list[tuple[int, int, float]]:
 
 
 def test_no_segment_has_more_entries_than_can_be_numbered(
-    rows: VectorBatch, monkeypatch: pytest.MonkeyPatch
+    rows: VectorBatch,
 ) -> None:
     most = 2000
-    monkeypatch.setattr(inverted_module, "MAX_ENTRIES", most)
-    index = InvertedIndex().cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
+    index = (
+        InvertedIndex(policy=PostingPolicy(max_entries=most))
+        .cover(rows[:MIN_ROWS], ONE)
+        .cover(rows, ONE)
+    )
     assert index.covered == len(rows)
     assert max(_entries_of(segment) for segment in index.segments) <= most
     borders = [(segment.first, segment.last) for segment in index.segments]

@@ -1,6 +1,5 @@
 """Scans that leave out what can make no hit: equal to the slow truth, whatever is left out."""
 
-from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.exact import inverted_index as inverted_module
-from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy
 from gcws_search.index.exact.scan import Scanner, scan, scan_work
 from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE
 from gcws_search.index.threads import Workers
@@ -23,16 +21,9 @@ from tests.support.reference import mathematics
 DIM = 12
 ONE = Workers(1)
 SPACE = VectorSpace.of(CollectionConfig(dim=None))
+SHORT = PostingPolicy(min_rows=8, max_rows=24)
+"""Few rows are enough for several segments and a tail."""
 Vector = dict[int, float]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _short_segments() -> Iterator[None]:
-    """Few rows are enough for several segments and a tail."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inverted_module, "MIN_ROWS", 8)
-        patch.setattr(inverted_module, "MAX_ROWS", 24)
-        yield
 
 
 def _batch(vectors: list[Vector]) -> VectorBatch:
@@ -42,8 +33,8 @@ def _batch(vectors: list[Vector]) -> VectorBatch:
     return SPACE.prepare(SPACE.from_sparse(indptr, indices, values))
 
 
-def _index(rows: VectorBatch) -> InvertedIndex:
-    return InvertedIndex().cover(rows, ONE)
+def _index(rows: VectorBatch, policy: PostingPolicy = SHORT) -> InvertedIndex:
+    return InvertedIndex(policy=policy).cover(rows, ONE)
 
 
 counts = sparse_vectors(DIM, values=st.sampled_from([-1.0, 1.0, 2.0, 3.0]), max_size=6)
@@ -106,16 +97,15 @@ def test_all_rows_that_reach_a_score_are_collected(
 
 
 def test_terms_are_left_out_where_few_rows_come_near(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    rng: np.random.Generator,
 ) -> None:
-    monkeypatch.setattr(inverted_module, "MAX_ROWS", 4096)
     frequent = [{i: 2.0**-9 for i in range(60)} for _ in range(4000)]
     vectors = [
         {**each, 100 + int(rare): 1.0}
         for each, rare in zip(frequent, rng.integers(0, 300, 4000), strict=True)
     ]
     rows = _batch(vectors)
-    index = _index(rows)
+    index = _index(rows, PostingPolicy(min_rows=8, max_rows=4096))
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
     work = scan_work(view, rows[:20], 1, skip=np.full(20, -1), inverted=index)
     assert np.median(work) < 0.5 * len(rows) * 60 / COLUMN_SHARE  # of adding what all rows share

@@ -8,22 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import GcwsBackend, delta
+from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph.drift import rows_to_measure
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import clustered, sparse_of
-from tests.support.index.policies import set_graph_policy
+from tests.support.index.policies import graphs_from
 from tests.support.index.recall import link, linked, recall
 from tests.support.index.small_index import SmallIndex
 
 MIN = 400
 
 
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_graph_policy(monkeypatch, min_rows=MIN)
+POLICIES = graphs_from(MIN)
+
+
+def indexed(config: CollectionConfig, threads: int = 1) -> SmallIndex:
+    """Return an empty index that has a graph from few rows on."""
+    return SmallIndex(config, threads=threads, policies=POLICIES)
 
 
 def lists_of(index: SmallIndex) -> list[list[int]]:
@@ -43,12 +47,12 @@ def overdue(index: SmallIndex, dead: int = 0) -> bool:
     """Return whether lists are to be made, or made anew."""
     assert isinstance(index.backend, GcwsBackend)
     rows = len(index.rows)
-    return index.backend._graph_is_overdue(index.state, rows, rows - dead)
+    return index.backend.graph_is_overdue(index.state, rows, rows - dead)
 
 
 def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator) -> None:
     rows, more = clustered(rng, MIN - 1, 1)
-    index = SmallIndex(CollectionConfig(dim=24)).add(rows)
+    index = indexed(CollectionConfig(dim=24)).add(rows)
     assert not overdue(index)
     index.add(more)
     assert overdue(index)
@@ -60,12 +64,12 @@ def test_lists_are_made_once_there_are_enough_live_rows(rng: np.random.Generator
 
 def test_whole_keys_have_no_lists(rng: np.random.Generator) -> None:
     config = CollectionConfig(dim=24, backend=GcwsParams(bands=4, band_width=2))
-    assert not overdue(SmallIndex(config).add(clustered(rng, 2 * MIN, 0)[0]))
+    assert not overdue(indexed(config).add(clustered(rng, 2 * MIN, 0)[0]))
 
 
 def test_lists_are_made_anew_when_the_rows_have_grown_by_half(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 2 * MIN, 0)
-    index = linked(rows[:MIN])
+    index = linked(rows[:MIN], policies=POLICIES)
     index.add(rows[MIN : MIN * 3 // 2])
     assert not overdue(index)
     index.add(rows[MIN * 3 // 2 : MIN * 3 // 2 + 1])
@@ -76,7 +80,7 @@ def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
     rng: np.random.Generator,
 ) -> None:
     rows, _ = clustered(rng, 4 * MIN, 0)
-    index = linked(rows)
+    index = linked(rows, policies=POLICIES)
     assert not overdue(index, dead=MIN * 9 // 10)
     assert overdue(index, dead=MIN * 11 // 10)
     alive = np.ones(4 * MIN, np.uint8)
@@ -89,14 +93,14 @@ def test_lists_are_made_anew_once_when_a_quarter_of_their_rows_is_dead(
 def test_dead_rows_are_in_no_new_list(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 2 * MIN, 0)
     alive = (rng.random(2 * MIN) < 0.7).astype(np.uint8)
-    lists = lists_of(link(SmallIndex(CollectionConfig(dim=24)).add(rows), alive))
+    lists = lists_of(link(indexed(CollectionConfig(dim=24)).add(rows), alive))
     assert {bool(own) for own, lives in zip(lists, alive, strict=True) if lives} == {True}
     assert all(alive[own].all() for own in lists)
 
 
 def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 600, 0)
-    index = linked(rows[:500])
+    index = linked(rows[:500], policies=POLICIES)
     index.add(rows[500:], sizes=[1, 50], settled=True)
     lists = lists_of(index)
     assert all(lists[500:])
@@ -104,11 +108,10 @@ def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -
 
 
 def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    rng: np.random.Generator,
 ) -> None:
-    monkeypatch.setattr(delta, "MAX_ROWS", MIN)
     rows, _ = clustered(rng, 2 * MIN + 1, 0)
-    index = linked(rows[:MIN])
+    index = linked(rows[:MIN], policies=replace(POLICIES, delta=DeltaPolicy(max_rows=MIN)))
     index.add(rows[MIN:])
     assert index.state.graph is None
     assert overdue(index)
@@ -118,7 +121,7 @@ def test_any_number_of_threads_makes_the_same_lists(rng: np.random.Generator) ->
     rows, _ = clustered(rng, 2000, 0)
     made = []
     for threads in (1, 2, 3):
-        index = link(SmallIndex(CollectionConfig(dim=24), threads=threads).add(rows[:1500]))
+        index = link(indexed(CollectionConfig(dim=24), threads=threads).add(rows[:1500]))
         made.append(lists_of(index.add(rows[1500:], settled=True)))
     assert made[0] == made[1] == made[2]
 
@@ -129,7 +132,7 @@ def test_a_compaction_keeps_lists_under_new_row_numbers(
 ) -> None:
     made = clustered(rng, 3000, 500)
     rows, queries = (sparse_of(np.maximum(some, 0)) for some in made) if sparse else made
-    index = linked(rows)
+    index = linked(rows, policies=POLICIES)
     before = lists_of(index)
     stays = rng.random(3000) < 0.8
     new = np.where(stays, np.cumsum(stays) - 1, -1)
@@ -145,7 +148,7 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = sparse_of(np.maximum(clustered(rng, 1700, 0)[0], 0))
-    index = SmallIndex(CollectionConfig(dim=None)).add(rows[:1000])
+    index = indexed(CollectionConfig(dim=None)).add(rows[:1000])
     assert overdue(index)
 
     def improve() -> None:
@@ -164,7 +167,7 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     index.add(rows[1300:], settled=True)
     assert overdue(index)  # 1,570 rows, and 1,000 were judged
     assert isinstance(index.backend, GcwsBackend)
-    graphs = index.backend._graphs
+    graphs = index.backend.graphs
     graphs.policy = replace(graphs.policy, scan_factor=0.0)
     improve()
     assert index.state.graph is not None
@@ -173,14 +176,14 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
 def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 3 * MIN, 0)
     for share, kept in ((0.6, False), (0.9, True), (0.2, False)):
-        index = linked(rows)
+        index = linked(rows, policies=POLICIES)
         index.compact(rng.permutation(3 * MIN) < share * 3 * MIN)
         assert (index.state.graph is not None) == kept
 
 
 def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 4000, 500)
-    index = SmallIndex(CollectionConfig(dim=24)).add(rows[:3000])
+    index = indexed(CollectionConfig(dim=24)).add(rows[:3000])
     made = index.backend.improved(
         index.state, index.rows.view(), np.ones(3000, np.uint8), threading.Event()
     )
@@ -195,7 +198,7 @@ def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Ge
 
 def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 2 * MIN, 0)
-    index = SmallIndex(CollectionConfig(dim=24)).add(rows[:MIN])
+    index = indexed(CollectionConfig(dim=24)).add(rows[:MIN])
     alive = np.ones(MIN, np.uint8)
     made = index.backend.improved(index.state, index.rows.view(), alive, threading.Event())
     index.add(rows[MIN:])
@@ -218,7 +221,7 @@ def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
     rng: np.random.Generator,
 ) -> None:
     rows, _ = clustered(rng, 800, 0)
-    index = SmallIndex(CollectionConfig(dim=24)).add(rows)
+    index = indexed(CollectionConfig(dim=24)).add(rows)
     outcomes = []
     for times in range(0, 120, 3):
         made = index.backend.improved(
@@ -246,7 +249,7 @@ def kept(index: SmallIndex, **changed: Any) -> SavedIndex:  # noqa: ANN401
 def restored(index: SmallIndex, saved: SavedIndex) -> SmallIndex:
     """Return the index that is made at a restart."""
     assert isinstance(index.backend, GcwsBackend)
-    again = SmallIndex(index.config)
+    again = indexed(index.config)
     again.rows = index.rows
     rows = index.rows.view()
     again.state = again.backend.restored(rows, again.backend.encode(rows), saved)
@@ -255,7 +258,7 @@ def restored(index: SmallIndex, saved: SavedIndex) -> SmallIndex:
 
 def test_failed_checks_are_taken_back_too(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 6000, 0, dim=32)
-    index = linked(rows)
+    index = linked(rows, policies=POLICIES)
     crowd = rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))
     index.add(crowd.astype(np.float32), settled=True)
     again = restored(index, kept(index))
@@ -265,7 +268,7 @@ def test_failed_checks_are_taken_back_too(rng: np.random.Generator) -> None:
 
 def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 100)
-    index = linked(rows)
+    index = linked(rows, policies=POLICIES)
     again = restored(index, kept(index))
     assert lists_of(again) == lists_of(index)
     assert again.state.graph.calibration == index.state.graph.calibration
@@ -280,7 +283,7 @@ def test_how_rows_are_linked_is_taken_back(
     dimensions: int, narrow: bool, rng: np.random.Generator
 ) -> None:
     rows = rng.normal(size=(600, dimensions)) @ rng.normal(size=(dimensions, 24))
-    index = linked(rows.astype(np.float32))
+    index = linked(rows.astype(np.float32), policies=POLICIES)
     assert index.state.graph.neighbours.narrow == narrow
     assert restored(index, kept(index)).state.graph.neighbours.narrow == narrow
     gone = np.where(np.arange(600) < 20, -1, np.arange(600) - 20)
@@ -290,7 +293,7 @@ def test_how_rows_are_linked_is_taken_back(
 
 def test_rows_whose_lists_are_unknown_are_linked(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 3000, 500)
-    index = linked(rows)
+    index = linked(rows, policies=POLICIES)
     saved = kept(index)
     lost = rng.random(3000) < 0.3
     saved.links[lost] = NO_ROW
@@ -304,17 +307,17 @@ def test_after_a_restart_lists_are_made_anew_when_the_live_rows_have_grown_by_ha
     rng: np.random.Generator,
 ) -> None:
     rows, more = clustered(rng, 1600, 500)
-    index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
+    index = indexed(CollectionConfig(dim=rows.shape[1])).add(rows)
     saved = kept(link(index, (np.arange(1600) >= 800).astype(np.uint8)))
     links = saved.links[800:]
-    live = SmallIndex(index.config).add(rows[800:])
+    live = indexed(index.config).add(rows[800:])
     again = restored(live, replace(saved, links=np.where(links >= 0, links - 800, links)))
     assert not overdue(again)
     assert overdue(again.add(more))
 
 
 def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
-    index = linked(clustered(rng, 600, 0)[0])
+    index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
     saved = kept(index)
     again = restored(index, SavedIndex(saved.links[:, :3], saved.notes))
     assert lists_of(again) == [own[:3] for own in lists_of(index)]
@@ -331,7 +334,7 @@ def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
 def test_notes_of_another_version_or_damaged_ones_are_made_anew(
     change: dict[str, Any], rng: np.random.Generator
 ) -> None:
-    index = linked(clustered(rng, 600, 0)[0])
+    index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
     assert restored(index, kept(index)).state.graph is not None
     again = restored(index, kept(index, **change))
     assert again.state.graph is None
@@ -341,12 +344,12 @@ def test_notes_of_another_version_or_damaged_ones_are_made_anew(
 def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
     rng: np.random.Generator,
 ) -> None:
-    index = linked(clustered(rng, 600, 0)[0])
+    index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
     saved = kept(index)
     nothing = np.full((600, 1), UNKNOWN, np.int32)
     assert restored(index, replace(saved, links=nothing)).state.graph is None
     assert restored(index, SavedIndex(nothing, {})).state.graph is None
-    few = SmallIndex(index.config).add(clustered(rng, MIN - 1, 0)[0])
+    few = indexed(index.config).add(clustered(rng, MIN - 1, 0)[0])
     assert restored(few, replace(saved, links=saved.links[: MIN - 1])).state.graph is None
 
 

@@ -17,7 +17,7 @@ def empty_graph(index: SmallIndex) -> NeighbourGraph:
     """Return the graph of an index before any row is linked."""
     assert isinstance(index.backend, GcwsBackend)
     rows = index.rows.view()
-    return index.backend._graphs.empty(rows, np.ones(len(rows), np.uint8), Workers(1))
+    return index.backend.graphs.empty(rows, np.ones(len(rows), np.uint8), Workers(1))
 
 
 @pytest.mark.parametrize(

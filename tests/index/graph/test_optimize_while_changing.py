@@ -20,15 +20,10 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import clustered
 from tests.support.index.items import put_rows
-from tests.support.index.policies import set_graph_policy
+from tests.support.index.policies import graphs_from
 
 MIN = 400
 DIM = 24
-
-
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_graph_policy(monkeypatch, min_rows=MIN)
 
 
 def put(collection: MemoryCollection, vectors: np.ndarray[Any, Any]) -> None:
@@ -81,7 +76,7 @@ class Meanwhile:
 
 @pytest.fixture
 def collection(rng: np.random.Generator) -> MemoryCollection:
-    made = MemoryCollection(CollectionConfig(dim=DIM), threads=2)
+    made = MemoryCollection(CollectionConfig(dim=DIM), threads=2, policies=graphs_from(MIN))
     put(made, clustered(rng, 2 * MIN, 1)[0])
     return made
 

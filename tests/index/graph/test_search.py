@@ -222,7 +222,7 @@ def test_a_crowd_of_new_rows_is_told_from_those_that_were_measured(
     index.add(rows[12_000:13_400], sizes=sizes, settled=True)
     assert index.state.graph.neighbours.drift.has_drifted
     assert isinstance(index.backend, GcwsBackend)
-    assert index.backend._graphs.is_overdue(index.state.graph, 13_400, 13_400)
+    assert index.backend.graphs.is_overdue(index.state.graph, 13_400, 13_400)
     assert recall(index, rows[13_400:], 10).reaches(0.9)
     assert recall(index, rows[:12_000:100], 10).reaches(0.9)
     link(index)

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.backends import make_backend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.contracts.arrays import Int32s
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.joins import planner
 from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
 from gcws_search.index.joins.planner import GraphJoin, PairJoin
@@ -37,14 +39,16 @@ def clusters(rng: np.random.Generator, each: int) -> np.ndarray:
     return rng.permutation(rows).astype(np.float32)
 
 
-def linked(rows: Rows, dim: int | None) -> tuple[GcwsBackend, Any, RowView]:
+def linked(
+    rows: Rows, dim: int | None, policies: Policies = POLICIES
+) -> tuple[GcwsBackend, Any, RowView]:
     """Return an index with neighbour lists."""
     config = CollectionConfig(dim=dim, backend=GcwsParams(bands=8))
     space = VectorSpace.of(config)
     raw = from_csr(space, rows) if isinstance(rows, Csr) else space.from_dense(rows)
     held = GrowingRows(config.form, config.dim)
     held.append(space.prepare(raw))
-    backend = make_backend(config, threads=2)
+    backend = make_backend(config, threads=2, policies=policies)
     assert isinstance(backend, GcwsBackend)
     vectors, alive = held.view(), np.ones(len(rows), np.uint8)
     unlinked = backend.extend(backend.empty(), vectors, backend.encode(vectors))
@@ -79,7 +83,7 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
     backend, state, view = linked(rows, DIM)
     sink = PairSink(view, MIN, None)
     join = join_of(backend, state, view)
-    join._walk(state.graph.links.array, sink, 0)
+    join.walk_links(state.graph.links.array, sink, 0)
     a, b, scores = sink.result()
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
@@ -94,24 +98,25 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
 def test_a_join_with_lists_finds_the_share_asked_for(
     kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "_MIN_GAIN", 0.0)
     monkeypatch.setattr(planner, "walk_nanoseconds", lambda *_: 0.0)
     rows: Rows
     if kind == "dense":
         rows, dim = clusters(rng, 20), DIM
     else:
         rows, dim = generated.counts(rng, ROWS, 1)[0], 400
-    backend, state, view = linked(rows, DIM if kind == "dense" else None)
+    backend, state, view = linked(
+        rows, DIM if kind == "dense" else None, Policies(pairs=PairPolicy(min_gain=0.0))
+    )
     truth = true_pairs(all_scores(rows, rows, dim), MIN)
     assert len(truth) > 300
     walked = []
-    walk = PairJoin._walk
+    walk = PairJoin.walk_links
 
     def note(self: PairJoin, links: Int32s, sink: PairSink, patience: int) -> None:
         walked.append(patience)
         walk(self, links, sink, patience)
 
-    monkeypatch.setattr(PairJoin, "_walk", note)
+    monkeypatch.setattr(PairJoin, "walk_links", note)
     for recall in (0.5, 0.8, 0.95):
         a, b, _ = backend.pairs(state, view, min_score=MIN, recall=recall)
         found = set(zip(a.tolist(), b.tolist(), strict=True))
@@ -145,7 +150,7 @@ def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     walks = measured(join, links, MIN, 0.3)
     assert walks is not None
     sink = PairSink(view, MIN, None)
-    join._walk(links, sink, walks.patience)
+    join.walk_links(links, sink, walks.patience)
     share = len(sink.result()[0]) / len(truth)
     assert walks.recall < share  # one standard error is taken off
     # 256 rows in 150 clusters of 20: as many coins as clusters, 4 sigma, and the one taken off.
@@ -232,13 +237,13 @@ def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None
     )
     sample = join.sampled(MIN)
     assert sample is not None
-    keys = backend._keying.keys(view.vectors, 32)
+    keys = backend.band_keys.keys(view.vectors, 32)
     a, b = np.array(sorted(true_pairs(all_scores(rows, rows, DIM), MIN))).T
     for depth in (1, 3, 6):
         shift = np.uint64(64 - depth * backend.plan.bits)
         often = np.count_nonzero(keys[a] >> shift == keys[b] >> shift)
         # Of 300 clusters the rows sampled see 170 or so, each a coin of deviation 0.5 at most.
-        foreseen = join._repeats(sample, backend.plan, depth)
+        foreseen = join.repeats(sample, backend.plan, depth)
         assert foreseen == pytest.approx(often, rel=4 * 0.5 / np.sqrt(170))
 
 
@@ -248,7 +253,7 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
     some = RowView(view.vectors, alive, int(alive.sum()))
     sink = PairSink(some, MIN, None)
-    join_of(backend, state, some)._walk(state.graph.links.array, sink, 0)
+    join_of(backend, state, some).walk_links(state.graph.links.array, sink, 0)
     a, b, _ = sink.result()
     assert alive[a].all()
     assert alive[b].all()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.backends import make_backend
 from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.contracts.errors import InvalidParameter
@@ -16,8 +17,8 @@ from gcws_search.index.contracts.parameters import (
     ExactParams,
     GcwsParams,
 )
+from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins import pair_sink as pairs_module
 from gcws_search.index.joins.all_pairs import compared_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.threads import Workers
@@ -30,11 +31,13 @@ Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 Finder = Callable[..., Found]
 
 
-def _finder(space: VectorSpace, config: CollectionConfig, raw: RawBatch) -> Finder:
+def _finder(
+    space: VectorSpace, config: CollectionConfig, raw: RawBatch, policies: Policies = POLICIES
+) -> Finder:
     batch = space.prepare(raw)
     rows = GrowingRows(config.form, config.dim)
     rows.append(batch)
-    backend = make_backend(config, threads=2)
+    backend = make_backend(config, threads=2, policies=policies)
     state = backend.extend(backend.empty(), rows.view(), backend.encode(batch))
     view = RowView(rows.view(), np.ones(len(batch), np.uint8), len(batch))
 
@@ -51,14 +54,16 @@ def _finder(space: VectorSpace, config: CollectionConfig, raw: RawBatch) -> Find
     return find
 
 
-def _dense(rng: np.random.Generator, backend: BackendParams) -> tuple[Finder, np.ndarray]:
+def _dense(
+    rng: np.random.Generator, backend: BackendParams, policies: Policies = POLICIES
+) -> tuple[Finder, np.ndarray]:
     centers = rng.standard_normal((30, 12))
     rows = centers[rng.integers(0, 30, 400)] + 0.02 * rng.standard_normal((400, 12))
     rows[50:60] = rows[50]
     rows = rows.astype(np.float32)
     config = CollectionConfig(dim=12, backend=backend)
     space = VectorSpace.of(config)
-    return _finder(space, config, space.from_dense(rows)), rows.astype(np.float64)
+    return _finder(space, config, space.from_dense(rows), policies), rows.astype(np.float64)
 
 
 def _sparse(rng: np.random.Generator, backend: BackendParams) -> tuple[Finder, np.ndarray]:
@@ -128,20 +133,19 @@ def test_a_limit_keeps_the_most_similar_pairs_and_those_that_tie_with_the_last(
 
 
 def test_more_pairs_than_can_be_listed_are_refused_without_a_limit(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    rng: np.random.Generator,
 ) -> None:
-    monkeypatch.setattr(pairs_module, "MAX_PAIRS", 20)
-    find, _ = _dense(rng, GcwsParams(bands=8))
+    few = Policies(pairs=PairPolicy(max_pairs=20))
+    find, _ = _dense(rng, GcwsParams(bands=8), few)
     with pytest.raises(InvalidParameter, match="a limit"):
         find(0.5, 0.9)
     assert len(find(0.5, 0.9, 3)[0]) == pytest.approx(3, abs=20)
 
 
-def test_a_refused_list_of_pairs_stops_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs_module, "MAX_PAIRS", 1)
+def test_a_refused_list_of_pairs_stops_all_threads() -> None:
     space = VectorSpace.of(CollectionConfig(dim=4))
     view = RowView(space.prepare(space.from_dense(np.ones((3, 4)))), np.ones(3, np.uint8), 3)
-    sink = PairSink(view, 0.9, None)
+    sink = PairSink(view, 0.9, None, policy=PairPolicy(max_pairs=1))
     sink.add(np.array([0, 0], np.int32), np.array([1, 2], np.int32))
     with pytest.raises(InvalidParameter):
         sink.result()

@@ -7,8 +7,8 @@ import pytest
 
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins import prefix_join
 from gcws_search.index.joins.all_pairs import ExactJoin, compared_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
@@ -64,10 +64,17 @@ def as_dict(pairs: Pairs) -> dict[tuple[int, int], float]:
     return found
 
 
-def joined(view: RowView, least: float, *, limit: int | None = None, threads: int = 2) -> Pairs:
-    join = PrefixJoin.of(view, least)
+def joined(
+    view: RowView,
+    least: float,
+    *,
+    limit: int | None = None,
+    threads: int = 2,
+    policy: PairPolicy = PAIR_POLICY,
+) -> Pairs:
+    join = PrefixJoin.of(view, least, policy)
     assert join is not None
-    sink = PairSink(view, least, limit)
+    sink = PairSink(view, least, limit, policy=policy)
     join.offer(sink, Workers(threads))
     return sink.result()
 
@@ -86,13 +93,13 @@ def test_every_pair_is_found_once(rng: np.random.Generator, least: float, spread
 
 
 @pytest.mark.parametrize("least", [0.3, 0.8])
-def test_slots_that_share_a_place_hide_no_pair(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, least: float
-) -> None:
-    monkeypatch.setattr(prefix_join, "MAX_PLACE_BITS", 3)
-    monkeypatch.setattr(prefix_join, "MIN_PLACE_BITS", 3)
+def test_slots_that_share_a_place_hide_no_pair(rng: np.random.Generator, least: float) -> None:
+    crowded = PairPolicy(min_place_bits=3, max_place_bits=3)
     rows = made(rng, spread=1.0, step=977)
-    assert as_dict(joined(view_of(rows), least)).keys() == true_pairs(rows, least).keys()
+    assert (
+        as_dict(joined(view_of(rows), least, policy=crowded)).keys()
+        == true_pairs(rows, least).keys()
+    )
 
 
 def test_rows_that_are_not_permitted_are_in_no_pair(rng: np.random.Generator) -> None:
@@ -115,11 +122,11 @@ def test_a_limit_keeps_the_most_similar_pairs(rng: np.random.Generator, limit: i
 
 
 def test_pairs_beyond_what_one_list_holds_are_found_too(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    rng: np.random.Generator,
 ) -> None:
     rows = np.repeat(made(rng, spread=1.0)[:6], 50, axis=0)
-    monkeypatch.setattr(prefix_join, "CAPACITY", 1)
-    assert len(joined(view_of(rows), 0.99, threads=1)[0]) >= 6 * 50 * 49 // 2
+    short = PairPolicy(capacity=1)
+    assert len(joined(view_of(rows), 0.99, threads=1, policy=short)[0]) >= 6 * 50 * 49 // 2
 
 
 def test_a_join_of_much_work_comes_back_before_its_end() -> None:

@@ -64,8 +64,8 @@ def test_a_collection_without_lists_has_all_tables_once_there_was_use_for_them(
     stored.settle()
     assert bands_made(stored) == FIRST_TABLES
     use(stored, rows)
-    if stored._improver._thread is not None:  # what was begun, not what a `settle` would begin
-        stored._improver._thread.join(60)
+    if stored.optimizer.thread is not None:  # what was begun, not what a `settle` would begin
+        stored.optimizer.thread.join(60)
     assert bands_made(stored) == bands
     catalog.close()
 
@@ -80,7 +80,7 @@ def assert_tables_are_those_of_keys(index: SmallIndex, bands: int = BANDS) -> No
     tables, rows = index.state.tables, index.rows.view()
     assert tables.bands == bands
     assert len(tables) == len(rows)
-    keys = backend_of(index)._keying.keys(rows, bands)
+    keys = backend_of(index).band_keys.keys(rows, bands)
     for table in range(bands):
         found = np.concatenate([segment.rows[table] for segment in tables.segments])
         assert sorted(found.tolist()) == list(range(len(rows)))

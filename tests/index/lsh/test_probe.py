@@ -23,20 +23,15 @@ from tests.support.index.known_rows import (
     QUERIES,
     RELATIVE,
     ROWS,
+    asked,
     config_of,
     encoded,
     known,
     made,
-    make_scans_dear,
 )
 from tests.support.index.small_index import Mask, SmallIndex, all_scores, answer
 from tests.support.reference import mathematics
 from tests.support.statistics import SIGMAS, assert_proportion, standard_error
-
-
-@pytest.fixture(autouse=True)
-def _dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_scans_dear(monkeypatch)
 
 
 def recall_of(
@@ -118,7 +113,7 @@ def test_probing_finds_exactly_the_share_it_promises_where_nothing_is_left_to_ch
     found, promised = [], []
     for seed in range(6):
         config = CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=24, seed=seed))
-        for i, hits in enumerate(SmallIndex(config).add(rows).search(queries, params)):
+        for i, hits in enumerate(asked(config).add(rows).search(queries, params)):
             if hits.explanation.method == "tables":
                 found.append(i in hits.rows)
                 promised.append(hits.explanation.expected_recall)
@@ -139,7 +134,7 @@ def test_classical_banding_finds_rows_as_often_as_the_s_curve_says(
     surplus = []
     for seed in range(40):
         params = GcwsParams(bands=bands, band_width=width, seed=seed)
-        index = SmallIndex(config_of("dense", params)).add(rows)
+        index = asked(config_of("dense", params)).add(rows)
         results = index.search(queries, SearchParams(limit=799, recall=0.999))
         found = np.zeros_like(expected)
         for m, hits in enumerate(results):
@@ -157,7 +152,7 @@ def test_only_a_proof_makes_classical_banding_scan(
 ) -> None:
     rows, queries, dim = made("dense", rng, 2000)
     config = config_of("dense", GcwsParams(bands=2, band_width=12))
-    index = SmallIndex(config).add(rows)
+    index = asked(config).add(rows)
     params = SearchParams(limit=10, recall=0.9, guarantee=guarantee)
     results = index.search(queries, params)
     methods = {hits.explanation.method for hits in results}
@@ -201,7 +196,7 @@ def test_probing_is_the_naive_search_to_the_table(
     n, bands = 1500, 4
     rows, queries, dim = made(kind, rng, n)
     queries = queries[:6]
-    index = SmallIndex(config_of(kind, GcwsParams(bands=bands))).add(rows, [700, 3, 500])
+    index = asked(config_of(kind, GcwsParams(bands=bands))).add(rows, [700, 3, 500])
     backend = index.backend
     assert isinstance(backend, GcwsBackend)
     bits = backend.plan.bits
@@ -270,7 +265,7 @@ def test_a_proof_by_parts_of_samples_holds_where_nothing_is_left_to_chance(
     found, promised = [], []
     for seed in range(4):
         backend = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
-        index = SmallIndex(CollectionConfig(dim=rows.shape[1], backend=backend)).add(rows)
+        index = asked(CollectionConfig(dim=rows.shape[1], backend=backend)).add(rows)
         for i, hits in enumerate(index.search(queries, params)):
             if hits.explanation.method == "tables":
                 found.append(i in hits.rows)
@@ -286,7 +281,6 @@ def test_a_proof_by_parts_of_samples_holds_where_nothing_is_left_to_chance(
 def test_few_rows_are_scanned_and_no_query_is_hashed_for_them(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()
     for kind in KINDS:
         rows, queries, _ = made(kind, rng, 1000)
         index = SmallIndex(config_of(kind, GcwsParams())).add(rows)
@@ -302,7 +296,6 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
     scan_milliseconds: float,
     hashed: bool,
 ) -> None:
-    monkeypatch.undo()
     rows, queries, _ = made("counts", rng, 1000)
     index = SmallIndex(config_of("counts", GcwsParams())).add(rows)
     nanoseconds = 1e6 * scan_milliseconds
@@ -316,13 +309,13 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
 def counted(index: SmallIndex, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that takes, from now on, how many vectors each call hashes."""
     assert isinstance(index.backend, GcwsBackend)
-    keys, hashed = index.backend._keying.keys, []
+    keys, hashed = index.backend.band_keys.keys, []
 
     def count(batch: VectorBatch, last: int) -> npt.NDArray[np.uint64]:
         hashed.append(len(batch))
         return keys(batch, last)
 
-    monkeypatch.setattr(index.backend._keying, "keys", count)
+    monkeypatch.setattr(index.backend.band_keys, "keys", count)
     return hashed
 
 
@@ -357,7 +350,7 @@ def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_o
     queries = rows[:200]
     if not paying:
         monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
-    index = SmallIndex(config_of("dense", GcwsParams())).add(rows)
+    index = asked(config_of("dense", GcwsParams())).add(rows)
     assert isinstance(index.backend, GcwsBackend)
     index.state = index.backend.with_all_tables(index.state, index.rows.view())
     hashed = counted(index, monkeypatch)

@@ -17,17 +17,11 @@ from tests.support.index.known_rows import (
     QUERIES,
     RELATIVE,
     ROWS,
+    asked,
     config_of,
     made,
-    make_scans_dear,
 )
 from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer, answers
-
-
-@pytest.fixture(autouse=True)
-def _dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_scans_dear(monkeypatch)
-
 
 # --- exact scores ------------------------------------------------------------------------------
 
@@ -36,7 +30,7 @@ def _dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("width", [None, 3])
 def test_scores_of_hits_are_exact(rng: np.random.Generator, kind: str, width: int | None) -> None:
     rows, queries, dim = made(kind, rng)
-    index = SmallIndex(config_of(kind, GcwsParams(band_width=width))).add(rows)
+    index = asked(config_of(kind, GcwsParams(band_width=width))).add(rows)
     truth = all_scores(queries, rows, dim)
     for m, hits in enumerate(index.search(queries, SearchParams(limit=20, recall=0.8))):
         found, scores = answer(hits)
@@ -57,7 +51,7 @@ def test_a_score_equal_to_the_least_one_wanted_is_found(rng: np.random.Generator
         strangers = -np.abs(rng.standard_normal((5000, DIM))).astype(np.float32)
         rows = np.concatenate([row, strangers])
         for width in (None, 1):
-            index = SmallIndex(config_of("dense", GcwsParams(band_width=width, bands=64))).add(rows)
+            index = asked(config_of("dense", GcwsParams(band_width=width, bands=64))).add(rows)
             params = SearchParams(limit=299, recall=0.9, min_score=tenths / 10)
             [hits] = index.search(query, params)
             assert len(hits.rows) >= 299
@@ -67,7 +61,7 @@ def test_a_score_equal_to_the_least_one_wanted_is_found(rng: np.random.Generator
 def test_a_stored_vector_is_its_own_best_hit(rng: np.random.Generator) -> None:
     for kind in KINDS:
         rows, _, _ = made(kind, rng, 3000)
-        index = SmallIndex(config_of(kind, GcwsParams())).add(rows)
+        index = asked(config_of(kind, GcwsParams())).add(rows)
         for i, hits in enumerate(index.search(rows[:50], SearchParams(limit=1, recall=0.5))):
             assert hits.scores[0] == 1.0
             assert hits.rows[0] <= i
@@ -76,7 +70,7 @@ def test_a_stored_vector_is_its_own_best_hit(rng: np.random.Generator) -> None:
 def test_a_row_to_skip_is_left_out_while_probing(rng: np.random.Generator) -> None:
     for kind in KINDS:
         rows, _, _ = made(kind, rng)
-        index = SmallIndex(config_of(kind, GcwsParams())).add(rows)
+        index = asked(config_of(kind, GcwsParams())).add(rows)
         params = SearchParams(limit=5, recall=0.7)
         skipped = index.search(rows[:QUERIES], params, skip=list(range(QUERIES)))
         for i, hits in enumerate(skipped):
@@ -91,7 +85,7 @@ def test_a_row_to_skip_is_left_out_while_probing(rng: np.random.Generator) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_permitted_rows_are_hits(rng: np.random.Generator, kind: str) -> None:
     rows, queries, _ = made(kind, rng)
-    index = SmallIndex(config_of(kind, GcwsParams())).add(rows)
+    index = asked(config_of(kind, GcwsParams())).add(rows)
     for share in (0.002, 0.1, 0.9):
         permitted = (rng.random(ROWS) < share).astype(np.uint8)
         for limit in (1, 20):
@@ -137,9 +131,9 @@ def test_the_sizes_of_batches_change_no_answer(
 ) -> None:
     rows, queries, _ = made(kind, rng)
     config = config_of(kind, GcwsParams(bands=8, band_width=width))
-    whole = SmallIndex(config).add(rows)
+    whole = asked(config).add(rows)
     for sizes in SOME_SIZES:
-        parts = SmallIndex(config).add(rows, sizes)
+        parts = asked(config).add(rows, sizes)
         for params in QUESTIONS:
             assert_same_answers(whole, parts, queries, params)
 
@@ -151,9 +145,9 @@ def test_a_compaction_keeps_the_answers(rng: np.random.Generator, kind: str) -> 
     for stays_share in (0.1, 0.7):
         stays = rng.random(ROWS) < stays_share
         numbers = np.flatnonzero(stays)
-        compacted = SmallIndex(config).add(rows, [2500, 40])
+        compacted = asked(config).add(rows, [2500, 40])
         compacted.compact(stays)
-        fresh = SmallIndex(config)
+        fresh = asked(config)
         dense = rows if not isinstance(rows, Csr) else None
         kept = dense[stays] if dense is not None else _take(rows, numbers)
         fresh.add(kept)
@@ -182,9 +176,9 @@ def test_rows_that_are_not_permitted_change_no_answer(
     config = config_of(kind, GcwsParams(bands=8))
     stays = rng.random(ROWS) < stays_share
     numbers = np.flatnonzero(stays)
-    index = SmallIndex(config).add(rows)
+    index = asked(config).add(rows)
     kept = _take(rows, numbers) if isinstance(rows, Csr) else rows[stays]
-    fresh = SmallIndex(config).add(kept)
+    fresh = asked(config).add(kept)
     for params in QUESTIONS:
         masked = index.search(queries, params, permitted=stays.astype(np.uint8))
         for before, after in zip(masked, fresh.search(queries, params), strict=True):
@@ -210,8 +204,8 @@ def test_batches_of_queries_and_threads_change_no_answer_but_what_is_scanned(
     """Of many queries in a call a scan takes less time, so more are scanned."""
     rows, queries, _ = made(kind, rng)
     config = config_of(kind, GcwsParams(bands=8))
-    index = SmallIndex(config).add(rows, [4000])
-    threaded = SmallIndex(config, threads=2).add(rows, [4000])
+    index = asked(config).add(rows, [4000])
+    threaded = asked(config, threads=2).add(rows, [4000])
     same = []
     for params in QUESTIONS:
         together = index.search(queries, params)
@@ -228,7 +222,7 @@ def test_batches_of_queries_and_threads_change_no_answer_but_what_is_scanned(
 def test_many_readers_at_once_get_the_answers_of_one(rng: np.random.Generator, kind: str) -> None:
     rows, queries, _ = made(kind, rng)
     config = config_of(kind, GcwsParams(bands=8))
-    shared = SmallIndex(config, threads=2).add(rows, [4000])
+    shared = asked(config, threads=2).add(rows, [4000])
     expected = [answers(shared.search(queries, params)) for params in QUESTIONS]
 
     def ask(_: int) -> list[list[tuple[list[int], list[float]]]]:
@@ -242,8 +236,8 @@ def test_many_readers_at_once_get_the_answers_of_one(rng: np.random.Generator, k
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_held_by_a_reader_answers_as_before(rng: np.random.Generator, kind: str) -> None:
     rows, queries, _ = made(kind, rng)
-    index = SmallIndex(config_of(kind, GcwsParams(bands=8))).add(rows[:2000], [1500])
-    held = SmallIndex(index.config)
+    index = asked(config_of(kind, GcwsParams(bands=8))).add(rows[:2000], [1500])
+    held = asked(index.config)
     held.backend, held.state = index.backend, index.state
     held.rows.append(index.rows.view())
     before = [answers(held.search(queries, params)) for params in QUESTIONS]
@@ -255,7 +249,7 @@ def test_a_state_held_by_a_reader_answers_as_before(rng: np.random.Generator, ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recall_of_1_is_a_scan(rng: np.random.Generator, kind: str) -> None:
     rows, queries, dim = made(kind, rng, 2000)
-    index = SmallIndex(config_of(kind, GcwsParams(bands=4))).add(rows)
+    index = asked(config_of(kind, GcwsParams(bands=4))).add(rows)
     truth = all_scores(queries, rows, dim)
     for m, hits in enumerate(index.search(queries, SearchParams(limit=10, recall=1.0))):
         assert hits.explanation.method == "scan"
@@ -269,7 +263,7 @@ def test_a_higher_target_probes_on_from_where_a_lower_one_stops(
     rng: np.random.Generator, kind: str
 ) -> None:
     rows, queries, _ = made(kind, rng)
-    index = SmallIndex(config_of(kind, GcwsParams(bands=16))).add(rows)
+    index = asked(config_of(kind, GcwsParams(bands=16))).add(rows)
     params = SearchParams(limit=10)
     best = np.zeros((QUERIES, 2))
     for recall in (0.2, 0.5, 0.8, 0.9, 0.99):

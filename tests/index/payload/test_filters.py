@@ -208,8 +208,8 @@ def test_columns_and_masks_kept_are_bounded() -> None:
     expected = first.mask(columns, len(PAYLOADS)).tolist()
     for i in range(2 * MAX_COLUMNS):
         parse_filter({"must": [match(f"key{i}", 3)]}).mask(columns, len(PAYLOADS))
-    assert len(columns._columns) == MAX_COLUMNS
-    assert len(columns._masks) == MAX_MASKS
+    assert len(columns.growing) == MAX_COLUMNS
+    assert len(columns.masks) == MAX_MASKS
     assert first.mask(columns, len(PAYLOADS)).tolist() == expected
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import FeatureBackend, RandomBinningBackend, features, make_backend
+from gcws_search.index import Policies
+from gcws_search.index.backends import FeatureBackend, RandomBinningBackend, make_backend
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection
 from gcws_search.index.collection.backend_index import BackendIndex
@@ -20,6 +21,7 @@ from gcws_search.index.contracts.parameters import (
     Rerank,
     SearchParams,
 )
+from gcws_search.index.contracts.policies import FeaturePolicy
 from gcws_search.index.features.fourier import FourierMap
 from gcws_search.index.features.nystroem import NystroemMap
 from gcws_search.index.persistence.attached_backends import Building
@@ -42,10 +44,10 @@ def stored(make: Make) -> Collection:
     return filled(make)
 
 
+@pytest.mark.parametrize("policies", [Policies(features=FeaturePolicy(chunk_rows=4))])
 def test_progress_is_that_of_features_by_landmarks_too(
     stored: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "_CHUNK_ROWS", 4)
     seen: list[float] = []
     report = Building.report
 
@@ -77,7 +79,7 @@ def test_a_backend_is_tried_out_before_anybody_can_ask_it(
 
     def watched(self: object, *given: object) -> object:
         asked.extend(each.rerank for each in given if isinstance(each, SearchParams))
-        assert "boxes" not in stored._memory.view.attached
+        assert "boxes" not in stored.memory.view.attached
         return search(self, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(owner, "search", watched)

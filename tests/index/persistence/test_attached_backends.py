@@ -9,7 +9,6 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
-from gcws_search.index.collection import memory_collection
 from gcws_search.index.collection.backend_index import BackendIndex, built
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
@@ -40,6 +39,7 @@ from tests.support.index.attached_backends import (
     opened_copy,
 )
 from tests.support.index.items import Make, put
+from tests.support.index.policies import compacting_from
 
 
 @pytest.fixture
@@ -152,8 +152,8 @@ def test_a_dropped_backend_stays_away(tmp_path: Path, stored: Collection) -> Non
 # --- following changes -------------------------------------------------------------------------
 
 
-def test_backends_follow_every_change(stored: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_collection, "COMPACTION_ROWS", 3)
+@pytest.mark.parametrize("policies", [compacting_from(3)])
+def test_backends_follow_every_change(stored: Collection) -> None:
     for params in (NRFF, LANDMARKS, ExactParams()):
         stored.attach(params)
     assert_all_agree(stored)
@@ -168,10 +168,10 @@ def test_backends_follow_every_change(stored: Collection, monkeypatch: pytest.Mo
     assert_all_agree(stored)
 
 
+@pytest.mark.parametrize("policies", [compacting_from(3)])
 def test_a_backend_takes_in_what_changed_while_it_was_made(
-    stored: Collection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+    stored: Collection, meanwhile: Meanwhile
 ) -> None:
-    monkeypatch.setattr(memory_collection, "COMPACTION_ROWS", 3)
     with meanwhile.attaching(stored, NRFF) as errors:
         put(stored, {"new": 50.0, "i3": 30.0})
         stored.delete([f"i{n}" for n in range(4, 12)])
@@ -186,7 +186,7 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
     stored: Collection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught_up: list[int] = []
-    alone = stored._writer.alone
+    alone = stored.writer.alone
 
     def watched(work: Callable[[], None]) -> None:
         caught_up.append(0)
@@ -200,7 +200,7 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
             patched.setattr(BackendIndex, "extended", counted)
             alone(work)
 
-    monkeypatch.setattr(stored._writer, "alone", watched)
+    monkeypatch.setattr(stored.writer, "alone", watched)
     with meanwhile.attaching(stored, NRFF) as errors:
         put(stored, {f"more{n}": float(n) for n in range(100)})
     assert not errors
@@ -245,7 +245,7 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 
     def dropped(store: Store, record: BackendRecord) -> None:
         dropping.start()
-        while not stored._attachments.building[0].stop.wait(0.01):
+        while not stored.attachments.building[0].stop.wait(0.01):
             assert dropping.is_alive()
         add(store, record)
 
@@ -260,17 +260,17 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 def test_a_drop_is_heard_until_a_backend_comes(
     stored: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    alone = stored._writer.alone
+    alone = stored.writer.alone
 
     def late(work: Callable[[], None]) -> None:
         if moment == "before it may come":
-            monkeypatch.setattr(stored._writer, "alone", alone)
+            monkeypatch.setattr(stored.writer, "alone", alone)
             stored.detach("nrff")
         else:
-            stored._attachments.building[0].stop.set()
+            stored.attachments.building[0].stop.set()
         alone(work)
 
-    monkeypatch.setattr(stored._writer, "alone", late)
+    monkeypatch.setattr(stored.writer, "alone", late)
     with pytest.raises(BackendNotFound, match="nrff"):
         stored.attach(NRFF)
     assert list(backends(stored)) == ["exact"]

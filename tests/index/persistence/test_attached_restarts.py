@@ -92,7 +92,7 @@ def test_notes_that_cannot_be_read_are_made_anew(
     assert "'gmm_nystroem' of collection 'things': what was kept is made anew" in caplog.text
     again = reopened.get("things")
     again.settle()
-    assert again._memory.view.attached["gmm_nystroem"].notes
+    assert again.memory.view.attached["gmm_nystroem"].notes
     reopened.close()
 
 

@@ -12,11 +12,12 @@ from typing import Final
 
 import pytest
 
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
+from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.contracts.saved_index import text_of
-from gcws_search.index.persistence import reclaim
 from gcws_search.index.storage.graph_parts import PART_KEYS
 from tests.support.faults import SQLITE_CODES, Faults, install
 from tests.support.index.attached_backends import LANDMARKS
@@ -40,12 +41,15 @@ pytestmark = pytest.mark.parametrize("code", SQLITE_CODES)
 
 
 def turns(
-    faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch
+    faults: Faults,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policies: Policies = POLICIES,
 ) -> Iterator[tuple[int, Catalog, Collection]]:
     """Yield the number of a call and a new collection, until no call has this number."""
     install(faults, folder, monkeypatch)
     for turn in range(1, MAX_CALLS):
-        with closing(opened_catalog(folder / str(turn))) as catalog:
+        with closing(opened_catalog(folder / str(turn), policies)) as catalog:
             yield (
                 turn,
                 catalog,
@@ -74,9 +78,9 @@ def test_links_that_could_not_be_written_are_by_the_next_try(
     for turn, _, stored in turns(faults, tmp_path, monkeypatch):
         put(stored, values)
         with faults.failing(turn):
-            stored._checkpoints.bring_up_to_date()
+            stored.checkpoints.bring_up_to_date()
             use(stored)
-        stored._checkpoints.bring_up_to_date()
+        stored.checkpoints.bring_up_to_date()
         with opened(copied(tmp_path / str(turn), tmp_path / f"{turn} after a kill")) as again:
             assert backend_of(again).linked == 0
             assert held(again) == held(stored) == holding(values | {"used": 0.5})
@@ -85,22 +89,20 @@ def test_links_that_could_not_be_written_are_by_the_next_try(
 def test_what_could_not_be_reclaimed_is_without_a_further_delete(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reclaim, "FREE_PAGES", 0)
-    monkeypatch.setattr(reclaim, "FREE_SHARE", 1 << 20)
+    reclaim = ReclaimPolicy(min_pages=0, share=1 << 20, rest_seconds=0.01)
     faults = Faults(code, "tidier")
     values = some(600)
-    for turn, _, stored in turns(faults, tmp_path, monkeypatch):
+    for turn, _, stored in turns(faults, tmp_path, monkeypatch, Policies(reclaim=reclaim)):
         put(stored, values)
         stored.settle()
         path = tmp_path / str(turn) / "things.sqlite"
-        monkeypatch.setattr(reclaim, "_REST_SECONDS", 0.01)
         with faults.failing(turn):
             stored.delete([*values][1:])
             use(stored)
-            thread = stored._tidier._thread
+            thread = stored.reclaimer.thread
             if thread is not None:
                 thread.join()
-        assert stored._tidier._thread is None
+        assert stored.reclaimer.thread is None
         assert path.read_bytes()[_FREE_PAGES] == bytes(4)
         assert path.with_name(f"{path.name}-wal").stat().st_size == 0
         assert held(stored) == holding({"i0": 1.0, "used": 0.5})
@@ -116,7 +118,7 @@ def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
         drawn = notes(stored)
         with faults.failing(turn), caplog.at_level(logging.CRITICAL):
             put(stored, some(100))
-            stored._improver.settle()
+            stored.optimizer.settle()
             use(stored)
         assert (learned := notes(stored)) != drawn
         catalog.close()
@@ -124,10 +126,10 @@ def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
             assert notes(again) == learned
             assert held(again) == holding(some(100) | {"used": 0.5})
             put(again, some(1000))
-            again._improver.settle()
+            again.optimizer.settle()
             assert notes(again) != learned
 
 
 def notes(stored: Collection) -> str:
     """Return what is known of the attached backend."""
-    return text_of(stored._memory.view.attached[LANDMARKS.kind].notes)
+    return text_of(stored.memory.view.attached[LANDMARKS.kind].notes)

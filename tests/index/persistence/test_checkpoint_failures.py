@@ -60,7 +60,7 @@ def test_unreadable_notes_are_no_notes(
         assert backend_of(again).linked == 0
         assert backend_of(again).notes == {"cost": 0.5}
     with opened(tmp_path) as again:
-        assert str(again._store.notes()).endswith(' {"cost":0.5}')
+        assert str(again.store.notes()).endswith(' {"cost":0.5}')
 
 
 @pytest.mark.parametrize(("said", "changed"), [("0.75", "0.74"), ("[3]", "[2]"), ("}", "")])
@@ -110,7 +110,7 @@ def test_a_full_disk_spoils_no_item(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     put(linked, some(3 * PART_KEYS))
-    write = linked._store.write_links
+    write = linked.store.write_links
 
     def full(part: int, data: bytes | None) -> None:
         if part == 2:
@@ -118,8 +118,8 @@ def test_a_full_disk_spoils_no_item(
         write(part, data)
 
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
-    monkeypatch.setattr(linked._store, "write_links", full)
-    linked._checkpoints._run()
+    monkeypatch.setattr(linked.store, "write_links", full)
+    linked.checkpoints.run()
     assert len(caplog.messages) == 1
     put(linked, {"x": 1.0})
     monkeypatch.undo()
@@ -158,10 +158,10 @@ def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(linked._memory, "put", fail)
+        patched.setattr(linked.memory, "put", fail)
         with pytest.raises(MemoryError):
             put(linked, {"b": 2})
-    linked._checkpoints._run()
+    linked.checkpoints.run()
     catalog.close()
     with opened(tmp_path) as again:
         assert backend_of(again).linked == 6

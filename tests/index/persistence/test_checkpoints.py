@@ -8,20 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
-from gcws_search.index.collection import memory_collection as collection_module
-from gcws_search.index.persistence import checkpoints as checkpoints_module
+from gcws_search.index.contracts.policies import CheckpointPolicy, CompactionPolicy
 from gcws_search.index.storage.graph_parts import PART_KEYS
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
+from tests.support.index.policies import compacting_from
 from tests.support.index.saved_graph import FILE, copied, opened, some
 
 pytestmark = pytest.mark.usefixtures("linking")
 
+SOON = Policies(checkpoints=CheckpointPolicy(min_rows=100))
+
 
 def wait_for_checkpoint(stored: Collection) -> None:
-    thread = stored._checkpoints._thread
+    thread = stored.checkpoints.thread
     assert thread is not None
     thread.join(60)
     assert not thread.is_alive()
@@ -30,15 +33,15 @@ def wait_for_checkpoint(stored: Collection) -> None:
 def written_parts(stored: Collection) -> list[int]:
     """Write what is due and return the numbers of the parts that were."""
     numbers = []
-    write = stored._store.write_links
+    write = stored.store.write_links
 
     def told(part: int, data: bytes | None) -> None:
         numbers.append(part)
         write(part, data)
 
-    stored._store.write_links = told  # type: ignore[method-assign]
-    stored._checkpoints.finish()
-    stored._store.write_links = write  # type: ignore[method-assign]
+    stored.store.write_links = told  # type: ignore[method-assign]
+    stored.checkpoints.finish()
+    stored.store.write_links = write  # type: ignore[method-assign]
     return numbers
 
 
@@ -64,14 +67,14 @@ def test_a_restart_finds_all_lists_and_notes(
         assert all(found[name] == before[name] for name in before.keys() - {"i0", *emptied})
 
 
+@pytest.mark.parametrize("policies", [compacting_from(10)])
 def test_lists_follow_their_rows_through_a_compaction(
-    linked: Collection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 10)
     put(linked, some(90))
     linked.delete([f"i{n}" for n in range(90) if n % 3])
     before = lists_of(linked)
-    assert len(linked._memory.view) == 30
+    assert len(linked.memory.view) == 30
     catalog.close()
     with opened(tmp_path) as again:
         assert backend_of(again).linked == 0
@@ -82,7 +85,7 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(10))
-    linked._checkpoints.finish()
+    linked.checkpoints.finish()
     backend_of(linked).keeps = False
     put(linked, some(1, first=10))
     catalog.close()
@@ -111,8 +114,8 @@ def test_a_restart_without_changes_writes_nothing(
 
 def test_new_notes_tell_of_lists_changed_without_a_write(linked: Collection) -> None:
     put(linked, some(3 * PART_KEYS))
-    linked._checkpoints.finish()
-    backend, view = backend_of(linked), linked._memory.view
+    linked.checkpoints.finish()
+    backend, view = backend_of(linked), linked.memory.view
     view.state.links[PART_KEYS] = view.state.links[0]
     backend.notes = {"cost": 0.125}
     assert written_parts(linked) == [1]
@@ -122,7 +125,7 @@ def test_parts_whose_items_are_gone_are_removed(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_KEYS))
-    linked._checkpoints.finish()
+    linked.checkpoints.finish()
     linked.delete([f"i{n}" for n in range(PART_KEYS - 1, 2 * PART_KEYS - 1)])
     catalog.close()
     with sqlite3.connect(tmp_path / FILE) as connection:
@@ -135,19 +138,17 @@ def test_a_dropped_collection_is_not_written_first(
     linked: Collection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(10))
-    monkeypatch.setattr(linked._checkpoints, "finish", lambda: pytest.fail("written"))
+    monkeypatch.setattr(linked.checkpoints, "finish", lambda: pytest.fail("written"))
     catalog.drop("things")
 
 
 # In between
 
 
-def test_lists_are_written_once_many_rows_have_been_put(
-    linked: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 100)
+@pytest.mark.parametrize("policies", [SOON])
+def test_lists_are_written_once_many_rows_have_been_put(linked: Collection, tmp_path: Path) -> None:
     put(linked, some(100))
-    assert linked._checkpoints._thread is None
+    assert linked.checkpoints.thread is None
     put(linked, some(1, first=100))
     wait_for_checkpoint(linked)
     put(linked, some(20, first=101))
@@ -160,26 +161,21 @@ def test_lists_are_written_once_many_rows_have_been_put(
         assert held(again) == holding(some(121))
 
 
-def test_a_share_of_a_large_collection_is_waited_for(
-    linked: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 100)
+@pytest.mark.parametrize("policies", [SOON])
+def test_a_share_of_a_large_collection_is_waited_for(linked: Collection) -> None:
     put(linked, some(1000))
     wait_for_checkpoint(linked)
-    first = linked._checkpoints._thread
+    first = linked.checkpoints.thread
     put(linked, some(300, first=1000))
-    assert linked._checkpoints._thread is first
+    assert linked.checkpoints.thread is first
     put(linked, some(50, first=1300))
-    assert linked._checkpoints._thread is not first
+    assert linked.checkpoints.thread is not first
     wait_for_checkpoint(linked)
 
 
-def test_lists_made_at_a_start_are_written_soon(
-    linked: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_made_at_a_start_are_written_soon(linked: Collection, tmp_path: Path) -> None:
     put(linked, some(150))
-    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 100)
-    with opened(copied(tmp_path, tmp_path / "copy")) as again:
+    with opened(copied(tmp_path, tmp_path / "copy"), SOON) as again:
         assert backend_of(again).linked == 150
         wait_for_checkpoint(again)
         with opened(copied(tmp_path / "copy", tmp_path / "later")) as later:
@@ -201,9 +197,9 @@ class _Between(threading.Event):
 
 def checkpoint_with(stored: Collection, between: Callable[[], None]) -> None:
     """Write what is due as in the background, with some work before each step."""
-    stored._checkpoints._stopping = _Between(between)
-    stored._checkpoints._run()
-    stored._checkpoints._stopping = threading.Event()
+    stored.checkpoints.stopping = _Between(between)
+    stored.checkpoints.run()
+    stored.checkpoints.stopping = threading.Event()
 
 
 def test_items_are_put_between_two_parts(
@@ -231,7 +227,7 @@ def test_items_are_put_between_two_parts(
 
 
 def test_a_compaction_between_two_parts_mixes_nothing_up(
-    linked: Collection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(4 * PART_KEYS))
     copies: list[Path] = []
@@ -239,11 +235,11 @@ def test_a_compaction_between_two_parts_mixes_nothing_up(
     def change() -> None:
         if len(copies) == 2:
             linked.delete([f"i{n}" for n in range(1, 4 * PART_KEYS) if n % 64 > 8])
-            linked._memory.compact()
+            linked.memory.compact()
         copies.append(copied(tmp_path, tmp_path / f"copy{len(copies)}"))
 
     checkpoint_with(linked, change)
-    assert len(linked._memory.view) == linked._memory.view.count
+    assert len(linked.memory.view) == linked.memory.view.count
     expected = lists_of(linked)
     for copy in copies[2:]:
         with opened(copy) as again:
@@ -257,7 +253,7 @@ def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
     linked: Collection, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_KEYS))
-    linked._checkpoints.finish()
+    linked.checkpoints.finish()
     for n in range(3):
         linked.delete([f"i{n * PART_KEYS + 500}"])
         put(linked, some(5, first=4 * PART_KEYS + 5 * n))
@@ -286,23 +282,28 @@ def test_stopping_does_not_wait_for_all_parts(linked: Collection) -> None:
     def stop() -> None:
         nonlocal steps
         steps += 1
-        linked._checkpoints._stopping.set()
+        linked.checkpoints.stopping.set()
 
     checkpoint_with(linked, stop)
     assert steps == 1
     assert written_parts(linked) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "policies",
+    [
+        Policies(
+            checkpoints=CheckpointPolicy(min_rows=50, share=1000),
+            compaction=CompactionPolicy(min_dead=200),
+        )
+    ],
+)
 def test_lists_are_written_while_many_threads_write(
     linked: Collection,
     catalog: Catalog,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(checkpoints_module, "MIN_ROWS", 50)
-    monkeypatch.setattr(checkpoints_module, "SHARE", 1000)
-    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 200)
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
     put(linked, some(2 * PART_KEYS))
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.catalog.check import check_directory
@@ -17,10 +18,11 @@ from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.persistence.changes import codes_to_blobs
 from tests.support.index.items import held, holding, opened_catalog, vector
-from tests.support.index.policies import set_graph_policy
+from tests.support.index.policies import graphs_from
 from tests.support.paths import OLD_FORMATS
 
 VALUES: dict[str, float] = {**{f"i{n}": n + 1 for n in range(12) if n not in (3, 4)}, "i0": 20}
@@ -53,7 +55,7 @@ def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
 
 def right_codes(stored: Collection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
     raw = stored.space.from_items([vector(x) for x in values.values()])
-    blobs = codes_to_blobs(stored._memory.backend.encode(stored.space.prepare(raw)))
+    blobs = codes_to_blobs(stored.memory.backend.encode(stored.space.prepare(raw)))
     return {each: (blob, zlib.crc32(blob)) for each, blob in zip(values, blobs, strict=True)}
 
 
@@ -80,9 +82,8 @@ def test_encoding_anew_that_is_broken_off_changes_nothing_and_is_made_at_the_nex
 ) -> None:
     before = codes_of(path)
     with monkeypatch.context() as patched:
-        patched.setattr("gcws_search.index.storage.store.CHUNK_BYTES", 1)
         patched.setattr(GcwsBackend, "encode", _failing_after(3, GcwsBackend.encode))
-        failed = opened_catalog(tmp_path)
+        failed = opened_catalog(tmp_path, Policies(recovery=RecoveryPolicy(chunk_bytes=1)))
         assert list(failed.failures) == ["things"]
         failed.close()
     assert version_of(path) == "1"
@@ -157,10 +158,9 @@ def test_a_snapshot_of_earlier_hashes_is_restored(tmp_path: Path, path: Path) ->
 
 
 def test_neighbour_lists_outlive_the_hashes_of_their_rows(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    set_graph_policy(monkeypatch, min_rows=64)
-    catalog = opened_catalog(tmp_path)
+    catalog = opened_catalog(tmp_path, graphs_from(64))
     config = CollectionConfig(dim=8, backend=GcwsParams(bands=8))
     stored = catalog.create("things", config)[0]
     rows = rng.standard_normal((600, 8)).astype(np.float32)
@@ -179,14 +179,14 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     )
     rows_of(path, "UPDATE meta SET value = '1' WHERE name = 'algorithm_version'")
     assert codes_of(path) != right
-    again = opened_catalog(tmp_path)
+    again = opened_catalog(tmp_path, graphs_from(64))
     assert codes_of(path) == right
     np.testing.assert_array_equal(_lists(again.get("things")), lists)
     again.close()
 
 
 def _lists(stored: Collection) -> Any:  # noqa: ANN401
-    saved = saved_index(stored._memory.backend, stored._memory.view.state)
+    saved = saved_index(stored.memory.backend, stored.memory.view.state)
     assert saved is not None
     return saved.links.copy()
 

@@ -4,42 +4,40 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
-from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimize import improve
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.contracts.policies import CompactionPolicy
 from gcws_search.index.graph.lifecycle import GraphLifecycle
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import put_rows
-from tests.support.index.policies import set_graph_policy
+from tests.support.index.policies import graphs_from
 from tests.support.index.small_index import all_scores
 from tests.support.reference import mathematics
 
 DIM = 96
 """Wide enough for walks to be foreseen quicker than scans of a few thousand rows."""
 WALK = SearchParams(limit=10)
-
-
-@pytest.fixture(autouse=True)
-def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_graph_policy(monkeypatch, min_rows=1000)
+POLICIES = graphs_from(1000)
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[Collection]:
+def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[Collection]:
     """Open a catalog, and in it one collection, at first empty."""
-    catalog = Catalog.open(directory, threads=2)
+    catalog = Catalog.open(directory, threads=2, policies=policies)
     try:
         catalog.load()
         yield catalog.create("things", CollectionConfig(dim=DIM))[0]
@@ -138,13 +136,13 @@ def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
         put(stored, rows[:3000])
         stored.settle()
         with monkeypatch.context() as patched:
-            patched.setattr(stored._improver, "start_if_due", lambda: None)
+            patched.setattr(stored.optimizer, "start_if_due", lambda: None)
             for first in range(3000, 3060):
                 put(stored, rows[first : first + 1], first)
         assert stored.describe().backends[0].stats["newest_rows"] == 60
         before = found(stored, rows[3000:], SearchParams(limit=3, recall=1.0))
     with opened(tmp_path) as stored:
-        state = stored._memory.view.state
+        state = stored.memory.view.state
         assert state.newest.count == 0
         assert (state.graph.links.array[:, 0] != NONE).all()
         assert found(stored, rows[3000:], SearchParams(limit=3, recall=1.0)) == before
@@ -155,12 +153,12 @@ def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.
     with opened(tmp_path) as stored:
         put(stored, rows[:3000])
         stored.settle()
-        lists = stored._memory.view.state.graph.neighbours
+        lists = stored.memory.view.state.graph.neighbours
         for first in range(3000, 3060):
             put(stored, rows[first : first + 1], first)
             assert found(stored, rows[first : first + 1])[0][0] == (str(first), 1.0)
         stored.settle()
-        state = stored._memory.view.state
+        state = stored.memory.view.state
         assert state.newest.count == 0
         assert state.graph.neighbours is lists
         assert (state.graph.links.array[:, 0] != NONE).all()
@@ -214,14 +212,14 @@ def test_deleting_starts_an_improvement_that_ends(
     with opened(tmp_path) as stored:
         put(stored, rows)
         stored.settle()
-        before = stored._memory.view.state.graph
+        before = stored.memory.view.state.graph
         if where:
             stored.delete_where(parse_filter({"must": {"key": "a", "match": {"value": 1}}}))
         else:
             stored.delete([str(i) for i in range(1100)])
         stored.settle()
-        assert stored._memory.view.state.graph is not before
-        assert stored._memory.overdue(stored._memory.view) is None
+        assert stored.memory.view.state.graph is not before
+        assert stored.memory.overdue(stored.memory.view) is None
         assert all(len(hits) == 10 for hits in found(stored, queries))
 
 
@@ -230,7 +228,7 @@ def test_lists_that_a_compaction_overtook_are_made_again(
 ) -> None:
     rows, _ = clustered(rng, 2000, 0, dim=DIM)
     with opened(tmp_path) as stored:
-        memory = stored._memory
+        memory = stored.memory
         raw = stored.space.from_dense(rows)
         put_rows(memory, [str(i) for i in range(2000)], raw, keys=range(2000))
 
@@ -256,7 +254,7 @@ def test_an_improvement_that_fails_leaves_all_else_as_it_was(
 
     with opened(tmp_path) as stored:
         with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-            patched.setattr(stored._memory.backend, "improved", fail)
+            patched.setattr(stored.memory.backend, "improved", fail)
             put(stored, rows)
             stored.settle()
             assert "could not be improved" in caplog.text
@@ -282,7 +280,6 @@ def test_closing_ends_an_improvement(
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
         assert begun.wait(60)
     monkeypatch.undo()
-    set_graph_policy(monkeypatch, min_rows=1000)
     with opened(tmp_path) as stored:
         stored.settle()
         assert has_lists(stored)
@@ -291,7 +288,7 @@ def test_closing_ends_an_improvement(
 def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_made_anew(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection_module, "COMPACTION_ROWS", 500)
+    policies = replace(POLICIES, compaction=CompactionPolicy(min_dead=500))
     # Which way is quicker depends on the moment at which lists were made: walk whenever possible.
     monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
     rows, queries = clustered(rng, 6000, 32, dim=DIM)
@@ -300,7 +297,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
     ended = threading.Event()
     searches, ways = [0, 0], set[str]()
 
-    with opened(tmp_path) as stored:
+    with opened(tmp_path, policies) as stored:
         put(stored, rows[:1500])
 
         def read(reader: int) -> None:
@@ -331,7 +328,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
             deleted.update(old)
             if first % 900 == 0:
                 stored.settle()
-            made.add(id(stored._memory.view.state.graph))
+            made.add(id(stored.memory.view.state.graph))
         ended.set()
         for reader in readers:
             reader.join()

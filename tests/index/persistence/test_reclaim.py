@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
+from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence import reclaim
 from gcws_search.index.persistence.reclaim import vacuum_directory
@@ -158,6 +160,7 @@ def test_a_file_of_an_earlier_kind_is_vacuumed_and_gives_space_back_from_then_on
     catalog.close()
 
 
+@pytest.mark.parametrize("policies", [Policies(reclaim=ReclaimPolicy(rest_seconds=0.01))])
 def test_what_fails_for_any_other_reason_is_tried_again(
     stored: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,9 +174,8 @@ def test_what_fails_for_any_other_reason_is_tried_again(
     fill(stored, ["a", "b"], size=100)
     stored.settle()
     monkeypatch.setattr(reclaim, "connect", fail)
-    monkeypatch.setattr(reclaim, "_REST_SECONDS", 0.01)
     stored.delete(["a"])
-    thread = stored._tidier._thread
+    thread = stored.reclaimer.thread
     if thread is not None:
         thread.join()
     assert not failures

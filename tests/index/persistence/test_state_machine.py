@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 )
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.contracts.errors import (
     BackendNotFound,
@@ -44,6 +43,7 @@ from gcws_search.index.payload.encoding import decode_payload, encode_payload
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence.changes import WriteResult
 from gcws_search.index.vectors.space import RawBatch, SparseVector
+from tests.support.index.policies import compacting_from
 from tests.support.reference.mathematics import gmm, transform
 
 DIM = 5
@@ -111,20 +111,19 @@ class CollectionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._directory = tempfile.TemporaryDirectory()
-        self._compaction_rows = collection_module.COMPACTION_ROWS
-        collection_module.COMPACTION_ROWS = 3  # type: ignore[misc]
         self.model: dict[str, tuple[Entries, Payload]] = {}
         self.attached: list[str] = []
         self.catalog = self.opened()
         self.stored = self.catalog.create("things", self.config)[0]
 
     def opened(self) -> Catalog:
-        catalog = Catalog.open(Path(self._directory.name), durability="normal", threads=1)
+        catalog = Catalog.open(
+            Path(self._directory.name), durability="normal", threads=1, policies=compacting_from(3)
+        )
         catalog.load()
         return catalog
 
     def teardown(self) -> None:
-        collection_module.COMPACTION_ROWS = self._compaction_rows  # type: ignore[misc]
         self.catalog.close()
         self._directory.cleanup()
 

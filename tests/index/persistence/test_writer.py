@@ -21,10 +21,10 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
 )
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.contracts.policies import GroupCommitPolicy
 from gcws_search.index.payload.encoding import encode_payload
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence.changes import WriteResult
-from gcws_search.index.persistence.writer import GROUP_ROWS
 from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
 
 # Failing
@@ -56,7 +56,7 @@ def test_writes_are_refused_once_memory_may_differ_from_the_file(
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(stored._memory, "put", fail)
+    monkeypatch.setattr(stored.memory, "put", fail)
     with pytest.raises(MemoryError):
         put(stored, {"b": 2})
     monkeypatch.undo()
@@ -100,8 +100,8 @@ def while_a_commit_is_waited_for(
     stored: Collection, *calls: Callable[[], object]
 ) -> tuple[list[object], int]:
     """Make calls that arrive in order during a commit; return what they gave, and the commits."""
-    writer, store = stored._writer, stored._store
-    writer._queue = queue = _Announced()
+    writer, store = stored.writer, stored.store
+    writer.queue = queue = _Announced()
     commits = 0
     write = store.write
 
@@ -120,7 +120,7 @@ def while_a_commit_is_waited_for(
             results[place] = error
 
     threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
-    with writer._lock:
+    with writer.lock:
         for thread in threads:
             thread.start()
             assert queue.arrivals.acquire(timeout=60)
@@ -184,7 +184,7 @@ def test_writes_that_wait_for_another_programs_lock_wait_once(
     stored: Collection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1})
-    stored._store._writer.execute("PRAGMA busy_timeout = 0")
+    stored.store.connection.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     results, commits = while_a_commit_is_waited_for(
@@ -199,9 +199,9 @@ def test_writes_that_wait_for_another_programs_lock_wait_once(
 
 def test_of_writes_too_large_together_those_that_fit_are_stored(stored: Collection) -> None:
     put(stored, {"a": 1})
-    pages = stored._store._writer.execute("PRAGMA page_count").fetchone()[0]
-    stored._store._writer.execute(f"PRAGMA max_page_count = {pages + 8}")
-    large = {f"i{n}": n + 1.0 for n in range(GROUP_ROWS - 2)}
+    pages = stored.store.connection.execute("PRAGMA page_count").fetchone()[0]
+    stored.store.connection.execute(f"PRAGMA max_page_count = {pages + 8}")
+    large = {f"i{n}": n + 1.0 for n in range(GroupCommitPolicy().max_rows - 2)}
     results, _ = while_a_commit_is_waited_for(
         stored,
         lambda: put(stored, {"b": 2}),
@@ -284,7 +284,7 @@ def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
 
 def test_puts_that_wait_are_shown_together(stored: Collection) -> None:
     put(stored, {"a": 1})
-    version = stored._memory.view.version
+    version = stored.memory.view.version
     results, _ = while_a_commit_is_waited_for(
         stored,
         lambda: put(stored, {"a": 2, "b": 2}),
@@ -292,7 +292,7 @@ def test_puts_that_wait_are_shown_together(stored: Collection) -> None:
         lambda: put(stored, {"d": 4, "e": 5}),
     )
     assert results == [WriteResult(1, 1), WriteResult(1, 0), WriteResult(2, 0)]
-    assert stored._memory.view.version == version + 1
+    assert stored.memory.view.version == version + 1
     assert held(stored) == holding({"a": 2, "b": 2, "c": 3, "d": 4, "e": 5})
     assert stored.get("d").vector == vector(4)
 
@@ -314,7 +314,7 @@ class _Interrupting:
 
 
 def test_an_interrupted_write_lets_the_others_go_on(stored: Collection) -> None:
-    stored._writer._lock = _Interrupting(stored._writer._lock)  # type: ignore[assignment]
+    stored.writer.lock = _Interrupting(stored.writer.lock)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         put(stored, {"a": 1})
     assert put(stored, {"b": 2}) == WriteResult(1, 0)

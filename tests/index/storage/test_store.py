@@ -13,11 +13,12 @@ from gcws_search.index.contracts.errors import (
     DiskFull,
     IncompatibleFile,
 )
+from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.storage.connection import Transaction, connect
 from gcws_search.index.storage.data_directory import bytes_of
 from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
-from gcws_search.index.storage.store import CHUNK_BYTES, Store
+from gcws_search.index.storage.store import Store
 
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
 
@@ -65,12 +66,12 @@ def test_the_file_is_in_the_mode_that_keeps_what_was_acknowledged(store: Store) 
         ("journal_mode", "wal"), ("synchronous", 2), ("page_size", 8192), ("secure_delete", 1),
         ("auto_vacuum", 2),
     ):  # fmt: skip
-        assert store._writer.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
+        assert store.connection.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
 
 
 def test_durability_normal_waits_less(path: Path) -> None:
     store = Store(path, "things", durability="normal")
-    assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 1
+    assert store.connection.execute("PRAGMA synchronous").fetchone()[0] == 1
     store.close()
 
 
@@ -198,13 +199,13 @@ def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: St
 
 def test_links_are_not_waited_for_and_items_are(store: Store) -> None:
     store.write_links(1, b"a")
-    assert store._keeper is not None
-    for connection, expected in ((store._keeper, 1), (store._writer, 2)):
+    assert store.keeper is not None
+    for connection, expected in ((store.keeper, 1), (store.connection, 2)):
         assert connection.execute("PRAGMA synchronous").fetchone()[0] == expected
 
 
 def test_large_rows_are_read_a_few_at_a_time(store: Store) -> None:
-    size = CHUNK_BYTES // 3
+    size = RecoveryPolicy().chunk_bytes // 3
     for i in range(7):
         store.write([Change([], rows([f"i{i}"], size=size))])
     lengths = [len(chunk.ids) for chunk in store.chunks()]
@@ -232,30 +233,30 @@ def test_deleted_content_is_overwritten(path: Path, store: Store) -> None:
 
 def test_a_full_disk_is_told_and_nothing_is_half_stored(store: Store) -> None:
     put(store, ["a"])
-    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
-    store._writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
+    store.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
     with pytest.raises(DiskFull):
         put(store, [f"i{n}" for n in range(100_000)], gone=[1])
     assert keys_and_ids(store) == [(1, "a")]
-    store._writer.execute("PRAGMA max_page_count = 1000000")
+    store.connection.execute("PRAGMA max_page_count = 1000000")
     put(store, ["b"])
     assert keys_and_ids(store) == [(1, "a"), (2, "b")]
 
 
 def test_a_row_alone_without_space_leaves_nothing_and_no_transaction(store: Store) -> None:
     put(store, ["a"])
-    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
-    store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
+    store.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(DiskFull):
         store.write([Change([], rows(["b"], payload=b'"' + b"x" * 100_000 + b'"'))])
-    assert not store._writer.in_transaction
+    assert not store.connection.in_transaction
     assert keys_and_ids(store) == [(1, "a")]
     put(store, ["c"])
     assert keys_and_ids(store) == [(1, "a"), (2, "c")]
 
 
 def test_another_program_in_the_file_is_told_of(path: Path, store: Store) -> None:
-    store._writer.execute("PRAGMA busy_timeout = 0")
+    store.connection.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DirectoryLocked):

@@ -73,24 +73,23 @@ def test_all_exercises_have_names_of_their_own() -> None:
 
 
 def test_what_is_compiled_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(warmup, "CACHE_FOLDER", tmp_path / "kernels")
+    folder = tmp_path / "kernels"
     monkeypatch.setattr(warmup, "chains", list)
-    assert not kernels_are_cached()
-    compile_kernels()
-    assert kernels_are_cached()
+    assert not kernels_are_cached(folder)
+    compile_kernels(folder=folder)
+    assert kernels_are_cached(folder)
 
 
 def test_a_check_ends_the_wait_for_another_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(warmup, "CACHE_FOLDER", tmp_path)
 
     def stop() -> None:
         raise InterruptedError
 
     def wait_for_ourselves(*_: object) -> None:
         with pytest.raises(InterruptedError):
-            run([[exercise]], check=stop)
+            run([[exercise]], check=stop, folder=tmp_path)
 
     exercise = Exercise("a", lambda: None)
-    run([[exercise]], wait_for_ourselves)
+    run([[exercise]], wait_for_ourselves, folder=tmp_path)

@@ -1,5 +1,4 @@
 import os
-import platform
 import socket
 import sys
 from pathlib import Path
@@ -42,45 +41,33 @@ def test_the_features_of_this_machine_stay_out_of_the_cache_key() -> None:
     }
 
 
-def test_every_target_is_compiled_in_a_process_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container, "COMPILE", NOTE)
-    monkeypatch.setattr(container, "CPUINFO", _written(tmp_path, V3_CPU))
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+def test_every_target_is_compiled_in_a_process_of_its_own(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
-    assert container.main(["build", str(kernels)]) == 0
+    container.build(kernels, available=("x86-64-v3", "generic"), program=NOTE)
     noted = {path.parent.name: path.read_text() for path in kernels.glob("*/target")}
     assert noted == {"x86-64-v3": "x86-64-v3", "generic": "generic"}
 
 
 def test_llvm_knows_the_cpu_of_each_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Compiles one line for each CPU; LLVM would take another CPU and say so on stderr."""
-    monkeypatch.setattr(container, "COMPILE", "import numba; numba.njit('f8(f8)')(lambda x: x + 1)")
-    container.build(tmp_path)
+    container.build(tmp_path, program="import numba; numba.njit('f8(f8)')(lambda x: x + 1)")
     assert list(tmp_path.iterdir())
     assert capfd.readouterr().err == ""
 
 
-def test_a_target_that_is_named_is_the_only_one_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container, "COMPILE", NOTE)
-    monkeypatch.setattr(container, "CPUINFO", _written(tmp_path, V3_CPU))
+def test_a_target_that_is_named_is_the_only_one_compiled(tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
-    assert container.main(["build", str(kernels), "generic"]) == 0
+    container.build(kernels, ["generic"], program=NOTE)
     assert [path.name for path in kernels.iterdir()] == ["generic"]
 
 
-def test_a_target_that_this_machine_cannot_run_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(container, "COMPILE", NOTE)
-    monkeypatch.setattr(container, "CPUINFO", _written(tmp_path, OLD_CPU))
+def test_a_target_that_this_machine_cannot_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected targets among generic, got x86-64-v3"):
-        container.build(tmp_path / "kernels", ["generic", "x86-64-v3"])
+        container.build(
+            tmp_path / "kernels", ["generic", "x86-64-v3"], available=["generic"], program=NOTE
+        )
     assert not (tmp_path / "kernels").exists()
 
 

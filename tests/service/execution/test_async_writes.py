@@ -6,8 +6,9 @@ from typing import Final
 
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.persistence import writer
+from gcws_search.index.contracts.policies import GroupCommitPolicy
 from gcws_search.index.persistence.changes import Put
 from gcws_search.index.storage.store import Store
 from gcws_search.service.execution.async_writes import AwaitedPuts
@@ -135,8 +136,7 @@ def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
 def test_those_who_wait_for_another_turn_are_told_that_the_pool_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_MAX_GROUPS", 1)
-    client = serve()
+    client = serve(policies=Policies(group_commit=GroupCommitPolicy(max_groups=1)))
     fill(client)
     gate, pool = Gate(monkeypatch), client.app.state.service.workers.writes
 

@@ -226,8 +226,8 @@ def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
     fill(client)
     room = client.app.state.service.room
     error = MemoryFull(9, 10, 0.8) if full == "memory" else DiskShareReached(1, 10, 0.8)
-    monkeypatch.setattr(room, "_look", lambda: error)
-    monkeypatch.setattr(admission, "_LOOK_SECONDS", -1)
+    room.max_age_seconds = -1
+    monkeypatch.setattr(room, "look", lambda: error)
     item = {"id": "z", "vector": [1, 2, 3, 4]}
     refused = [
         client.put(f"{URL}/items", json={"items": [item]}),
@@ -242,7 +242,6 @@ def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
     assert client.delete(f"{URL}/items/a").status_code == 204
     assert count(client) == 3
     monkeypatch.undo()
-    monkeypatch.setattr(admission, "_LOOK_SECONDS", -1)
     assert client.put(f"{URL}/items", json={"items": [item]}).status_code == 200
 
 
@@ -259,13 +258,13 @@ def test_shares_are_of_what_there_is(tmp_path: Path) -> None:
 def test_the_write_queue_has_a_length_of_its_own(serve: Serve) -> None:
     client = serve(max_write_queue=1, max_queue=2)
     fill(client)
-    client.app.state.service.workers.writes._waiting = 1
+    client.app.state.service.workers.writes.waiting = 1
     item = {"items": [{"id": "z", "vector": [1, 2, 3, 4]}]}
     answer = client.put(f"{URL}/items", json=item)
     assert_problem(answer, 429, "queue_full", "1 writes")
     assert answer.headers["retry-after"]
     assert client.get(f"{URL}/items").status_code == 200
-    client.app.state.service.workers.writes._waiting = 0
+    client.app.state.service.workers.writes.waiting = 0
     assert client.put(f"{URL}/items", json=item).status_code == 200
 
 

@@ -191,7 +191,6 @@ def test_an_aborted_pipe_frees_both_ends() -> None:
 def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, searched: bool
 ) -> None:
-    monkeypatch.setattr(ix.searches, "_last", float("-inf"))
     catalog = ix.Catalog.open(tmp_path)
     stored, _ = catalog.create("beside", ix.CollectionConfig(dim=4))
     read = threading.Event()
@@ -214,7 +213,7 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
 
     monkeypatch.setattr(stored, "commit", committed)
     if searched:
-        ix.searches.announce()
+        stored.searches.announce()
     load = Load(stored, "upsert", "stop", 1, lambda: None)
     account = load.begin()
     load.run(chunks, lambda: b"", lambda *_: None, account)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from gcws_search.index.contracts.saved_index import text_of
 from gcws_search.service.cli import cli
-from tests.fuzz.values import Sound, small_lists
+from tests.fuzz.values import SMALL_GRAPHS, Sound, small_lists
 from tests.support.service.client import (
     Client,
     Json,
@@ -220,8 +220,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
 
 @pytest.mark.parametrize("what", FALSE_NOTES)
 def test_a_snapshot_whose_index_says_what_is_not_so_is_restored_without_it(
-    what: str, client: Client, sound: Sound, tmp_path: Path
+    what: str, serve: Serve, sound: Sound, tmp_path: Path
 ) -> None:
+    client = serve(policies=SMALL_GRAPHS)
+    fill(client)
     file = tmp_path / "false.sqlite"
     shutil.copy(sound.file("dense"), file)
     with closing(sqlite3.connect(file)) as connection, connection:

@@ -118,21 +118,20 @@ class LinkedBackend:
         return {}
 
 
-def make_linked(config: CollectionConfig, *, threads: int | None = None) -> LinkedBackend:
+def make_linked(config: CollectionConfig, **_: object) -> LinkedBackend:
     """Take the place of `index.backends.make_backend`."""
-    del threads
     return LinkedBackend(config)
 
 
 def backend_of(stored: Collection) -> LinkedBackend:
-    backend = stored._memory.backend
+    backend = stored.memory.backend
     assert isinstance(backend, LinkedBackend)
     return backend
 
 
 def lists_of(stored: Collection) -> dict[str, list[str]]:
     """Return the ids each live item's list names, those of deleted items left out."""
-    view: View = stored._memory.view
+    view: View = stored.memory.view
     links = view.state.links[: len(view)].tolist()
     return {
         view.ids[row]: [view.ids[to] for to in links[row] if to >= 0 and view.alive[to]]

@@ -106,7 +106,7 @@ class Graph:
             self.links,
             NOT_CALIBRATED,
             ROWS,
-            backend._keying,
+            backend.band_keys,
             Workers(1),
             policy,
         )

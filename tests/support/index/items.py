@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
@@ -86,8 +87,8 @@ def reopened(stored: Collection, directory: Path) -> dict[str, tuple[object, byt
         catalog.close()
 
 
-def opened_catalog(directory: Path) -> Catalog:
-    catalog = Catalog.open(directory, threads=1)
+def opened_catalog(directory: Path, policies: Policies = POLICIES) -> Catalog:
+    catalog = Catalog.open(directory, threads=1, policies=policies)
     catalog.load()
     return catalog
 

@@ -1,16 +1,15 @@
-"""Rows, held-out queries and all their scores, made once, and how to have tables asked."""
+"""Rows, held-out queries and all their scores, made once."""
 
 import zlib
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
-from gcws_search.index import cost_model
+from gcws_search.index.backends import Policies
 from gcws_search.index.contracts.parameters import CollectionConfig, Encoding, GcwsParams
-from gcws_search.index.lsh import probe
 from tests.support.data import generated
+from tests.support.index.policies import DEAR_SCANS
 from tests.support.index.small_index import Rows, SmallIndex, all_scores
 
 RELATIVE = 1e-12
@@ -21,14 +20,6 @@ DIM = 24
 ROWS = 6000
 QUERIES = 40
 KINDS = ["dense", "near-duplicates", "counts"]
-_DEAR = 20.0
-
-
-def make_scans_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the planner believe that scans take longer: so few rows would not be probed for."""
-    foreseen, most = cost_model.scan_nanoseconds, cost_model.most_scan_nanoseconds
-    monkeypatch.setattr(probe, "scan_nanoseconds", lambda *given: _DEAR * foreseen(*given))
-    monkeypatch.setattr(probe, "most_scan_nanoseconds", lambda *given: _DEAR * most(*given))
 
 
 def made(kind: str, rng: np.random.Generator, n: int = ROWS) -> tuple[Rows, Rows, int]:
@@ -38,6 +29,11 @@ def made(kind: str, rng: np.random.Generator, n: int = ROWS) -> tuple[Rows, Rows
     if kind == "near-duplicates":
         return *generated.near_duplicates(rng, n, QUERIES, dim=DIM), DIM
     return *generated.counts(rng, n, QUERIES), 400
+
+
+def asked(config: CollectionConfig, *, threads: int = 1) -> SmallIndex:
+    """Return an empty index whose tables are asked, however few its rows are."""
+    return SmallIndex(config, threads=threads, policies=Policies(probe=DEAR_SCANS))
 
 
 @cache
@@ -51,7 +47,7 @@ def known(kind: str) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
 def encoded(kind: str, encoding: Encoding, seed: int) -> SmallIndex:
     """Return an index of the known rows, made once."""
     params = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
-    return SmallIndex(config_of(kind, params)).add(known(kind)[0])
+    return asked(config_of(kind, params)).add(known(kind)[0])
 
 
 def config_of(kind: str, params: GcwsParams) -> CollectionConfig:

@@ -1,41 +1,37 @@
 """What takes thousands of rows in earnest, done from a few rows on."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from typing import Final
 
-import pytest
+from gcws_search.index import Policies
+from gcws_search.index.contracts.policies import (
+    CheckpointPolicy,
+    CompactionPolicy,
+    ProbePolicy,
+    ReclaimPolicy,
+)
+from gcws_search.index.graph.lifecycle import GraphPolicy
 
-from gcws_search.index import compile_kernels
-from gcws_search.index.backends import gcws
-from gcws_search.index.collection import memory_collection
-from gcws_search.index.persistence import checkpoints, reclaim
-from gcws_search.service.execution import startup
-from tests.support.index.known_rows import make_scans_dear
+DEAR_SCANS: Final = ProbePolicy(scan_factor=20.0)
+"""Scans are thought to take longer: so few rows would not be probed for."""
 
-FEW_ROWS = 64
+FEW_ROWS: Final = Policies(
+    graph=GraphPolicy(min_rows=64),
+    probe=DEAR_SCANS,
+    compaction=CompactionPolicy(min_dead=64),
+    checkpoints=CheckpointPolicy(min_rows=64),
+    reclaim=ReclaimPolicy(min_pages=1, share=1 << 20),
+)
+"""Small collections forget dead rows, have graphs, write them, and are asked by tables.
+
+Files give nearly every free page back.
+"""
 
 
-def set_graph_policy(patch: pytest.MonkeyPatch, **changes: Any) -> None:  # noqa: ANN401
-    """Let backends that are made from here on build graphs by another policy."""
-    patch.setattr(gcws, "GRAPH_POLICY", replace(gcws.GRAPH_POLICY, **changes))
+def graphs_from(rows: int) -> Policies:
+    """Let collections of so many rows have graphs."""
+    return Policies(graph=GraphPolicy(min_rows=rows))
 
 
-@contextmanager
-def few_rows() -> Iterator[None]:
-    """Let dead rows be forgotten, lists made, links written and tables asked by small collections.
-
-    Files give nearly every free page back. Kernels are compiled here, once, and not by each
-    application that starts.
-    """
-    seconds = compile_kernels()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(startup, "compile_kernels", lambda *_: seconds)
-        patched.setattr(memory_collection, "COMPACTION_ROWS", FEW_ROWS)
-        patched.setattr(checkpoints, "MIN_ROWS", FEW_ROWS)
-        set_graph_policy(patched, min_rows=FEW_ROWS)
-        patched.setattr(reclaim, "FREE_PAGES", 1)
-        patched.setattr(reclaim, "FREE_SHARE", 1 << 20)
-        make_scans_dear(patched)
-        yield
+def compacting_from(rows: int) -> Policies:
+    """Let collections forget more dead rows than these."""
+    return Policies(compaction=CompactionPolicy(min_dead=rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from tests.support.data.generated import Csr, Floats
@@ -18,10 +18,10 @@ SIGMAS = 4
 """A mean over m queries may stay below what is expected by this many of its standard errors."""
 
 
-def linked(rows: Rows) -> SmallIndex:
+def linked(rows: Rows, *, policies: Policies = POLICIES) -> SmallIndex:
     """Return an index of rows that has neighbour lists."""
     config = CollectionConfig(dim=None if isinstance(rows, Csr) else rows.shape[1])
-    return link(SmallIndex(config, threads=2).add(rows))
+    return link(SmallIndex(config, threads=2, policies=policies).add(rows))
 
 
 def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 
@@ -17,8 +18,8 @@ def some(count: int, first: int = 0) -> dict[str, float]:
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[Collection]:
-    catalog = Catalog.open(directory, threads=1)
+def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[Collection]:
+    catalog = Catalog.open(directory, threads=1, policies=policies)
     try:
         catalog.load()
         yield catalog.get("things")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gcws_search.index.backends import GcwsBackend, make_backend
+from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowHits, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
@@ -24,10 +24,13 @@ Answer = tuple[list[int], list[float]]
 class SmallIndex:
     """A backend, its state and its rows."""
 
-    def __init__(self, config: CollectionConfig, *, threads: int = 1) -> None:
+    def __init__(
+        self, config: CollectionConfig, *, threads: int = 1, policies: Policies = POLICIES
+    ) -> None:
         self.config = config
+        self.policies = policies
         self.space = VectorSpace.of(config)
-        self.backend: Any = make_backend(config, threads=threads)
+        self.backend: Any = make_backend(config, threads=threads, policies=policies)
         self.rows = GrowingRows(config.form, config.dim)
         self.state = self.backend.empty()
 
@@ -57,7 +60,7 @@ class SmallIndex:
     def settle(self) -> None:
         """Let rows that wait have their places in tables and lists."""
         assert isinstance(self.backend, GcwsBackend)
-        self.state = self.backend._complete(self.state, self.rows.view(), Workers(1))
+        self.state = self.backend.complete(self.state, self.rows.view(), Workers(1))
 
     def compact(self, stays: npt.NDArray[np.bool_]) -> None:
         """Drop the rows that do not stay."""

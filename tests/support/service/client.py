@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import httpx
 from fastapi import FastAPI
 
-from gcws_search.service.app import create_app
+from gcws_search.index import POLICIES, Policies
+from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.settings import Settings
 
 START_SECONDS = 600
@@ -68,10 +69,12 @@ class Client:
         return self._runner.run(work)
 
 
-def started(data_dir: Path, **settings: Json) -> Client:
+def started(data_dir: Path, *, policies: Policies = POLICIES, **settings: Json) -> Client:
     """Return a client of an application that is starting on a directory."""
     defaults: dict[str, Json] = {"threads": 1, "durability": "normal"}
-    client = Client(create_app(Settings(data_dir=data_dir, **(defaults | settings))))
+    chosen = Settings(data_dir=data_dir, **(defaults | settings))
+    catalog = None if policies is POLICIES else open_catalog(chosen, policies=policies)
+    client = Client(create_app(chosen, catalog=catalog))
     client.start()
     return client
 

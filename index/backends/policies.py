@@ -1,0 +1,43 @@
+"""All policies of a collection in one object, which the catalog hands down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gcws_search.index.contracts.policies import (
+    BatchPolicy,
+    CheckpointPolicy,
+    CompactionPolicy,
+    DeltaPolicy,
+    FeaturePolicy,
+    GroupCommitPolicy,
+    OptimizerPolicy,
+    PairPolicy,
+    ProbePolicy,
+    ReclaimPolicy,
+    RecoveryPolicy,
+)
+from gcws_search.index.graph.lifecycle import GraphPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """What is handed from a catalog to its collections, and from these to their parts."""
+
+    graph: GraphPolicy = field(default_factory=GraphPolicy)
+    probe: ProbePolicy = field(default_factory=ProbePolicy)
+    pairs: PairPolicy = field(default_factory=PairPolicy)
+    features: FeaturePolicy = field(default_factory=FeaturePolicy)
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    delta: DeltaPolicy = field(default_factory=DeltaPolicy)
+    batch: BatchPolicy = field(default_factory=BatchPolicy)
+    compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
+    checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    reclaim: ReclaimPolicy = field(default_factory=ReclaimPolicy)
+    optimizer: OptimizerPolicy = field(default_factory=OptimizerPolicy)
+    group_commit: GroupCommitPolicy = field(default_factory=GroupCommitPolicy)
+
+
+POLICIES: Final = Policies()
+"""Those of the program."""

@@ -1,0 +1,250 @@
+"""Numbers of policy: how much may wait, and when it is merged, written, or given back.
+
+Whoever opens a catalog may hand down its own, as tests do with few rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaPolicy:
+    """How many committed rows an index does not hold yet.
+
+    Attributes
+    ----------
+    max_rows, max_numbers : int
+        Rows of a delta, and the numbers that a scan of them reads: some 10 µs.
+    max_pending : int
+        Committed items that the next reader appends to the delta, in some 0.2 ms.
+    """
+
+    max_rows: int = 1024
+    max_numbers: int = 1 << 17
+    max_pending: int = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """How many queries are searched for together.
+
+    Attributes
+    ----------
+    max_ties : int
+        Queries times rows: all rows may tie, where all items are equal.
+    """
+
+    max_ties: int = 1 << 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturePolicy:
+    """When features by landmarks are learned anew, and how.
+
+    Attributes
+    ----------
+    chunk_rows : int
+        Rows mapped between two looks at whether to stop.
+    growth : int
+        Landmarks are drawn anew once there are so many times the rows they were drawn from.
+    """
+
+    chunk_rows: int = 4096
+    growth: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPolicy:
+    """How a file is read at a start.
+
+    Attributes
+    ----------
+    chunk_bytes : int
+        Bytes of rows that are read at a time, about.
+    """
+
+    chunk_bytes: int = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """When rows are renumbered without the dead ones.
+
+    Attributes
+    ----------
+    min_dead : int
+        Dead rows that are left alone, as they are while no more are dead than alive.
+    """
+
+    min_dead: int = 4096
+
+    def is_due(self, dead: int, live: int) -> bool:
+        """Return whether dead rows should be forgotten."""
+        return dead > max(self.min_dead, live)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPolicy:
+    """When the changed parts of a graph are written.
+
+    Attributes
+    ----------
+    min_rows : int
+        Rows that may be put before, ...
+    share : int
+        ... or 1/share of all rows, when that is more.
+    """
+
+    min_rows: int = 4096
+    share: int = 4
+
+    def is_due(self, put: int, count: int) -> bool:
+        """Return whether so many rows put since, of so many in all, should be written."""
+        return put > max(self.min_rows, count // self.share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimPolicy:
+    """When a file gives back what it does not need.
+
+    Attributes
+    ----------
+    min_pages : int
+        Free pages that a file keeps, ...
+    share : int
+        ... or 1/share of all pages, when that is more.
+    rest_seconds : float
+        Rest before and in between, so that many deletes are tidied up after at once.
+    max_rest_seconds : float
+        It rests twice as long after each failure, up to so long.
+    retry_seconds : float
+        Rest at least where others were in the way.
+    step_pages : int
+        Pages given back while writers wait.
+    busy_seconds : float
+        How long other readers of a file are waited for before its log is moved.
+    """
+
+    min_pages: int = 128
+    share: int = 4
+    rest_seconds: float = 0.5
+    max_rest_seconds: float = 60.0
+    retry_seconds: float = 0.01
+    step_pages: int = 256
+    busy_seconds: float = 30.0
+
+    def is_due(self, free: int, pages: int) -> bool:
+        """Return whether so many free pages, of so many in all, should be given back."""
+        return free > max(self.min_pages, pages // self.share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerPolicy:
+    """When the optimizer thread begins.
+
+    Attributes
+    ----------
+    pause_seconds : float
+    quiet_growth : float
+        While more rows than that are put in a pause, as in a bulk load, improving would be in vain.
+    """
+
+    pause_seconds: float = 0.2
+    quiet_growth: float = 1.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommitPolicy:
+    """How many changes one commit takes.
+
+    Attributes
+    ----------
+    max_rows : int
+        Rows of a commit of several changes.
+    max_groups : int
+        Commits after which a borrowed thread is given back.
+    """
+
+    max_rows: int = 4096
+    max_groups: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePolicy:
+    """When a query is searched for by hash tables, and not by a scan.
+
+    Attributes
+    ----------
+    scan_factor : float
+        A scan is thought to take so many times what the cost model says.
+    hashing, hashing_of_many : float
+        Share of a scan's time that hashing may take, and what goes with it: of a lone query, and
+        where a few queries of a call are tried first.
+    dense_probing, sparse_probing : float
+        Share of a scan's time that probing may look like taking: it is harder to foresee, above all
+        where a scan touches only the rows that share a slot.
+    dense_nanoseconds, sparse_nanoseconds : float
+        What a call takes beside hashing and probing: sparse queries are hashed and found to be
+        scanned in more steps, each of which costs a lone query some.
+    many : int
+        Queries from which a call is one of many.
+    tried, tried_share : int
+        Of a call of many, one query in ``tried_share`` is tried first, at most ``tried``. Where
+        tables have not paid for these, the others are scanned without being hashed.
+    """
+
+    scan_factor: float = 1.0
+    hashing: float = 0.1
+    hashing_of_many: float = 0.5
+    dense_probing: float = 0.6
+    sparse_probing: float = 0.12
+    dense_nanoseconds: float = 15_000.0
+    sparse_nanoseconds: float = 150_000.0
+    many: int = 64
+    tried: int = 12
+    tried_share: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairPolicy:
+    """How near-duplicate pairs are looked for.
+
+    Attributes
+    ----------
+    max_pairs : int
+        More pairs than this are not listed at once.
+    capacity : int
+        Pairs that a thread lists before they are offered.
+    max_unscored : int
+        Pairs offered before they are scored.
+    sampled, max_sampled : int
+        Rows all of whose partners are found by comparing them with all rows. More partners in all
+        than ``max_sampled`` say that there is nothing to be won.
+    max_partners : int
+        Partners of a sampled row that are judged by.
+    min_gain : float
+        The graph is tried where other ways take so many times what the sample takes.
+    patience : tuple of int
+        Tried in turn; see `kernels.graph.pair_walk.PairRule`.
+    call_rows : int
+        Rows searched from before the score wanted is looked up again.
+    min_place_bits, max_place_bits : int
+        Of the number of a place in a prefix join; `kernels.sparse.prefix_join` has room for 20.
+    """
+
+    max_pairs: int = 2_000_000
+    capacity: int = 1 << 18
+    max_unscored: int = 1 << 20
+    sampled: int = 256
+    max_sampled: int = 1 << 20
+    max_partners: int = 16
+    min_gain: float = 3.0
+    patience: tuple[int, ...] = (0, 8, 32)
+    call_rows: int = 4096
+    min_place_bits: int = 12
+    max_place_bits: int = 20
+
+
+PAIR_POLICY: Final = PairPolicy()

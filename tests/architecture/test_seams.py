@@ -1,0 +1,68 @@
+"""What tests take hold of: public names, and policies of their own; a test that digs is brittle."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.support.paths import REPOSITORY
+
+POINTS = REPOSITORY / "tests" / "crashes" / "points.py"
+"""Names the points of the program at which a server of the test build ends itself."""
+OWN = {"self", "cls"}
+
+
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    """Return every module of tests but the named points, parsed."""
+    paths = sorted((REPOSITORY / "tests").rglob("*.py"))
+    return [(path, ast.parse(path.read_text())) for path in paths if path != POINTS]
+
+
+def is_private(name: str) -> bool:
+    """Whether a name is of no concern to other modules."""
+    return name.startswith("_") and not name.startswith("__")
+
+
+def patched(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that patches replace: of ``setattr(owner, name, …)`` and its kind."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called in {"setattr", "delattr", "object", "patch", "paused_at"}:
+            for argument in node.args[:2]:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value.rpartition(".")[2]
+
+
+def private_attributes(tree: ast.Module) -> Iterator[str]:
+    """Yield private attributes of other objects than a class's own, modules of Python left out."""
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = ast.unparse(node.value)
+            if owner not in OWN and owner not in imported:
+                yield ast.unparse(node)
+
+
+def test_no_test_touches_a_private_attribute() -> None:
+    found = {
+        str(path): touched for path, tree in trees() if (touched := [*private_attributes(tree)])
+    }
+    assert not found
+
+
+def test_no_test_patches_a_private_name_or_a_constant() -> None:
+    """Numbers are handed down as policies; what is patched is a public step that is to fail."""
+    found = {
+        str(path): names
+        for path, tree in trees()
+        if (names := [name for name in patched(tree) if is_private(name) or name.isupper()])
+    }
+    assert not found
