@@ -1,4 +1,8 @@
-"""Files that hold a whole collection: NDJSON, or Parquet with `id`, vector and `payload`."""
+"""Files that hold a whole collection: NDJSON, or Parquet with `id`, vector and `payload`.
+
+What `load` would not guess of the collection stands in the first line of NDJSON, and in the
+metadata of Parquet.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,15 @@ from typing import IO, Any, Final, Protocol
 from gcws_search.client.operations import Call, Operations, Plan, Progress
 from gcws_search.client.results import Item
 from gcws_search.formats.payloads import write_json
+from gcws_search.formats.sources import COLLECTION, METADATA
 from gcws_search.index import InvalidParameter
+from gcws_search.index.contracts.parameters import CollectionConfig
 
 _UNFINISHED: Final = ".part"
 _NDJSON: Final = (".ndjson", ".jsonl")
 _PARQUET: Final = ".parquet"
+_NAMES: Final = 4000
+"""Names that are asked for at a time."""
 
 
 class _Writer(Protocol):
@@ -55,9 +63,28 @@ class _Named:
         return Item(item.id, {"names": names, "values": item.vector["values"]}, item.payload)
 
 
+def _description(operations: Operations) -> Plan[dict[str, Any] | None]:
+    """Return configuration and names of a collection, None where `load` guesses them."""
+    config = operations.config
+    names: list[str] = []
+    if config.dim is not None:  # those of a fixed dim are of its first coordinates
+        more = True
+        while more and len(names) < config.dim:
+            wanted = range(len(names), min(config.dim, len(names) + _NAMES))
+            found = yield from operations.names(indices=wanted)
+            names += [found[index] for index in wanted if index in found]
+            more = len(found) == len(wanted)
+    is_guessed = config.form == "dense" or config.dim is None
+    if is_guessed and not names and config == CollectionConfig(dim=config.dim):
+        return None
+    return config.to_dict() | ({"names": names} if names else {})
+
+
 class _NdjsonWriter:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, description: dict[str, Any] | None) -> None:
         self._file: IO[bytes] = path.open("wb")
+        if description is not None:
+            self._file.write(write_json({COLLECTION: description}) + b"\n")
 
     def write(self, items: Sequence[Item]) -> None:
         self._file.write(b"".join(_line(item) for item in items))
@@ -76,7 +103,13 @@ def _line(item: Item) -> bytes:
 
 
 class _ParquetWriter:
-    def __init__(self, path: Path, is_dense: bool, dim: int | None, is_named: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: CollectionConfig,
+        is_named: bool,
+        description: dict[str, Any] | None,
+    ) -> None:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -84,13 +117,14 @@ class _ParquetWriter:
         self._word = "names" if is_named else "indices"
         coordinates = pa.list_(text if is_named else pa.int32())
         vector = (
-            [("vector", pa.list_(float32, dim))]
-            if is_dense
+            [("vector", pa.list_(float32, config.dim))]
+            if config.form == "dense"
             else [(self._word, coordinates), ("values", pa.list_(float32))]
         )
         self._pa = pa
-        self._is_dense = is_dense
-        self._schema = pa.schema([("id", text), *vector, ("payload", text)])
+        self._is_dense = config.form == "dense"
+        told = None if description is None else {METADATA: write_json(description)}
+        self._schema = pa.schema([("id", text), *vector, ("payload", text)], told)
         self._writer = pq.ParquetWriter(path, self._schema)
 
     def write(self, items: Sequence[Item]) -> None:
@@ -152,11 +186,12 @@ def exported(operations: Operations, path: str, progress: Progress | None) -> Pl
     if config.dim is None:
         is_named = bool((yield from operations.names(limit=1)))
     named = _Named(operations) if is_named else None
+    description = yield from _description(operations)
 
     def opened() -> _Writer:
         if path.endswith(_PARQUET):
-            return _ParquetWriter(part, config.form == "dense", config.dim, is_named)
-        return _NdjsonWriter(part)
+            return _ParquetWriter(part, config, is_named, description)
+        return _NdjsonWriter(part, description)
 
     count, cursor = 0, None
     writer: _Writer = yield Call(opened)

@@ -54,8 +54,8 @@ class _Task:
     on_error: str
     key: str | None
     choices: Choices
-    power: float
-    normalize: str
+    power: float | None
+    normalize: str | None
 
 
 @dataclass(slots=True)
@@ -99,12 +99,13 @@ def load(
         str | None, typer.Option(help="Number of coordinates, or 'open' for sparse vectors.")
     ] = None,
     normalize: Annotated[
-        Literal["none", "l1", "l2"],
+        Literal["none", "l1", "l2"] | None,
         typer.Option(help="Transform of a collection that is created: divide by this norm."),
-    ] = "none",
+    ] = None,
     power: Annotated[
-        float, typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power.")
-    ] = 1.0,
+        float | None,
+        typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power."),
+    ] = None,
     mode: Annotated[
         Literal["upsert", "insert"], typer.Option(help="What happens to ids that exist.")
     ] = "upsert",
@@ -160,6 +161,7 @@ def load(
         found = stack.enter_context(server(url, key))
         collection, is_new = _collection(found, task, first, ask=not yes, is_open=dim == _OPEN)
         with _dropped_if_empty(found, collection, is_new):
+            _name_coordinates(collection, first)
             done = _load_all(collection, inputs, first, task)
     _tell(done, into, as_json)
     if done.rejected:
@@ -238,8 +240,18 @@ def _collection(
     typer.echo(f"  {'into':8} {task.into}, new: {words}", err=True)
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm("Create it?", default=True, abort=True, err=True)
-    transform = {"power": task.power, "normalize": task.normalize}
-    return found.collection(task.into, dim, transform=transform), True
+    told = source.described or {}
+    chosen = {"power": task.power, "normalize": task.normalize}
+    transform = told.get("transform", {}) | {k: v for k, v in chosen.items() if v is not None}
+    backend = told.get("backend")
+    return found.collection(task.into, dim, transform=transform, backend=backend), True
+
+
+def _name_coordinates(collection: Collection, source: Source) -> None:
+    """Give the coordinates of a fixed dim the names of an export, unless they have some."""
+    names = (source.described or {}).get("names")
+    if names and collection.config.dim is not None and not collection.names(limit=1):
+        collection.set_names(names)
 
 
 @contextmanager

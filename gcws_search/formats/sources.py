@@ -19,6 +19,10 @@ from gcws_search.index import GcwsError
 
 _SEGMENT_BYTES: Final = 8 << 20
 SEGMENT_ROWS: Final = 8192
+COLLECTION: Final = "collection"
+"""Key of what the first line of an export says of its collection."""
+METADATA: Final = b"gcws_search"
+"""Where Parquet says it."""
 _TWO_DIMENSIONS: Final = 2
 _SHOWN: Final = 6
 
@@ -108,6 +112,8 @@ class Source(Protocol):
         Names of the coordinates, where these are columns.
     unreadable : list of Unreadable
         Rows that were left out so far.
+    described : dict or None
+        What an export says of its collection: configuration and names.
     """
 
     guess: list[tuple[str, str]]
@@ -115,6 +121,7 @@ class Source(Protocol):
     rows: int | None
     columns: list[str] | None
     unreadable: list[Unreadable]
+    described: dict[str, Any] | None
 
     def whole(self, told: Callable[[int], None]) -> Body:
         """Return all items as one body; ``told`` is called with the rows that are handed over."""
@@ -171,6 +178,8 @@ class Described:
         All items, where they lie in one array.
     unreadable : list of Unreadable
         Rows that were left out so far.
+    described : dict or None
+        What an export says of its collection.
     """
 
     file: InputFile
@@ -180,6 +189,7 @@ class Described:
     columns: list[str] | None = None
     array: Items | None = None
     unreadable: list[Unreadable] = field(default_factory=list)
+    described: dict[str, Any] | None = None
 
 
 class ItemSource:
@@ -201,6 +211,7 @@ class ItemSource:
         self.rows = described.rows
         self.columns = described.columns
         self.unreadable = described.unreadable
+        self.described = described.described
 
     def batches(self) -> Iterator[Items]:
         """Yield the items; what is wrong with a batch names the file, and the row in it."""
@@ -336,8 +347,11 @@ def _npz(file: InputFile) -> tuple[Rows, list[Any] | None, int | None]:
 
 
 def _lines(file: InputFile, choices: Choices) -> Source:
-    line = next((each for each in file.head.splitlines() if each.strip()), b"")
-    first = _object(line, file.name, 0)
+    lines = (each for each in file.head.splitlines() if each.strip())
+    first = _object(next(lines, b""), file.name, 0)
+    told = first.get(COLLECTION) if first.keys() == {COLLECTION} else None
+    if isinstance(told, dict):
+        first = _object(next(lines, b""), file.name, 0)
     if "vector" not in first:
         from gcws_search.formats.tables import table_items  # noqa: PLC0415
 
@@ -358,7 +372,9 @@ def _lines(file: InputFile, choices: Choices) -> Source:
         ("payload", fields),
     ]
     dim = choices.dim or (len(vector) if dense else None)
-    return LineSource(Described(file, guess, dim))
+    if isinstance(told, dict):
+        dim = choices.dim or told.get("dim")
+    return LineSource(Described(file, guess, dim, described=told))
 
 
 def _object(line: bytes, name: str, row: int) -> dict[str, Any]:
@@ -386,11 +402,14 @@ class LineSource:
         self.rows: int | None = None
         self.columns: list[str] | None = None
         self.unreadable: list[Unreadable] = []
+        self.described = described.described
 
     def _groups(self) -> Iterator[list[bytes]]:
         """Yield lines, some thousand at a time."""
         with closing(self._file.open()) as raw, _named(self._file):
             try:
+                if self.described is not None:
+                    raw.readline()
                 while lines := raw.readlines(_SEGMENT_BYTES):
                     if not lines[-1].endswith(b"\n"):
                         lines[-1] += b"\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,7 +18,7 @@ import pyarrow.json
 from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import Layout, guess, items_of_batch
 from gcws_search.formats.items import Items, Origin
-from gcws_search.formats.sources import Choices, Described, Unreadable
+from gcws_search.formats.sources import METADATA, Choices, Described, Unreadable
 
 Batches = Callable[[], Iterator[Any]]
 
@@ -49,7 +50,10 @@ def table_items(
         schema = _with_numbers(schema, choices.vector)
     layout = guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
     columns = None if layout.is_sparse or len(layout.vector) == 1 else [*layout.vector]
+    told = json.loads((schema.metadata or {}).get(METADATA, b"null"))
     dim = choices.dim or layout.dim(schema) or _list_length(schema, layout, batches)
+    if told is not None:
+        dim = choices.dim or told["dim"]
     shown = [
         ("format", _format_words(file.format, rows)),
         ("ids", f"row numbers from {choices.id_start}" if layout.id is None else layout.id),
@@ -58,7 +62,7 @@ def table_items(
     ]
     shown[-1] = ("payload", shown[-1][1] or "none")
 
-    described = Described(file, shown, dim, rows, columns)
+    described = Described(file, shown, dim, rows, columns, described=told)
 
     def items() -> Iterator[Items]:
         if file.format not in ("csv", "tsv"):

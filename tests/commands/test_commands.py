@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -179,6 +180,39 @@ def test_an_export_is_loaded_again_as_it_was(
         assert second.config == first.config
         before, after = ([*map(partial(named, each), each)] for each in (first, second))
         assert after == before
+
+
+CONFIGS: dict[str, Json] = {
+    "names": {"dim": 3},
+    "transform": {"dim": 3, "transform": {"center": [1, 2, 3], "power": 0.5, "normalize": "l1"}},
+    "backend": {"dim": 3, "backend": {"kind": "gcws", "params": {"bands": 8, "seed": 7}}},
+    "wide": {"dim": 9000},
+}
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "parquet"])
+@pytest.mark.parametrize("case", CONFIGS)
+def test_an_export_tells_what_its_collection_is(
+    server: gcws_search.Server, call: Call, tmp_path: Path, case: str, suffix: str
+) -> None:
+    first = server.collection("first", **CONFIGS[case])
+    first.add([{0: 1, 2: 5}, {1: 2.5}] if case == "wide" else [[1, 0, 5], [0, 2.5, 0]])
+    if case in ("names", "wide"):
+        first.set_names(["acid", "ester"])
+    path = str(tmp_path / f"a.{suffix}")
+    assert call("export", "first", "-o", path).exit_code == 0
+    for skip in ([], ["--on-error", "skip"]):
+        done = call("load", path, "--into", "second", *skip)
+        assert done.exit_code == 0, done.output
+        second = server.collection("second")
+        assert second.config == first.config
+        assert second.names() == first.names()
+        assert [*second] == [*first]
+    server.drop("second")
+    done = call("load", path, "--into", "second", "--power", "2", "--normalize", "none")
+    assert done.exit_code == 0, done.output
+    transform = replace(first.config.transform, power=2.0, normalize="none")
+    assert server.collection("second").config.transform == transform
 
 
 def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
