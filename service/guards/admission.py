@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+import psutil
 from starlette.types import Scope
 
 from gcws_search.index import OutOfDescriptors
@@ -21,8 +22,6 @@ ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
 LAST_DESCRIPTORS: Final = "gcws.last_descriptors"
 """In a request's scope where its connection has one of the last file descriptors."""
 _HELD: Final = "gcws.held_bytes"
-_STATM: Final = Path("/proc/self/statm")
-_MEMINFO: Final = Path("/proc/meminfo")
 _CGROUPS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -124,7 +123,7 @@ class Room:
     def look(self) -> MemoryFull | DiskShareReached | None:
         """Return what has been used up at this moment."""
         used = resident_bytes()
-        if self._memory is not None and used > self._memory_share * self._memory:
+        if used > self._memory_share * self._memory:
             return MemoryFull(used, self._memory, self._memory_share)
         try:
             disk = shutil.disk_usage(self._folder)
@@ -135,23 +134,16 @@ class Room:
         return None
 
 
-def memory_bytes() -> int | None:
-    """Return how much memory this process may have; None where nobody says."""
+def memory_bytes() -> int:
+    """Return how much memory this process may have."""
     limits = [_number(path) for path in _CGROUPS]
-    try:
-        words = _MEMINFO.read_text().split()
-        limits.append(int(words[words.index("MemTotal:") + 1]) * 1024)
-    except (OSError, ValueError, IndexError):
-        pass
-    return min((limit for limit in limits if limit is not None), default=None)
+    limits.append(psutil.virtual_memory().total)
+    return min(limit for limit in limits if limit is not None)
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has; 0 where nobody says."""
-    try:
-        return int(_STATM.read_text().split()[1]) * 4096
-    except (OSError, ValueError, IndexError):
-        return 0
+    """Return how much memory this process has."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def _number(path: Path) -> int | None:

@@ -1,12 +1,13 @@
 """``.npy``, versions 1 to 3: rows by the buffer, never one by one in Python."""
 
-import ast
-import re
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Final
 
 import numpy as np
+from numpy.lib import format as npy
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
@@ -17,10 +18,15 @@ from gcws_search.service.ingest.rows import DenseRows, ItemRows
 from gcws_search.service.ingest.source import ByteReader
 
 _MAGIC: Final = b"\x93NUMPY"
-_LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
+_READERS: Final = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    # Of another encoding, which only the names of fields make use of.
+    (3, 0): npy.read_array_header_2_0,
+}
+_UNREADABLE: Final = (ValueError, TypeError, SyntaxError, TokenError, MemoryError, RecursionError)
+"""What numpy raises at a head that is none."""
 _MAX_HEADER_BYTES: Final = 1 << 16
-_KEYS: Final = {"descr", "fortran_order", "shape"}
-_NUMBERS: Final = re.compile(r"[<>=|]?(?:[fiu]\d{1,2}|b1)")
 _MATRIX: Final = 2
 
 
@@ -53,19 +59,34 @@ def read_header(reader: ByteReader, limits: Limits) -> Header:
     InvalidVector
         The array is not two-dimensional, not of numbers, or its rows are too long.
     """
-    magic = reader.read(len(_MAGIC) + 2)
-    if magic[: len(_MAGIC)] != _MAGIC or len(magic) != len(_MAGIC) + 2:
-        raise MalformedBody(f"expected .npy data, got {_described(bytes(magic))}")
-    length_bytes = _LENGTH_BYTES.get(magic[-2])
-    if length_bytes is None:
-        raise MalformedBody(f"expected .npy of version 1 to 3, got version {magic[-2]}")
-    length = int.from_bytes(_exactly(reader, length_bytes), "little")
-    if length > _MAX_HEADER_BYTES:
-        raise MalformedBody(f"expected a header of at most {_MAX_HEADER_BYTES} bytes, got {length}")
-    coded = "utf-8" if magic[-2] > _MATRIX else "latin-1"
-    header = _parsed(_exactly(reader, length).decode(coded))
+    magic = bytes(reader.read(npy.MAGIC_LEN))
+    try:
+        version = npy.read_magic(io.BytesIO(magic))
+    except ValueError:
+        raise MalformedBody(f"expected .npy data, got {_described(magic)}") from None
+    read = _READERS.get(version)
+    if read is None:
+        raise MalformedBody(f"expected .npy of version 1 to 3, got version {version[0]}")
+    try:
+        shape, fortran_order, dtype = read(_Head(reader), _MAX_HEADER_BYTES)
+    except _UNREADABLE as error:
+        text = str(error).partition("\n")[0][:80]
+        raise MalformedBody(f"expected an .npy header, got another: {text}") from None
+    header = _checked(shape, dtype, fortran_order)
     require_count(header.shape[1], limits)
     return header
+
+
+class _Head:
+    """The head of a file, of which no more is read than it may have."""
+
+    def __init__(self, reader: ByteReader) -> None:
+        self._reader = reader
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > _MAX_HEADER_BYTES:
+            raise ValueError(f"expected at most {_MAX_HEADER_BYTES} bytes, got {size}")
+        return self._reader.read(size)
 
 
 def _described(start: bytes) -> str:
@@ -74,32 +95,24 @@ def _described(start: bytes) -> str:
     return formats.described(start)
 
 
-def _exactly(reader: ByteReader, size: int) -> bytearray:
-    data = reader.read(size)
-    if len(data) != size:
-        raise MalformedBody("expected a whole .npy header, the body ended inside it")
-    return data
+def _checked(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: bool) -> Header:
+    """Return what a head says, unless it is of no matrix of numbers.
 
-
-def _parsed(text: str) -> Header:
-    try:
-        fields = ast.literal_eval(text.strip())
-        if set(fields) != _KEYS or not isinstance(fields["fortran_order"], bool):
-            raise ValueError(text)
-        shape = tuple(fields["shape"])
-        if any(type(length) is not int or length < 0 for length in shape):
-            raise ValueError(text)
-        descr = str(fields["descr"])
-        dtype = np.dtype(descr) if _NUMBERS.fullmatch(descr) else None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, UnicodeError):
-        raise MalformedBody(f"expected an .npy header, got {text[:80]!r}") from None
-    if dtype is None:
-        raise ix.InvalidVector(expected="an array of floats, integers or bools", got=descr[:80])
+    Raises
+    ------
+    MalformedBody, InvalidVector
+    """
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise MalformedBody(f"expected an .npy header, got one with the shape {shape}"[:120])
+    if dtype.kind not in "fiub" or dtype.hasobject:
+        raise ix.InvalidVector(
+            expected="an array of floats, integers or bools", got=str(dtype)[:80]
+        )
     if len(shape) != _MATRIX:
         raise ix.InvalidVector(expected="an array of two dimensions", got=f"{len(shape)}")
     if shape[0] and not shape[1]:
         raise ix.InvalidVector(expected="rows of at least one value", got=f"shape {shape}")
-    return Header((shape[0], shape[1]), dtype, fields["fortran_order"])
+    return Header((shape[0], shape[1]), dtype, fortran_order)
 
 
 def read_matrix(reader: ByteReader, limits: Limits, *, max_bytes: int) -> AnyArray:

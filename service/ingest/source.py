@@ -1,11 +1,13 @@
 """Bytes on their way from the event loop to the thread that loads them, and the readers of them."""
 
 import asyncio
+import gzip
+import io
 import threading
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
 
@@ -13,7 +15,7 @@ Source = Callable[[], bytes]
 """Returns the next bytes of a body, never none of them before the end; b"" at the end."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_GZIP_WINDOW: Final = 31  # zlib's code for a gzip header and its largest window
+_READ_BYTES: Final = 1 << 17
 _INFLATED_BYTES: Final = 1 << 20
 
 
@@ -120,7 +122,20 @@ def inflated(source: Source, encoding: str) -> Source:
     first, again = peeked(source, len(_GZIP_MAGIC))
     if encoding != "gzip" and not first.startswith(_GZIP_MAGIC):
         return again
-    return _Inflater(again).take
+    raw = io.BufferedReader(ByteReader(again, max_read_bytes=_READ_BYTES), _READ_BYTES)
+    file = gzip.GzipFile(fileobj=raw)
+
+    def take() -> bytes:
+        try:
+            if first:
+                return file.read1(_INFLATED_BYTES)
+        except EOFError:
+            pass
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise MalformedBody(f"expected gzip data, got other bytes ({error})") from None
+        raise MalformedBody("expected the end of the gzip data, the body ended before it")
+
+    return take
 
 
 def peeked(source: Source, size: int) -> tuple[bytes, Source]:
@@ -139,60 +154,18 @@ def peeked(source: Source, size: int) -> tuple[bytes, Source]:
     return first, take
 
 
-class _Inflater:
-    """Decompresses gzip, several members one after the other too, a bounded piece at a time."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._stream = zlib.decompressobj(_GZIP_WINDOW)
-        self._pending = b""
-        self._started = False
-
-    def take(self) -> bytes:
-        while True:
-            if not self._pending and not self._stream.eof:
-                self._pending = self._source()
-                if not self._pending:
-                    return self._last()
-            if self._stream.eof and not self._next_member():
-                return b""
-            try:
-                piece = self._stream.decompress(self._pending, _INFLATED_BYTES)
-            except zlib.error as error:
-                raise MalformedBody(f"expected gzip data, got other bytes ({error})") from None
-            self._started = True
-            self._pending = self._stream.unconsumed_tail or self._stream.unused_data
-            if piece:
-                return piece
-
-    def _last(self) -> bytes:
-        piece = self._stream.flush()
-        if not self._stream.eof:
-            raise MalformedBody("expected the end of the gzip data, the body ended before it")
-        return piece
-
-    def _next_member(self) -> bool:
-        """Begin the next member; tell whether there is one."""
-        if not self._pending:
-            self._pending = self._source()
-        if not self._pending:
-            return False
-        self._stream = zlib.decompressobj(_GZIP_WINDOW)
-        return True
-
-
-class ByteReader:
-    """Reads exact numbers of bytes; to Arrow it looks like a file."""
+class ByteReader(io.RawIOBase):
+    """Reads exact numbers of bytes; to libraries it is a file."""
 
     def __init__(self, source: Source, *, max_read_bytes: int) -> None:
         self._source = source
         self._left = memoryview(b"")
         self._received = 0
         self._max_read = max_read_bytes
-        self.closed = False
 
-    def readinto(self, out: memoryview) -> int:
-        """Fill ``out`` (written in place); return how many bytes there were."""
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # what takes bytes
+        """Fill ``buffer`` (written in place); return how many bytes there were."""
+        out = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(out):
             if not self._left:
@@ -206,7 +179,7 @@ class ByteReader:
             filled += taken
         return filled
 
-    def read(self, size: int = -1) -> bytearray:
+    def read(self, size: int = -1) -> bytes:
         """Return so many bytes, fewer only at the end.
 
         Raises
@@ -217,8 +190,8 @@ class ByteReader:
         if not 0 <= size <= self._max_read:
             raise BodyTooLarge(self._max_read, "a piece of the body")
         out = bytearray(size)
-        del out[self.readinto(memoryview(out)) :]
-        return out
+        del out[self.readinto(out) :]
+        return out  # type: ignore[return-value]  # no copy is made of a batch
 
     @property
     def taken(self) -> int:
@@ -228,7 +201,3 @@ class ByteReader:
     def readable(self) -> bool:
         """Tell that this can be read."""
         return True
-
-    def close(self) -> None:
-        """Nothing is held."""
-        self.closed = True
