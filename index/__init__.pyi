@@ -158,6 +158,9 @@ from .contracts.parameters import (
     ExactParams as ExactParams,
 )
 from .contracts.parameters import (
+    Form as Form,
+)
+from .contracts.parameters import (
     FourierParams as FourierParams,
 )
 from .contracts.parameters import (

@@ -76,6 +76,7 @@ class Catalog:
         self._threads = threads
         self._policies = policies
         self._searches = Searches()
+        self._paused = threading.Event()
         # Finding a collection takes no lock; an entry changes for whoever has reserved its name.
         self._names = Reservations()
         self._admitting = threading.Lock()
@@ -124,6 +125,16 @@ class Catalog:
         except BaseException:
             owned.close()
             raise
+
+    def pause_optimizing(self) -> None:
+        """Let no index be improved from here on; what has begun goes on."""
+        self._paused.set()
+
+    def resume_optimizing(self) -> None:
+        """Let indexes be improved, and begin where that is due."""
+        self._paused.clear()
+        for collection in self._loaded_now():
+            collection.optimizer.start_if_due()
 
     def load(self, progress: Progress | None = None) -> None:
         """Read all collections; one whose file fails is kept in `failures`, the others load.
@@ -178,9 +189,8 @@ class Catalog:
     def _opened(self) -> dict[str, tuple[Store, int]]:
         """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
         stores: dict[str, tuple[Store, int]] = {}
-        for name, found in sorted(self._found.copy().items(), reverse=True):
-            if found is not None:
-                continue
+        found = self._found.copy()
+        for name in sorted((name for name in found if found[name] is None), reverse=True):
             try:
                 store = Store(self._directory.file(name), name, durability=self._durability)
             except StoreError as error:
@@ -219,6 +229,7 @@ class Catalog:
             threads=self._threads,
             policies=self._policies,
             searches=self._searches,
+            paused=self._paused,
         )
 
     def __len__(self) -> int:
@@ -232,24 +243,23 @@ class Catalog:
     @property
     def failures(self) -> dict[str, StoreError]:
         """Why some files cannot be used, by collection."""
-        return {
-            name: found
-            for name, found in self._found.copy().items()
-            if isinstance(found, StoreError)
-        }
+        found = self._found.copy()
+        return {name: why for name, why in found.items() if isinstance(why, StoreError)}
 
     def list(self) -> list[Summary]:
         """Return the collections that can be used, by name; one that fails is left out."""
         summaries = []
-        for name, found in sorted(self._found.copy().items()):
-            if not isinstance(found, Collection):
-                continue
+        for collection in self._loaded_now():
             try:
-                summaries.append(found.summary())
+                summaries.append(collection.summary())
             except Exception:
                 # Whatever is wrong with one collection, the others are to be seen.
-                _log.exception("collection %r could not be summed up", name)
+                _log.exception("collection %r could not be summed up", collection.name)
         return summaries
+
+    def _loaded_now(self) -> Iterator[Collection]:
+        found = self._found.copy()
+        return (each for _, each in sorted(found.items()) if isinstance(each, Collection))
 
     def create(
         self, name: str, config: CollectionConfig, *, admit: Admit | None = None
@@ -576,9 +586,8 @@ class Catalog:
         with self._loading:
             self._names.wait_until_free()
             self.snapshots.close()
-            for found in self._found.values():
-                if isinstance(found, Collection):
-                    found.close()
+            for collection in self._loaded_now():
+                collection.close()
             self._found.clear()
             self._directory.close()
 

@@ -84,6 +84,8 @@ class Collection:
     policies : Policies
     searches : Searches or None
         Those of all collections of the catalog.
+    paused : threading.Event or None
+        The index is not improved while it is set.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Collection:
         threads: int | None = None,
         policies: Policies = POLICIES,
         searches: Searches | None = None,
+        paused: threading.Event | None = None,
     ) -> None:
         self.name = store.name
         self.config = config
@@ -104,7 +107,9 @@ class Collection:
         self.writer = Writer(store, self.memory, self._changed)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
         self.attachments = AttachedBackends(store, self.memory, self.writer, threads)
-        self.optimizer = OptimizerThread(self.memory, self.writer, self._improved)
+        self.optimizer = OptimizerThread(
+            self.memory, self.writer, self._improved, paused or threading.Event()
+        )
         self.items = ItemReader(store, self.memory)
         self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
         self.searches = self.memory.searches

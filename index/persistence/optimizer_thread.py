@@ -24,14 +24,21 @@ class OptimizerThread:
         Makes the changes of the collection.
     improved : callable
         Is called after each improvement.
+    paused : threading.Event
+        It begins nothing while this is set.
     """
 
     def __init__(
-        self, collection: MemoryCollection, writer: Writer, improved: Callable[[], None]
+        self,
+        collection: MemoryCollection,
+        writer: Writer,
+        improved: Callable[[], None],
+        paused: threading.Event,
     ) -> None:
         self._collection = collection
         self._writer = writer
         self._improved = improved
+        self._paused = paused
         self._starting = threading.Lock()
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # set to end a pause
@@ -40,6 +47,8 @@ class OptimizerThread:
 
     @property
     def _is_due(self) -> bool:
+        if self._paused.is_set():
+            return False
         return self._collection.overdue(self._collection.view) is not None
 
     def start_if_due(self) -> None:

@@ -34,8 +34,8 @@ class Service:
 
     @property
     def catalog(self) -> ix.Catalog:
-        """The catalog; NotReady until its kernels are compiled."""
-        return self.startup.require_kernels()
+        """The catalog; NotReady until items of any form can be stored and scanned."""
+        return self.startup.require_basics()
 
     def collection(self, name: str) -> ix.Collection:
         """Return a collection.
@@ -44,17 +44,21 @@ class Service:
         ------
         NotReady, CollectionNotFound, CollectionLoading, DamagedFile
         """
-        return self.catalog.get(name)
+        found = self.catalog.get(name)
+        if not self.startup.is_compiled:
+            self.startup.require_basics(found.config.form)
+        return found
 
     def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.Collection, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
         Raises
         ------
-        TooManyCollections, MemoryFull, DiskShareReached
+        NotReady, TooManyCollections, MemoryFull, DiskShareReached
         InvalidParameter, CollectionExists, CollectionBusy, CollectionLoading, DamagedFile, DiskFull
         """
-        return self.catalog.create(name, config, admit=self.require_place)
+        catalog = self.startup.require_basics(config.form)
+        return catalog.create(name, config, admit=self.require_place)
 
     def require_place(self, others: int) -> None:
         """Refuse a new collection where there is no room for it beside so many others.

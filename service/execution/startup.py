@@ -3,8 +3,9 @@
 import logging
 import threading
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NoReturn
 
+from gcws_search import index as ix
 from gcws_search.index import Catalog, compile_kernels, kernels_are_cached
 from gcws_search.service.http.errors import NotReady, Stopping
 
@@ -34,6 +35,7 @@ class Startup:
         self._progress = Progress("starting")
         self._stopping = threading.Event()
         self._announced = logging.DEBUG  # level at which compiling is told
+        self._basics: frozenset[ix.Form] = frozenset()
         self._thread = threading.Thread(target=self._run, name="gcws-startup", daemon=True)
 
     @property
@@ -57,15 +59,39 @@ class Startup:
             self._thread.join()
         self._progress = Progress("stopping")
 
-    def require_kernels(self) -> Catalog:
-        """Return the catalog; a collection that still loads says so itself.
+    @property
+    def is_compiled(self) -> bool:
+        """Whether all kernels are compiled; until then searches are exact (`require_basics`)."""
+        return self._progress.phase in ("ready", "loading")
+
+    def require_kernels(self) -> None:
+        """Return once nothing has to be compiled any more.
 
         Raises
         ------
         NotReady, Stopping
         """
-        if self._progress.phase in ("ready", "loading"):
-            return self._catalog
+        if not self.is_compiled:
+            self._refuse()
+
+    def require_basics(self, form: ix.Form | None = None) -> Catalog:
+        """Return the catalog; a collection that still loads says so itself.
+
+        Parameters
+        ----------
+        form : {"dense", "sparse"} or None
+            The form of vectors to store or to search; None for any.
+
+        Raises
+        ------
+        NotReady, Stopping
+            What it takes to store and to scan such vectors is not compiled yet.
+        """
+        if not (self.is_compiled or (self._basics if form is None else form in self._basics)):
+            self._refuse()
+        return self._catalog
+
+    def _refuse(self) -> NoReturn:
         if self._progress.phase == "stopping":
             raise Stopping
         raise NotReady(self._progress.phase)
@@ -75,10 +101,14 @@ class Startup:
             self._progress = Progress("compiling")
             if not kernels_are_cached():
                 self._announced = logging.INFO
-                _log.info("first start here: compiling kernels, once; this takes about two minutes")
-            seconds = compile_kernels(self._compiled)
+                self._catalog.pause_optimizing()  # it would compile in this process
+                _log.info("first start here: compiling kernels, once; this takes about a minute")
+            seconds = compile_kernels(
+                self._compiled, basics_ready=self._basics_compiled, check=self._check
+            )
             _log.info("kernels ready after %.1f s", seconds)
             self._progress = Progress("loading")
+            self._catalog.resume_optimizing()
             self._catalog.load(self._loaded)
         except _Stopped:
             return
@@ -96,7 +126,14 @@ class Startup:
     def _loaded(self, _collection: str, done: int, total: int) -> None:
         self._step(Progress("loading", done, total))
 
+    def _basics_compiled(self, form: ix.Form) -> None:
+        self._basics |= {form}
+        _log.log(self._announced, "%s items can be stored, and searched exactly", form)
+
     def _step(self, progress: Progress) -> None:
+        self._check()
+        self._progress = progress
+
+    def _check(self) -> None:
         if self._stopping.is_set():
             raise _Stopped
-        self._progress = progress

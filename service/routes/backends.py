@@ -38,6 +38,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     The answer comes when it is ready; until then `GET /v1/collections/{name}` shows its progress.
     """
     service = service_of(request)
+    service.startup.require_kernels()
     collection = service.collection(name)
     params = configurations.attached(body)
     service.room.require()
@@ -58,6 +59,7 @@ async def drop_backend(request: Request, name: str, backend: str) -> Response:
 async def compare(request: Request, name: str, body: CompareBody) -> Response:
     """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
     service = service_of(request)
+    service.startup.require_kernels()
     collection = service.collection(name)
     limits = service.limits
     params, sample = requests.comparison(body, limits)

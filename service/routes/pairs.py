@@ -36,6 +36,7 @@ _LOOK_SECONDS = 0.5
 async def pairs(request: Request, name: str, body: PairsBody) -> Response:
     """Find the pairs of items at least so similar, most similar first; one line a pair."""
     service = service_of(request)
+    service.startup.require_kernels()
     collection = service.collection(name)
     _check(body)
 

@@ -43,6 +43,8 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     asked = requests.query(body, collection, service.limits)
+    if not service.startup.is_compiled:
+        asked = asked.exactly()
 
     def work() -> Response:
         start = time.perf_counter()
@@ -129,6 +131,8 @@ def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Re
     sent = bodies.parse(BatchBody, body)
     _require_few(len(sent.queries), service)
     queries = requests.batch(sent, collection, service.limits)
+    if not service.startup.is_compiled:
+        queries = [one.exactly() for one in queries]
     start = time.perf_counter()
     try:
         found, costs = results_module.search_batch(collection, queries)
@@ -158,6 +162,8 @@ def _answer_vectors(
         naming = Naming(collection, "search together")
         rows = vectors.check(collection.space, naming)
         asked = requests.matrix(rows, params, limits)
+        if not service.startup.is_compiled:
+            asked = asked.exactly()
         start = time.perf_counter()
         found = results_module.search(collection, asked) if len(rows) else []
     except ix.InvalidVector as error:

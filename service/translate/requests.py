@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -59,6 +60,10 @@ class QueryRequest(NamedTuple):
     explain: bool
     unknown_names: Sequence[str] = ()
     with_unknown: ix.SparseVector | None = None
+
+    def exactly(self) -> QueryRequest:
+        """Return the queries asked so that a scan answers them."""
+        return self._replace(params=replace(self.params, recall=1.0))
 
     @property
     def group(self) -> Hashable:

@@ -14,9 +14,9 @@ from tests.support.service.client import Client, Json, Serve, fill, started
 def kernels_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile in the first application of the process, not in each."""
 
-    def once(*arguments: Json) -> float:
+    def once(*arguments: Json, **more: Json) -> float:
         if not compiled:
-            compiled.append(compile_kernels(*arguments))
+            compiled.append(compile_kernels(*arguments, **more))
         return compiled[0]
 
     monkeypatch.setattr(startup, "compile_kernels", once)

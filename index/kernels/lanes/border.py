@@ -19,7 +19,8 @@ def from_python(kernel: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     kernel : compiled function
-        Where its annotation says a named tuple, it takes a plain one.
+        Where its annotation says a named tuple, it takes a plain one. What is returned has it as
+        its attribute ``compiled``.
     """
     function: Any = kernel.py_func  # type: ignore[attr-defined]
     hints = [hint for name, hint in get_type_hints(function).items() if name != "return"]
@@ -32,4 +33,5 @@ def from_python(kernel: Callable[P, R]) -> Callable[P, R]:
             plain[place] = tuple(plain[place])
         return cast("Any", kernel)(*plain)
 
+    call.compiled = kernel  # type: ignore[attr-defined]
     return cast("Callable[P, R]", call)

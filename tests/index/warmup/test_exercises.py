@@ -6,6 +6,9 @@ import pkgutil
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,7 @@ from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.similarities.public import similarity
 from gcws_search.index.vectors.space import RawBatch, SparseVector
 from gcws_search.index.warmup.compile import compile_kernels
+from gcws_search.index.warmup.exercises import chains
 from tests.support.paths import REPOSITORY
 
 KERNELS = "gcws_search.index.kernels."
@@ -43,7 +47,8 @@ def _kernels() -> dict[str, Dispatcher]:
     found = {}
     for module in pkgutil.walk_packages(kernels.__path__, KERNELS):
         loaded = importlib.import_module(module.name)
-        for name, value in vars(loaded).items():
+        for name, member in vars(loaded).items():
+            value = getattr(member, "compiled", member)
             if isinstance(value, Dispatcher) and value.py_func.__module__ == loaded.__name__:
                 found[f"{module.name.removeprefix(KERNELS)}.{name}"] = value
     return found
@@ -112,6 +117,15 @@ def _signatures() -> dict[str, list[object]]:
     return {name: list(kernel.signatures) for name, kernel in _kernels().items()}
 
 
+def _more(before: dict[str, list[object]]) -> dict[str, list[object]]:
+    """Return the signatures that kernels have more than before."""
+    return {
+        name: signatures[len(before[name]) :]
+        for name, signatures in _signatures().items()
+        if len(signatures) > len(before[name])
+    }
+
+
 def _use(directory: Path, rng: np.random.Generator) -> None:
     """Do everything a service does, with arrays such as files and sockets give: not writable."""
     dense = rng.standard_normal((ROWS, 40)).astype(np.float32)
@@ -171,9 +185,45 @@ def test_nothing_a_service_does_compiles_more(tmp_path: Path, rng: np.random.Gen
     before = _signatures()
     _use(tmp_path, rng)
     similarity([1.0, -2.0], SparseVector([0, 1], [1.0, 2.0]))
-    more = {
-        name: signatures[len(before[name]) :]
-        for name, signatures in _signatures().items()
-        if len(signatures) > len(before[name])
-    }
-    assert more == {}
+    assert _more(before) == {}
+
+
+def _compiled_by_basic_use(directory: Path) -> dict[str, list[object]]:
+    """Store, search exactly, show and delete in a process that ran the basic exercises alone."""
+    for exercise in chain.from_iterable(chains()):
+        if exercise.basic_for is not None:
+            exercise.run()
+    before = _signatures()
+    catalog = Catalog.open(directory, threads=2)
+    catalog.pause_optimizing()
+    catalog.load()
+    rng = np.random.default_rng(0)
+    some = [SparseVector(rng.permutation(90)[:5], rng.standard_normal(5)) for _ in range(ROWS)]
+    for dim in (90, None):
+        stored, _ = catalog.create(f"dim-{dim}", CollectionConfig(dim=dim))
+        raw = stored.space.from_items(some)
+        payloads = [b'{"a":1}', None] * (ROWS // 2)
+        stored.put(ItemBatch([str(row) for row in range(ROWS)], raw, payloads))
+        stored.put(ItemBatch(["one"], raw[:1], [None]))
+        stored.delete(["3"])
+        where = parse_filter({"must": [{"key": "a", "match": {"value": 1}}]})
+        for count in (1, 40):
+            for min_score in (0.0, 0.3):
+                params = SearchParams(limit=5, recall=1.0, min_score=min_score)
+                stored.search(raw[:count], params)
+                stored.search(raw[:count], params, where=where)
+        stored.page(limit=3, cursor=None, with_vector=True)
+        stored.settle()
+        assert stored.describe().backends[0].stats["graph"] is None
+    compiled = _more(before)
+    catalog.resume_optimizing()
+    dense = catalog.get("dim-90")
+    dense.settle()
+    assert dense.describe().backends[0].stats["graph"] is not None
+    catalog.close()
+    return compiled
+
+
+def test_exact_searches_compile_nothing_more_than_the_basic_exercises(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        assert processes.submit(_compiled_by_basic_use, tmp_path).result() == {}

@@ -3,10 +3,12 @@
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.execution import startup
+from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, started
 
 URL = "/v1/collections/plants"
@@ -25,7 +27,7 @@ def test_only_the_first_start_on_a_machine_tells_of_compiling(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def compile_all(progress: Json) -> float:
+    def compile_all(progress: Json, **_: Json) -> float:
         progress(1, 2, "first")
         progress(2, 2, "second")
         return 0.0
@@ -45,7 +47,7 @@ def test_while_kernels_compile_it_lives_and_is_not_ready(
 ) -> None:
     seen, go_on = threading.Event(), threading.Event()
 
-    def compile_slowly(progress: Json) -> float:
+    def compile_slowly(progress: Json, **_: Json) -> float:
         progress(1, 3, "first")
         seen.set()
         assert go_on.wait(60)
@@ -65,6 +67,51 @@ def test_while_kernels_compile_it_lives_and_is_not_ready(
     go_on.set()
     client.wait_until_ready()
     assert client.get("/readyz").status_code == 200
+    client.stop()
+
+
+def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactly(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, go_on = threading.Event(), threading.Event()
+    recalls: list[float] = []
+    search = ix.Collection.search
+
+    def search_noting(
+        self: ix.Collection, rows: Json, params: ix.SearchParams, **more: Json
+    ) -> Json:
+        recalls.append(params.recall)
+        return search(self, rows, params, **more)
+
+    def compile_slowly(progress: Json, *, basics_ready: Json, **more: Json) -> float:
+        basics_ready("dense")
+        seen.set()
+        assert go_on.wait(60)
+        return 0.0
+
+    monkeypatch.setattr(ix.Collection, "search", search_noting)
+    monkeypatch.setattr(startup, "kernels_are_cached", lambda: False)
+    monkeypatch.setattr(startup, "compile_kernels", compile_slowly)
+    client = started(data_dir)
+    assert seen.wait(60)
+    assert client.get("/readyz").json()["phase"] == "compiling"
+    fill(client)
+    asked = {"vector": [1, 0, 0, 1], "recall": 0.5}
+    assert client.post(f"{URL}/query", json=asked).status_code == 200
+    assert client.post(f"{URL}/query/batch", json={"queries": [asked]}).status_code == 200
+    matrix = npy(np.ones((1, 4), np.float32))
+    assert client.post(f"{URL}/query/batch?recall=0.5", content=matrix).status_code == 200
+    assert recalls == [1.0] * 3
+    sparse = client.put("/v1/collections/sparse", json={"dim": None})
+    assert_problem(sparse, 503, "loading", "compiling")
+    assert_problem(client.post(f"{URL}/pairs", json={"min_score": 0.9}), 503, "loading")
+    assert_problem(client.post(f"{URL}/compare", json={}), 503, "loading")
+    go_on.set()
+    client.wait_until_ready()
+    assert client.put("/v1/collections/sparse", json={"dim": None}).status_code == 201
+    assert client.post(f"{URL}/pairs", json={"min_score": 0.9}).status_code == 200
+    assert client.post(f"{URL}/query", json=asked).status_code == 200
+    assert recalls[3:] == [0.5]
     client.stop()
 
 
@@ -107,7 +154,7 @@ def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyP
     begun = threading.Event()
     steps: list[int] = []
 
-    def compile_forever(progress: Json) -> float:
+    def compile_forever(progress: Json, **_: Json) -> float:
         while True:
             steps.append(len(steps))
             progress(0, 1, "again")
@@ -123,7 +170,7 @@ def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyP
 def test_a_failed_start_stays_alive_and_unready(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_progress: Json) -> float:
+    def fail(_progress: Json, **_: Json) -> float:
         raise ZeroDivisionError
 
     monkeypatch.setattr(startup, "compile_kernels", fail)
