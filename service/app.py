@@ -122,6 +122,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         metrics=metrics,
         admission=admission,
         access_log=settings.access_log,
+        direct=[*query.router.routes, *items.writing.routes],
         title="gcws-search",
         version=program_version(),
         description=_DESCRIPTION,

@@ -1,4 +1,4 @@
-"""FastAPI for the API page and for what is rare; the routes of JSON are served without its layers.
+"""FastAPI for all but queries and small writes, which are served without its layers.
 
 Between a server and an endpoint the framework has eight calls of its own: they took a third of the
 time of a small request.
@@ -6,12 +6,13 @@ time of a small request.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from gcws_search.service.guards.admission import Admission
@@ -21,13 +22,15 @@ from gcws_search.service.telemetry.metrics import Metrics
 
 
 class Application(FastAPI):
-    """An application whose `JsonRoute` are called at once, all else through the framework.
+    """An application some of whose routes are called at once, all else through the framework.
 
     Parameters
     ----------
     metrics : Metrics
     admission : Admission
     access_log : bool
+    direct : collection of JsonRoute
+        Those that are called at once.
     more : object
         As FastAPI takes it.
     """
@@ -38,19 +41,21 @@ class Application(FastAPI):
         metrics: Metrics,
         admission: Admission,
         access_log: bool,
+        direct: Collection[BaseRoute] = (),
         **more: Any,  # noqa: ANN401  # the framework's
     ) -> None:
         super().__init__(**more)
         envelope = partial(Envelope, metrics=metrics, admission=admission, access_log=access_log)
         self.add_middleware(envelope)
         self._enveloped = envelope(self._answer)
+        self._direct = frozenset(map(id, direct))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the application's start and end."""
         if scope["type"] == "http" and scope["path"].endswith("/"):
             self._drop_slash(scope)
-        route = self._json_route(scope)
-        # What is added to the application is for all routes, those of JSON too.
+        route = self._direct_route(scope)
+        # What is added to the application is for all routes, these too.
         if route is None or len(self.user_middleware) > 1:
             await super().__call__(scope, receive, send)
             return
@@ -63,8 +68,8 @@ class Application(FastAPI):
         if not any(route.matches(scope)[0] is Match.FULL for route in self.router.routes):
             scope["path"] = scope["path"][:-1] or "/"
 
-    def _json_route(self, scope: Scope) -> JsonRoute | None:
-        """Return the route the framework would choose, where that is one of JSON."""
+    def _direct_route(self, scope: Scope) -> JsonRoute | None:
+        """Return the route the framework would choose, where that is called at once."""
         if scope["type"] != "http" or scope.get("root_path"):
             return None
         path, method = scope["path"], scope["method"]
@@ -74,7 +79,7 @@ class Application(FastAPI):
             found = route.path_regex.match(path)
             if found is None:
                 continue
-            if not isinstance(route, JsonRoute):
+            if id(route) not in self._direct or not isinstance(route, JsonRoute):
                 return None
             texts, of = found.groupdict(), route.param_convertors
             scope["path_params"] = {name: of[name].convert(text) for name, text in texts.items()}

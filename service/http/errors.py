@@ -106,9 +106,10 @@ class MethodNotAllowed(ServiceError):
 class BodyTooLarge(ServiceError):
     """More bytes arrived than a body may have."""
 
-    def __init__(self, limit_bytes: int, what: str = "a body") -> None:
+    def __init__(self, limit_bytes: int, what: str = "a body", hint: str = "") -> None:
         self.limit_bytes = limit_bytes
-        super().__init__(f"expected {what} of at most {limit_bytes} bytes, got more")
+        told = f"expected {what} of at most {limit_bytes} bytes, got more"
+        super().__init__(f"{told}; {hint}" if hint else told)
 
 
 class UnsupportedMediaType(ServiceError):

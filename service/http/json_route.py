@@ -80,7 +80,7 @@ async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Mode
         bodies.require_media_type(request, bodies.JSON)
     bodies.require_plain(request)
     service = service_of(request)
-    body = await bodies.read(request, service.settings.max_body_bytes)
+    body = await bodies.read(request, service.settings.max_body_bytes, model.instead)
     if bodies.is_long(body):
         return await service.workers.parsing.run(bodies.parse, model, body)
     return bodies.parse(model, body)

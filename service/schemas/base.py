@@ -93,6 +93,8 @@ class Body(BaseModel):
 
     without_body: ClassVar[bytes] = b""
     """What a request without a body is read as; nothing is no JSON."""
+    instead: ClassVar[str] = ""
+    """What to do with more than one body holds."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True

@@ -137,6 +137,7 @@ class ItemBody(Body):
 class PutItemsBody(Body):
     """Items to store, all or nothing."""
 
+    instead = "POST …/load takes items of any number"
     model_config = examples(
         {
             "items": [

@@ -83,15 +83,15 @@ def require_plain(request: Request) -> None:
         raise UnsupportedMediaType(repr(encoding), ["a body without Content-Encoding"])
 
 
-def refuse_announced(request: Request, limit_bytes: int) -> None:
+def refuse_announced(request: Request, limit_bytes: int, instead: str = "") -> None:
     """Raise BodyTooLarge when the announced length is above the limit."""
     announced = header(request, b"content-length") or ""
     if announced.isdigit() and int(announced) > limit_bytes:
-        raise BodyTooLarge(limit_bytes)
+        raise BodyTooLarge(limit_bytes, hint=instead)
 
 
-async def read(request: Request, limit_bytes: int) -> bytes:
-    """Return the whole body, counting what really arrives.
+async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
+    """Return the whole body, counting what really arrives; ``instead`` is said of one too large.
 
     Raises
     ------
@@ -99,7 +99,7 @@ async def read(request: Request, limit_bytes: int) -> bytes:
         At once when the announced length is above the limit, else when that many have arrived.
     RequestTimeout, Overloaded
     """
-    refuse_announced(request, limit_bytes)
+    refuse_announced(request, limit_bytes, instead)
     service = service_of(request)
     chunks: list[bytes] = []
     received = 0
@@ -114,7 +114,7 @@ async def read(request: Request, limit_bytes: int) -> bytes:
                 more = message.get("more_body", False)
                 received += len(chunk)
                 if received > limit_bytes:
-                    raise BodyTooLarge(limit_bytes)
+                    raise BodyTooLarge(limit_bytes, hint=instead)
                 service.admission.hold(request.scope, len(chunk))
                 chunks.append(chunk)
     except TimeoutError:

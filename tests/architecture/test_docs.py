@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import jupytext
 import pytest
 
 from benchmarks.rivals.summary import summary
 from gcws_search.index import transformers
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
-from tests.support.documents import curl, markdown
+from tests.support.documents import curl, markdown, notebooks
 from tests.support.documents.markdown import DOCS, README, pages
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json, started
@@ -133,6 +134,23 @@ def test_the_interpreter_answers_as_the_docs_say(
         runner = doctest.DebugRunner(verbose=False, optionflags=doctest.ELLIPSIS)
         runner.run(example, clear_globs=False)
         known = example.globs
+
+
+@pytest.mark.parametrize("name", notebooks.PAGES)
+def test_a_notebook_is_its_page_and_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "molecules":
+        pytest.importorskip("rdkit")
+    text = (notebooks.FOLDER / f"{name}.py").read_text()
+    assert text == notebooks.notebook((DOCS / f"{name}.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    cells = jupytext.reads(text, fmt="py:percent").cells
+    programs = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert len(programs) > 3
+    known: dict[str, Json] = {}
+    for program in programs:
+        exec(program, known)
 
 
 @pytest.mark.parametrize("page", PAGES)

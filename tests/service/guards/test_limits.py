@@ -44,6 +44,17 @@ def nested(depth: int) -> Json:
     return document
 
 
+def test_items_that_are_too_long_for_a_body_belong_into_a_load(serve: Serve) -> None:
+    client = serve(max_body_bytes=1000)
+    client.put(URL, json={"dim": 4})
+    items = [{"id": str(row), "vector": [1, 2, 3, row]} for row in range(100)]
+    body = json.dumps({"items": items}).encode()
+    headers = {"Content-Type": "application/json"}
+    for content in (body, chunked(body)):
+        answer = client.put(f"{URL}/items", content=content, headers=headers)
+        assert_problem(answer, 413, "body_too_large", "1000 bytes", "POST …/load")
+
+
 @pytest.mark.parametrize(
     ("settings", "path", "body", "code", "words"),
     [
