@@ -29,6 +29,11 @@ _TILE_FLOAT: Final = 0.03
 _TILE_TURNED: Final = 0.6
 """Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
 float takes, which they share; see `kernels.tiles`."""
+_COPY_ROW: Final = 1.0
+_COPY_BYTE: Final = 0.01
+_COPY_READ: Final = 0.035
+"""Nanoseconds of a row that has a copy, and of a byte of it; and of reading a byte from memory,
+which the queries of one call share."""
 _SCAN_ENTRY: Final = 0.5
 _SCAN_SUM: Final = 0.5
 _POSTING: Final = 1.5
@@ -90,7 +95,12 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> F
 def dense_scan_nanoseconds(view: RowView, together: int) -> float:
     """Return what scanning all dense rows takes for a query, of so many together in a thread."""
     n, width = view.vectors.dense.shape
-    if together >= MANY:
+    copies = view.copies
+    if copies is not None:
+        stride = copies.codes.shape[1]
+        reading = _COPY_READ / max(1, together) if n * stride > _CACHED_BYTES else 0.0
+        row = _COPY_ROW + (_COPY_BYTE + reading) * stride
+    elif together >= MANY:
         row = _TILE_ROW + (_TILE_FLOAT + _TILE_TURNED / together) * width
     else:
         reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
@@ -146,6 +156,9 @@ def row_nanoseconds(view: RowView) -> float:
 def all_pairs_nanoseconds(view: RowView, others: int) -> float:
     """Return what comparing ``others`` rows with all rows takes, many at a time."""
     vectors, live = view.vectors, view.permitted_count
+    if view.copies is not None:
+        pair = _COPY_ROW + _COPY_BYTE * view.copies.codes.shape[1]
+        return float(others * live * pair)
     if vectors.form == "dense":
         pair = _BLOCK_PAIR + _BLOCK_FLOAT * vectors.dense.shape[1]
         return float(others * live * pair)

@@ -58,6 +58,11 @@ def made(*, rows: int = MADE_ROWS, dim: int = MADE_DIM, seed: int = 1) -> NDArra
     return vectors.astype(np.float32)
 
 
+def gaussian(*, rows: int = MADE_ROWS, dim: int = 384, seed: int = 1) -> NDArray[np.float32]:
+    """Return independent Gaussian numbers: rows without neighbours, which only a scan finds."""
+    return np.random.default_rng(seed).standard_normal((rows, dim)).astype(np.float32)
+
+
 def tf_idf(counts: Vectors) -> Vectors:
     """Return counts weighted by ln((1 + n) / (1 + df)) + 1, rows scaled to unit L2 norm."""
     holders = np.bincount(counts.indices, minlength=counts.shape[1])
@@ -92,4 +97,5 @@ LOADERS: Final[dict[str, Callable[[Path], Vectors]]] = {
     "news20": partial(_sparse, "news20"),
     "news20 tf-idf": lambda folder: tf_idf(_sparse("news20", folder)),
     "made, clustered": lambda folder: made(),
+    "gaussian": lambda folder: gaussian(),
 }

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import LANES, AnyArray, Float32s, Int32s, Int64s, UInt32s
+from gcws_search.index.contracts.arrays import (
+    LANES,
+    AnyArray,
+    Float32s,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt32s,
+)
 from gcws_search.index.contracts.parameters import Form
 
 # The parts that a form does not have, one for all batches.
@@ -16,6 +25,9 @@ _NO_INDPTR = np.zeros(1, np.int64)
 _NO_INDICES = np.empty(0, np.int32)
 _NO_SLOTS = np.empty(0, np.uint32)
 _NO_VALUES = np.empty(0, np.float32)
+
+MIN_COPIED_FLOATS: Final = 1 << 18
+"""Scans of fewer floats, 1 MB, are as quick without copies: second caches hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,42 @@ class RawBatch:
         )
 
 
+class RowCopies(NamedTuple):
+    """Dense rows once more, as bytes of one step, with how far each copy is from its row.
+
+    `kernels.quantized.quantize` says what an error and an excess are.
+
+    Attributes
+    ----------
+    codes : (n, stride) uint8
+    norms : (n,) float32
+        L1 norms of the copies, in steps.
+    errors, excesses : (n,) float32
+    step : float
+        What one unit stands for.
+    origin : int
+        The byte of 0.
+    """
+
+    codes: UInt8s
+    norms: Float32s
+    errors: Float32s
+    excesses: Float32s
+    step: float
+    origin: int
+
+    def part(self, rows: slice) -> RowCopies:
+        """Return the copies of some rows."""
+        return RowCopies(
+            self.codes[rows],
+            self.norms[rows],
+            self.errors[rows],
+            self.excesses[rows],
+            self.step,
+            self.origin,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class VectorBatch:
     """Transformed vectors, ready to be hashed and scored.
@@ -85,6 +133,8 @@ class VectorBatch:
         Magnitudes, positive.
     norms : (n,) float32
         L1 norms.
+    copies : RowCopies or None
+        Of all the rows, where a collection holds them. Rows chosen by number have none.
     """
 
     form: Form
@@ -93,6 +143,7 @@ class VectorBatch:
     slots: UInt32s = field(default_factory=lambda: _NO_SLOTS)
     values: Float32s = field(default_factory=lambda: _NO_VALUES)
     norms: Float32s = field(default_factory=lambda: _NO_VALUES)
+    copies: RowCopies | None = None
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -101,7 +152,10 @@ class VectorBatch:
     def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
         """Return some of the vectors."""
         if self.form == "dense":
-            return VectorBatch("dense", dense=self.dense[rows], norms=self.norms[rows])
+            dense, norms, copies = self.dense[rows], self.norms[rows], None
+            if self.copies is not None and isinstance(rows, slice) and rows.step in (None, 1):
+                copies = self.copies.part(rows)
+            return VectorBatch("dense", dense=dense, norms=norms, copies=copies)
         indptr, take = _take_rows(self.indptr, rows)
         return VectorBatch(
             "sparse",

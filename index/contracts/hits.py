@@ -10,7 +10,7 @@ from typing import Final, overload
 import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt8s
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
 
 SAMPLE_ROWS: Final = 24
 """Rows by which the costs of a search are judged."""
@@ -340,3 +340,11 @@ class RowView:
     permitted: UInt8s
     permitted_count: int
     sample: LiveSample | None = None
+
+    @property
+    def copies(self) -> RowCopies | None:
+        """Copies of all rows for scans; None too where so few are permitted that floats do."""
+        vectors = self.vectors
+        if self.permitted_count * vectors.dense.shape[1] < MIN_COPIED_FLOATS:
+            return None
+        return vectors.copies

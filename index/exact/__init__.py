@@ -1,1 +1,1 @@
-"""Brute force: dense scans, an inverted index of sparse rows, scans of quantized copies first."""
+"""Brute force: dense scans, of copies in bytes first, and an inverted index of sparse rows."""

@@ -15,7 +15,6 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.kernels.gmm.dense import collect_dense, scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows, rows_of
@@ -28,7 +27,7 @@ from gcws_search.index.kernels.gmm.sparse import (
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps
-from gcws_search.index.kernels.quantized.scan import scan_rounded
+from gcws_search.index.kernels.quantized.scan import collect_copies, scan_copies
 from gcws_search.index.kernels.sparse.maxscore import collect_segment, scan_segment
 from gcws_search.index.kernels.sparse.query_terms import TermScratch, scratch
 from gcws_search.index.similarities.gmm import EPSILON, exact_scores, tolerance
@@ -36,9 +35,10 @@ from gcws_search.index.threads import Workers
 
 _SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
+_BYTES_A_FLOAT: Final = 4  # in the time that a float takes, so many bytes are scanned
 
 
-def scan(  # noqa: PLR0913 (what it reads, and how)
+def scan(
     view: RowView,
     queries: VectorBatch,
     params: SearchParams,
@@ -47,7 +47,6 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     inverted: InvertedIndex,
     workers: Workers,
     with_ties: bool = True,
-    rounded: BoundedRows | None = None,
 ) -> BatchHits:
     """Return the exact hits of every query.
 
@@ -64,15 +63,9 @@ def scan(  # noqa: PLR0913 (what it reads, and how)
     workers : Workers
     with_ties : bool
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
-    rounded : BoundedRows or None
-        Copies of all dense rows, which many queries look at first.
     """
-    in_tiles = view.vectors.form == "dense" and len(queries) >= MANY * workers.threads
-    if not in_tiles:
-        rounded = None
-    scanner = Scanner(
-        view, inverted, params.min_score, in_tiles=in_tiles and rounded is None, rounded=rounded
-    )
+    many = len(queries) >= MANY * workers.threads
+    scanner = Scanner(view, inverted, params.min_score, many=many)
     return _Scan(scanner, view, params, queries, skip).hits(workers, with_ties=with_ties)
 
 
@@ -150,7 +143,8 @@ class _Scan:
             self._scanner.offer(self._queries, self._skip, first, last, heaps)
             parts.append(heaps)
 
-        least = _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
+        faster = 1 if self._view.copies is None else _BYTES_A_FLOAT
+        least = faster * _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
         workers.split(len(vectors), scan_rows, least=least)
         self._rank(self._queries, slice(0, m), parts)
 
@@ -224,10 +218,8 @@ class Scanner:
     view : RowView
     inverted : InvertedIndex
     min_score : float
-    in_tiles : bool
-        Whether `offer` is called with many queries at a time, of dense rows.
-    rounded : BoundedRows or None
-        Copies of all dense rows, where they are to be looked at first.
+    many : bool
+        Whether `offer` is called with many queries at a time.
     """
 
     def __init__(
@@ -236,15 +228,15 @@ class Scanner:
         inverted: InvertedIndex,
         min_score: float,
         *,
-        in_tiles: bool = False,
-        rounded: BoundedRows | None = None,
+        many: bool = False,
     ) -> None:
         self.vectors = view.vectors
         self._permitted = view.permitted
         self._inverted = inverted
         self._min_score = min_score
-        self._in_tiles = in_tiles
-        self._rounded = rounded
+        dense = view.vectors.form == "dense"
+        self._copies = view.copies
+        self._in_tiles = many and dense and self._copies is None
         self.rows = rows_of(view.vectors)
 
     def tolerance(self, queries: VectorBatch) -> float:
@@ -269,11 +261,9 @@ class Scanner:
     ) -> None:
         """Offer the rows first … last - 1 to the heaps of the queries."""
         wanted = self._wanted(skip, self._least(queries))
-        if self._rounded is not None:
-            sought = self._rounded.of_queries(queries).bounded
-            copies = self._rounded.bounded
-            asked = rows_of(queries)
-            scan_rounded(asked, sought, self.rows, copies, wanted, first, last, heaps)
+        copies = self._copies
+        if copies is not None:
+            scan_copies(rows_of(queries), self.rows, copies, wanted, first, last, heaps)
         elif self._in_tiles:
             width = self.vectors.dense.shape[1]
             tile = np.empty((tile_rows(width), width), np.float32)
@@ -339,6 +329,9 @@ class Scanner:
         asked, found = rows_of(query), np.empty(len(self.vectors), np.int64)
         min_score = np.float32(max(bound, float(self._least(query))))
         wanted = self._wanted(np.array([skip]), min_score)
+        copies = self._copies
+        if copies is not None:
+            return found[: collect_copies(asked, self.rows, copies, wanted, found)]
         if self.vectors.form == "dense":
             return found[: collect_dense(asked, self.rows, wanted, found)]
         count = 0

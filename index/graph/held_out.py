@@ -14,7 +14,6 @@ from gcws_search.index.contracts.batches import VectorBatch, joined
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.graph.recall_curve import (
     NO_EXTENSION,
@@ -138,8 +137,6 @@ class HeldOut:
     keys : (m, t) uint64
         Of the queries.
     inverted : InvertedIndex
-    bounded : BoundedRows or None
-        See `exact.scan.scan`.
     pieces : int
         Parts of the work for each thread.
     stop : threading.Event
@@ -155,7 +152,6 @@ class HeldOut:
     hidden: UInt8s
     keys: UInt64s
     inverted: InvertedIndex
-    bounded: BoundedRows | None
     pieces: int
     stop: threading.Event
 
@@ -179,7 +175,6 @@ class HeldOut:
         hidden = np.zeros(len(view.vectors), np.uint8)
         hidden[chosen] = 1
         linked = RowView(view.vectors, others, view.permitted_count - len(chosen))
-        bounded = BoundedRows.of(graph.links.quantized, graph.workers)
         first = np.arange(sums) % len(chosen)
         between = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
         queries = joined([view.vectors[chosen], between])
@@ -195,7 +190,6 @@ class HeldOut:
             hidden,
             keys,
             inverted,
-            bounded,
             pieces,
             stop,
         )
@@ -225,7 +219,6 @@ class HeldOut:
             inverted=self.inverted,
             workers=self.graph.workers,
             with_ties=False,
-            rounded=self.bounded,
         )
 
     def search(

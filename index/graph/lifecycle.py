@@ -185,7 +185,7 @@ class GraphLifecycle:
             return NeighbourGraph(quantizer, rows, tables, drift=monitor, policy=policy.link)
         groups, centres = self._near_groups(rows, alive, workers)
         narrow = dimension(groups, centres) < policy.few_dimensions
-        quantizer = choose_quantizer(groups, centres, rows.dense)
+        quantizer = choose_quantizer(groups, centres, rows.dense, rows.copies)
         return NeighbourGraph(
             quantizer, rows, tables, narrow=narrow, drift=monitor, policy=policy.link
         )

@@ -15,14 +15,16 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
-from gcws_search.index.kernels.gmm.rows import rows_of
+from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.lsh.bucket_join import join_block
 from gcws_search.index.kernels.ordering.merge import RowPairs
+from gcws_search.index.kernels.quantized.scan import join_copies
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
 _BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later ones pass by (128 KB)
 _BLOCK_ROWS: Final = 64  # sparse rows, each of which is looked up by itself
+_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,16 @@ def _compare_dense(
     rows = rows_of(vectors)
     capacity = sink.policy.capacity
     out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
-    left, right = first, first + 1
+    copies = view.copies
+    left, right = first, first + 1 if copies is None else first
     while right < len(vectors) and not sink.done:
         least = np.float32(sink.least - slack)
-        count, left, right = join_block(rows, view.permitted, least, first, last, left, right, out)
+        if copies is None:
+            done = join_block(rows, view.permitted, least, first, last, left, right, out)
+        else:
+            wanted = HitFilter(view.permitted, _NO_ROWS, least)
+            done = join_copies(rows, copies, wanted, first, last, left, right, out)
+        count, left, right = done
         sink.add(out.a[:count], out.b[:count])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Int64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.parameters import Form
+from gcws_search.index.vectors.row_copies import GrowingCopies
 
 
 class GrowingRows:
@@ -28,6 +29,7 @@ class GrowingRows:
         self._slots = np.empty(0, np.uint32)
         self._values = np.empty(0, np.float32)
         self._norms = np.empty(0, np.float32)
+        self._copies = GrowingCopies(self._dense.shape[1])
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -37,7 +39,7 @@ class GrowingRows:
     def nbytes(self) -> int:
         """Bytes of memory held, room to grow included."""
         arrays = (self._dense, self._indptr, self._slots, self._values, self._norms)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays) + self._copies.nbytes
 
     def reserve(self, count: int) -> None:
         """Make room for so many rows in all.
@@ -48,6 +50,7 @@ class GrowingRows:
         self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
             self._dense = with_room(self._dense, self._count, count)
+            self._copies.reserve(count)
         else:
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
 
@@ -59,6 +62,8 @@ class GrowingRows:
         if self._form == "dense":
             self._dense = with_room(self._dense, self._count, count)
             self._dense[self._count : count] = batch.dense
+            rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
+            self._copies.cover(rows, self._count)
         else:
             entries = self._entries + len(batch.values)
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
@@ -80,7 +85,10 @@ class GrowingRows:
         """Return all rows so far, without copying; valid for as long as it is held."""
         norms = self._norms[: self._count]
         if self._form == "dense":
-            return VectorBatch("dense", dense=self._dense[: self._count], norms=norms)
+            copies = self._copies.view(self._count)
+            return VectorBatch(
+                "dense", dense=self._dense[: self._count], norms=norms, copies=copies
+            )
         return VectorBatch(
             "sparse",
             indptr=self._indptr[: self._count + 1],
@@ -92,5 +100,6 @@ class GrowingRows:
     def take(self, rows: Int64s) -> GrowingRows:
         """Return new rows holding only the chosen ones, in that order."""
         taken = GrowingRows(self._form, self._dim)
+        taken._copies = self._copies.of_no_rows()
         taken.append(self.view()[rows])
         return taken

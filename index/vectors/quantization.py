@@ -7,13 +7,14 @@ neither does, the float32 rows are used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, large, with_room
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.batches import RowCopies, VectorBatch
 from gcws_search.index.contracts.parameters import Form
 from gcws_search.index.contracts.saved_index import count_of, list_of, number_of
 from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
@@ -31,6 +32,8 @@ _MIN_AGREEMENT: Final = 0.98
 """Of so many rows nearest to a row this share must be among twice as many nearest as rounded. Ten
 alone would do in clusters of twenty that rounding makes one, and not in those of thirty they grow
 to."""
+_AS_GOOD: Final = 0.005
+"""Copies that scans read are taken unless other bytes keep so much more of them."""
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
 
@@ -112,7 +115,31 @@ class Quantizer:
         return copies, norms if self.kind == SPARSE else rounded
 
 
-def choose_quantizer(groups: Float32s, centres: Float32s, rows: Float32s) -> Quantizer:
+def byte_quantizers(
+    magnitudes: Float32s, *, signed: bool, cuts: Sequence[float] = _CUTS
+) -> list[Quantizer]:
+    """Return the quantizers to bytes that may suit numbers, the one of the widest range first.
+
+    There is none for no numbers, nor for numbers so small that they have few digits.
+
+    Parameters
+    ----------
+    magnitudes : (m,) float32, positive
+    signed : bool
+        Whether some of the numbers are negative.
+    cuts : sequence of float
+        Shares of the magnitudes that are within range, falling.
+    """
+    if len(magnitudes) == 0:
+        return []
+    values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
+    steps = [cut / values for cut in np.quantile(magnitudes, cuts).astype(float).tolist()]
+    return [Quantizer(BYTES, step, origin) for step in steps] if min(steps) >= _MIN_STEP else []
+
+
+def choose_quantizer(
+    groups: Float32s, centres: Float32s, rows: Float32s, copies: RowCopies | None = None
+) -> Quantizer:
     """Return the smallest rows that still tell near rows apart.
 
     Parameters
@@ -123,21 +150,23 @@ def choose_quantizer(groups: Float32s, centres: Float32s, rows: Float32s) -> Qua
     rows : (n, width) float32
         All of them: int16 have room for their greatest values, unless few are so great that the
         others are no longer told apart.
+    copies : RowCopies or None
+        Those that scans read. They are shared unless other bytes are better.
     """
     magnitudes = np.abs(groups[groups != 0])
-    if len(magnitudes) == 0:
-        return Quantizer(FLOATS)
     signed = bool((groups < 0).any() or (centres < 0).any())
-    values, origin = (_SIGNED_VALUES, _SIGNED_VALUES + 1) if signed else (_BYTE_VALUES, 0)
-    cuts = np.quantile(magnitudes, _CUTS).astype(float)
-    bytes_ = [Quantizer(BYTES, cut / values, origin) for cut in cuts]
-    if min(*(rounding.step for rounding in bytes_), cuts[0] / MAX_SHORT) < _MIN_STEP:
+    bytes_, greatest = byte_quantizers(magnitudes, signed=signed), float(magnitudes.max(initial=0))
+    if not bytes_ or greatest / MAX_SHORT < _MIN_STEP:
         return Quantizer(FLOATS)
     exact = _distances(groups, centres)
     rounding, kept = _best(bytes_, groups, centres, exact)
+    if copies is not None:
+        shared = Quantizer(BYTES, copies.step, copies.origin)
+        if _kept(shared, groups, centres, exact) >= max(_MIN_AGREEMENT, kept - _AS_GOOD):
+            return shared
     if kept < _MIN_AGREEMENT:
         most = max(float(rows.max()), -float(rows.min()))
-        shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (most, float(cuts[0]))]
+        shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (most, greatest)]
         rounding, kept = _best(shorts, groups, centres, exact)
     return rounding if kept >= _MIN_AGREEMENT else Quantizer(FLOATS)
 
@@ -203,6 +232,8 @@ def _share_kept(exact: Float64s, order: Int64s, nearest: int) -> float:
 class QuantizedRows:
     """The coarse copy of a collection's rows, growing with them; nothing where none is kept.
 
+    Copies that the rows have themselves are shared where they are the same bytes.
+
     Parameters
     ----------
     rounding : Quantizer
@@ -225,31 +256,38 @@ class QuantizedRows:
 
     def cover(self, rows: VectorBatch) -> QuantizedView:
         """Take in the rows that are new, and return all of them."""
-        n = len(rows)
+        n, copies = len(rows), rows.copies
+        if copies is not None and self.rounding == Quantizer(BYTES, copies.step, copies.origin):
+            if self._count:
+                self._forget()
+            return QuantizedView.of(self.rounding, rows, copies.codes, copies.norms)
         if self._is_copied and n > self._count:
-            copies, norms = self.rounding.round(
-                rows.dense[self._count :], rows.norms[self._count :]
-            )
+            new, norms = self.rounding.round(rows.dense[self._count :], rows.norms[self._count :])
             if self._count == 0:  # nothing to copy to or from
-                self._copies, self._norms = copies, norms
+                self._copies, self._norms = new, norms
             else:
                 self._copies = with_room(self._copies, self._count, n)
                 self._norms = with_room(self._norms, self._count, n)
-                self._copies[self._count : n] = copies
+                self._copies[self._count : n] = new
                 self._norms[self._count : n] = norms
             self._count = n
         if self._is_copied:
             return QuantizedView.of(self.rounding, rows, self._copies[:n], self._norms[:n])
-        copies = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
-        return QuantizedView.of(self.rounding, rows, copies, rows.norms)
+        same = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
+        return QuantizedView.of(self.rounding, rows, same, rows.norms)
+
+    def _forget(self) -> None:
+        """Hold no copies: those of before stay with the views of them."""
+        self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
+        self._count = 0
 
     def take(self, kept: Int64s) -> QuantizedRows:
         """Return the copies of some rows, in that order."""
         taken = QuantizedRows(self.rounding, 0)
         taken._is_copied = self._is_copied
-        taken._copies = self._copies[kept] if self._is_copied else self._copies
-        taken._norms = self._norms[kept] if self._is_copied else self._norms
-        taken._count = len(kept) if self._is_copied else 0
+        if self._count:
+            taken._copies, taken._norms = self._copies[kept], self._norms[kept]
+            taken._count = len(kept)
         return taken
 
 

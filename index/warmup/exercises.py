@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.backends import GcwsBackend, make_backend
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -22,19 +22,19 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.quantized_scan import BoundedRows
 from gcws_search.index.exact.scan import Scanner, scan
 from gcws_search.index.hashing.gcws import compressed
+from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
-from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.pair_walk import PairRows, meet
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.lsh.probe import TableSearch
 from gcws_search.index.similarities.public import gmm, gmm_matrix
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
-from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
+from gcws_search.index.vectors.quantization import Quantizer
+from gcws_search.index.vectors.row_copies import copies_of
 from gcws_search.index.vectors.space import SparseVector, VectorSpace
 
 _ROWS: Final = 1100  # enough for postings and for a second segment of tables
@@ -79,6 +79,7 @@ def chains() -> list[list[Exercise]]:
             Exercise("dense scan", dense.scan, "dense"),
             Exercise("dense similarity", dense.compare, "dense"),
         ],
+        [Exercise("dense copies", dense.copy, "dense")],
         [
             Exercise("sparse hashing", sparse.hash, "sparse"),
             Exercise("sparse tables", sparse.build, "sparse"),
@@ -197,20 +198,21 @@ class _Collection:
         search.answers(self._view, queries, params, nobody, patient)
 
     def quantize(self) -> None:
-        """Round rows in each way, and scan them so, as the graph of wide rows is measured."""
-        rows = self._rows
+        """Round rows in each way that a graph may hold them."""
         for quantizer in _QUANTIZERS:  # which of them a collection takes depends on its rows
-            quantizer.round(rows.dense, rows.norms)
-        view = QuantizedRows(_QUANTIZERS[0], rows.dense.shape[1]).cover(rows)
-        scan(
-            self._view,
-            rows[:MANY],
-            SearchParams(limit=3, recall=1.0),
-            skip=np.full(MANY, -1),
-            inverted=InvertedIndex(),
-            workers=Workers(1),
-            rounded=BoundedRows.measured(view, Workers(1)),
-        )
+            quantizer.round(self._rows.dense, self._rows.norms)
+
+    def copy(self) -> None:
+        """Copy as many rows as a scan reads copies of, and scan them."""
+        times = -(-MIN_COPIED_FLOATS // self._rows.dense.size)
+        dense, norms = np.tile(self._rows.dense, (times, 1)), np.tile(self._rows.norms, times)
+        copies = copies_of(dense, _QUANTIZERS[0])
+        rows = VectorBatch("dense", dense=dense, norms=norms, copies=copies)
+        view, none = RowView(rows, np.ones(len(rows), np.uint8), len(rows)), InvertedIndex()
+        params, nobody = SearchParams(limit=3, recall=1.0), np.full(2, -1)
+        scan(view, rows[:2], params, skip=nobody, inverted=none, workers=Workers(1))
+        Scanner(view, none, 0.0).collect(rows[:1], -1, 0.5)
+        all_pairs(view, min_score=0.99, limit=3, stop=None, workers=Workers(1))
 
     def link(self) -> None:
         """Build and calibrate the graph."""

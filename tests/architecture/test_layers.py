@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "vectors": EVERYWHERE,
     "similarities": {"vectors"} | EVERYWHERE,
     "hashing": {"similarities"} | EVERYWHERE,
-    "exact": {"similarities", "vectors"} | EVERYWHERE,
+    "exact": {"similarities"} | EVERYWHERE,
     "cost_model": {"hashing"} | EVERYWHERE,
     "features": {"hashing", "similarities", "vectors"} | EVERYWHERE,
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,

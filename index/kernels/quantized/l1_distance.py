@@ -17,7 +17,8 @@ from numba import extending, types
 from numba.core import cgutils, config
 from numba.extending import models, register_model
 
-from gcws_search.index.kernels.lanes.vector import INTS
+from gcws_search.index.contracts.arrays import LANES
+from gcws_search.index.kernels.lanes.vector import FLOATS, INTS
 
 REGISTER_BYTES = 64
 """Rows are padded to a multiple of this."""
@@ -31,6 +32,13 @@ _BYTES = ir.VectorType(_BYTE, 64)
 _SHORTS = ir.VectorType(_SHORT, 32)
 _SUMS = ir.VectorType(_LONG, 8)
 _INTS = ir.VectorType(_INT, 16)
+_PAIRWISE = (
+    ((0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15)),
+    ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
+    ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
+)
+"""Lanes of two registers that are added, step by step, until each lane is the sum of one of eight
+registers."""
 
 
 def _processor() -> frozenset[str]:
@@ -138,6 +146,37 @@ def total_of_sums(typingctx, sums):
         return _call(builder, "llvm.vector.reduce.add.v8i64", _LONG, args[0])
 
     return types.int64(SUMS), codegen
+
+
+def _eight_totals(builder, registers):
+    """Return a register whose lane i is the sum of the lanes of register i."""
+    for low, high in _PAIRWISE:
+        orders = [ir.Constant(ir.VectorType(_INT, 8), list(order)) for order in (low, high)]
+        registers = [
+            builder.add(
+                *(builder.shuffle_vector(registers[i], registers[i + 1], each) for each in orders)
+            )
+            for i in range(0, len(registers), 2)
+        ]
+    return registers[0]
+
+
+@intrinsic
+def totals_of_sums(typingctx, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p):  # noqa: E741 (a register a row)
+    """Return float32 lanes, each all sums of one of sixteen rows together.
+
+    Sixteen rows cost some forty steps, where `total_of_sums` takes as many for five.
+    """
+
+    def codegen(context, builder, sig, args):
+        low, high = _eight_totals(builder, args[:8]), _eight_totals(builder, args[8:])
+        even = ir.Constant(ir.VectorType(_INT, LANES), list(range(0, 32, 2)))
+        words = (builder.bitcast(each, _INTS) for each in (low, high))
+        return builder.sitofp(
+            builder.shuffle_vector(*words, even), ir.VectorType(ir.FloatType(), LANES)
+        )
+
+    return FLOATS(*([SUMS] * LANES)), codegen
 
 
 def _short_sums(builder, difference):

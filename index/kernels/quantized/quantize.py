@@ -1,4 +1,13 @@
-"""Rounding dense rows to bytes or int16 of one step, and how far rounded rows are apart."""
+"""Rounding dense rows to bytes or int16 of one step, and how far rounded rows are apart.
+
+A scan of copies needs to know how far each is from its row. Say that a value is cut off to what
+bytes reach, and then rounded. Cutting brings no two values farther apart, and what is cut off adds
+up: with c(x) the vector x cut off and x = c(x) + o(x),
+
+    ‖x − y‖₁ = ‖c(x) − c(y)‖₁ + ‖o(x) − o(y)‖₁    for all x and y
+
+coordinate by coordinate. So a copy has an error, ‖c(x) − step · copy‖₁, and an excess, ‖o(x)‖₁.
+"""
 
 from typing import Any
 
@@ -6,9 +15,82 @@ import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt8s
+from gcws_search.index.contracts.batches import RowCopies
+from gcws_search.index.kernels.lanes.border import from_python
+from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
 from gcws_search.index.kernels.quantized.rows import MAX_SHORT
 
 _ZERO = np.float32(0.0)
+_MAX_BYTE = 255
+_MORE = 1.0 + 1e-5
+"""Errors are taken to be so much greater: they are rounded to float32, as what they are compared
+with."""
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc"})  # sums of float64, in any order
+def _write_copies(rows: Float32s, first: int, out: RowCopies) -> None:
+    """Do what `copy_rows` does."""
+    codes, norms, errors, excesses = out.codes, out.norms, out.errors, out.excesses
+    step, origin = out.step, out.origin
+    inverse = np.float32(1.0 / step)
+    low, high = -origin * step, (_MAX_BYTE - origin) * step
+    for row in range(rows.shape[0]):
+        place = first + row
+        norm = np.int64(0)
+        error = excess = 0.0
+        for i in range(rows.shape[1]):
+            unit = np.rint(rows[row, i] * inverse) + np.float32(origin)
+            code = np.int32(min(max(unit, _ZERO), np.float32(_MAX_BYTE)))
+            codes[place, i] = np.uint8(code)
+            norm += abs(code - origin)
+            value = np.float64(rows[row, i])
+            inside = min(max(value, low), high)
+            excess += abs(value - inside)
+            error += abs(inside - step * (code - origin))
+        for i in range(rows.shape[1], codes.shape[1]):
+            codes[place, i] = np.uint8(origin)
+        norms[place] = np.float32(norm)
+        errors[place] = np.float32(error * _MORE)
+        excesses[place] = np.float32(excess)
+
+
+@from_python
+@njit(cache=True, nogil=True)
+def copy_rows(rows: Float32s, first: int, out: RowCopies) -> None:
+    """Write the copies of rows.
+
+    Parameters
+    ----------
+    rows : (m, width) float32
+    first : int
+        Where the copy of the first row goes.
+    out : RowCopies, written in place
+    """
+    _write_copies(rows, first, RowCopies(*out))
+
+
+@njit(cache=True, nogil=True)
+def copied_like(rows: Float32s, like: RowCopies) -> RowCopies:
+    """Return copies of rows with the stride, step and origin of others.
+
+    Parameters
+    ----------
+    rows : (m, width) float32
+    like : RowCopies
+    """
+    count, stride = rows.shape[0], like.codes.shape[1]
+    block = np.empty(count * stride + REGISTER_BYTES, np.uint8)
+    start = -block.ctypes.data % REGISTER_BYTES
+    out = RowCopies(
+        block[start : start + count * stride].reshape((count, stride)),
+        np.empty(count, np.float32),
+        np.empty(count, np.float32),
+        np.empty(count, np.float32),
+        like.step,
+        like.origin,
+    )
+    _write_copies(rows, 0, out)
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -1,214 +1,304 @@
-"""Scanning dense rows for many queries at once, by their rounded copies first.
+"""Scanning dense rows by their copies in bytes, and reading only the rows that may be hits.
 
-Rounding moves a row by some distance, its error e. By the triangle inequality a query and a row are
-at least as far apart as their copies, less both errors: D ≥ step · D(copies) − e(query) − e(row).
-Only the rows that this leaves within reach of the hits so far are read as they are, so the hits are
-those of `gmm.dense.scan_dense`. Bytes take a fifth of the time that floats do.
+The hits are those of `gmm.dense.scan_dense`, for no row is left out that may be one (`reach`).
+A query to which bytes say little reads floats for the next tiles, and then tries again.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
+from gcws_search.index.contracts.arrays import LANES, Int64s
+from gcws_search.index.contracts.batches import RowCopies
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.border import from_python
-from gcws_search.index.kernels.lanes.pointers import put
-from gcws_search.index.kernels.lanes.vector import (
-    at,
-    holds_everywhere,
-    keep,
-    less,
-    load,
-    offset,
-    pointer,
-    splat,
-)
+from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer
 from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
-from gcws_search.index.kernels.quantized.l1_distance import (
-    REGISTER_BYTES,
-    add_byte_differences,
-    no_sums,
-    total_of_sums,
+from gcws_search.index.kernels.ordering.merge import RowPairs
+from gcws_search.index.kernels.quantized.quantize import copied_like
+from gcws_search.index.kernels.quantized.reach import (
+    copied_query,
+    copy_tile,
+    rows_of_a_tile,
+    tile_room,
+    within_reach,
 )
 
-_TILE_BYTES = 1 << 14
-"""Bytes of the copies that stay in cache while all queries pass over them."""
-_NEVER = np.float32(-np.inf)
-_MORE = 1.0 + 1e-5
-"""Errors are taken to be so much greater: they are rounded to float32, as what they are compared
-with."""
+_ZERO = np.float32(0.0)
+_MAX_PAUSE = 16
+"""Tiles that a query reads as floats at most before it tries bytes again."""
 
 
 @njit(cache=True, nogil=True)
-def rounding_errors(
-    rows: Float32s, copies: UInt8s, step: float, origin: int, first: int, last: int, out: Float32s
-) -> None:
-    """Write how far rows first … last - 1 are from their copies.
+def _offer(
+    queries: Rows,
+    m: int,
+    rows: Rows,
+    first: int,
+    near: Any,
+    count: int,
+    wanted: HitFilter,
+    out: Heaps,
+) -> np.float32:
+    """Offer rows to the heap of query m; return the least score still wanted.
 
     Parameters
     ----------
-    rows : (n, width) float32
-    copies : (n, stride) uint8
-    step : float
-        What one unit of a copy stands for.
-    origin : int
-        The byte of 0.
-    first, last : int
-    out : (n,) float32, written in place
-        ‖row − step · (copy − origin)‖₁.
+    queries : Rows
+    m : int
+    rows : Rows
+    first : int
+    near : address of int64
+        ``count`` rows, counted from ``first``.
+    count : int
+    wanted : HitFilter
+    out : Heaps, written in place
     """
-    for row in range(first, last):
-        error = 0.0
-        for i in range(rows.shape[1]):
-            error += abs(np.float64(rows[row, i]) - step * (np.int64(copies[row, i]) - origin))
-        out[row] = np.float32(error * _MORE)
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _four(code: Any, a: Any, b: Any, c: Any, d: Any, stride: Any, out: Any) -> None:
-    """Write the distances of four copies from a query's, which is loaded once for all of them."""
-    to_a, to_b, to_c, to_d = no_sums(), no_sums(), no_sums(), no_sums()
-    for i in range(0, stride, REGISTER_BYTES):
-        to_a = add_byte_differences(to_a, code, a, i)
-        to_b = add_byte_differences(to_b, code, b, i)
-        to_c = add_byte_differences(to_c, code, c, i)
-        to_d = add_byte_differences(to_d, code, d, i)
-    put(out, 0, np.float32(total_of_sums(to_a)))
-    put(out, 1, np.float32(total_of_sums(to_b)))
-    put(out, 2, np.float32(total_of_sums(to_c)))
-    put(out, 3, np.float32(total_of_sums(to_d)))
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _distances_by(code: Any, copies: Any, stride: Any, last: Any, out: Any) -> None:
-    for row in range(0, LANES, 4):
-        _four(
-            code,
-            offset(copies, min(row, last) * stride),
-            offset(copies, min(row + 1, last) * stride),
-            offset(copies, min(row + 2, last) * stride),
-            offset(copies, min(row + 3, last) * stride),
-            stride,
-            offset(out, row),
+    scores, hits, size = out.scores[m], out.rows[m], out.sizes[m]
+    width, norm = rows.dense.shape[1], queries.norms[m]
+    query, data = offset(pointer(queries.dense), m * width), pointer(rows.dense)
+    bound = threshold(scores, size, wanted.min_score)
+    farthest = reach(bound)
+    for i in range(count):
+        row = first + at(near, i)
+        score = dense_score_within(
+            query, norm, offset(data, row * width), rows.norms[row], width, farthest
         )
-
-
-@njit(cache=True, nogil=True)
-def _distances(code: Any, copies: Any, stride: Any, last: Any, out: Any) -> None:
-    """Write the distances of `LANES` copies from a query's; those after the last are its again."""
-    if stride == REGISTER_BYTES:
-        _distances_by(code, copies, REGISTER_BYTES, last, out)
-    elif stride == 2 * REGISTER_BYTES:
-        _distances_by(code, copies, 2 * REGISTER_BYTES, last, out)
-    else:
-        _distances_by(code, copies, stride, last, out)
-
-
-class BoundedCopies(NamedTuple):
-    """Vectors rounded to bytes, with how far each is from its copy.
-
-    Attributes
-    ----------
-    codes : (n, stride) uint8
-    errors : (n,) float32
-        See `rounding_errors`.
-    step : float
-        What one unit of a copy stands for.
-    """
-
-    codes: UInt8s
-    errors: Float32s
-    step: float
+        if score >= bound and row != wanted.skip[m]:
+            size = push(scores, hits, size, score, row)
+            bound = threshold(scores, size, wanted.min_score)
+            farthest = reach(bound)
+    out.sizes[m] = size
+    return bound
 
 
 @from_python
 @njit(cache=True, nogil=True)
-def scan_rounded(
+def scan_copies(
     queries: Rows,
-    query_copies: BoundedCopies,
     rows: Rows,
-    copies: BoundedCopies,
+    copies: RowCopies,
     wanted: HitFilter,
     first: int,
     last: int,
     out: Heaps,
-) -> None:
+) -> int:
     """Offer every permitted row in [first, last) to each query's heap.
 
     Parameters
     ----------
     queries : Rows
         Dense.
-    query_copies : BoundedCopies
     rows : Rows
         Dense.
-    copies : BoundedCopies
-        The rows, rounded as the queries are.
+    copies : RowCopies
+        Of the rows.
     wanted : HitFilter
     first, last : int
     out : Heaps, written in place
+
+    Returns
+    -------
+    int
+        Rows read as floats, counted for each query that did.
     """
-    queries, query_copies, rows = Rows(*queries), BoundedCopies(*query_copies), Rows(*rows)
-    copies, wanted, out = BoundedCopies(*copies), HitFilter(*wanted), Heaps(*out)
-    norms, query_norms, errors = rows.norms, queries.norms, copies.errors
-    permitted, skip, least = wanted.permitted, wanted.skip, wanted.min_score
-    data, sought = pointer(rows.dense), pointer(queries.dense)
-    all_codes, query_codes = pointer(copies.codes), pointer(query_copies.codes)
-    width = rows.dense.shape[1]
-    stride = copies.codes.shape[1]
-    unit = np.float32(copies.step)
-    tile = max(1, _TILE_BYTES // (stride * LANES)) * LANES
-    distances = np.empty(LANES, np.float32)
-    apart = pointer(distances)
-    # Rows that are not permitted are farther away than any that is.
-    tile_norms = np.empty(tile, np.float32)
-    tile_errors = np.empty(tile, np.float32)
-    for tile_first in range(first, last, tile):
-        tile_last = min(tile_first + tile, last)
-        for place in range(tile):
-            row = tile_first + place
-            held = row < tile_last and permitted[row] != 0
-            tile_norms[place] = norms[row] if held else _NEVER
-            tile_errors[place] = errors[row] if held else np.float32(0.0)
-        for m in range(query_norms.shape[0]):
-            query = offset(sought, m * width)
-            code = offset(query_codes, m * stride)
-            query_norm = query_norms[m]
-            query_error = query_copies.errors[m]
-            skipped = skip[m]
-            scores = out.scores[m]
-            hits = out.rows[m]
-            size = out.sizes[m]
-            bound = threshold(scores, size, least)
-            farthest = reach(bound)
-            for block in range(tile_first, tile_last, LANES):
-                some = min(LANES, tile_last - block)
-                codes = offset(all_codes, block * stride)
-                _distances(code, codes, stride, some - 1, apart)
-                allowed = splat(query_norm) + load(tile_norms, block - tile_first)
-                allowed = allowed * splat(farthest) + splat(query_error)
-                allowed = allowed + load(tile_errors, block - tile_first)
-                if holds_everywhere(less(allowed, load(apart, 0) * splat(unit))):
+    queries, rows, copies = Rows(*queries), Rows(*rows), RowCopies(*copies)
+    wanted, out = HitFilter(*wanted), Heaps(*out)
+    query_copies = copied_like(queries.dense, copies)
+    count, stride = queries.norms.shape[0], copies.codes.shape[1]
+    codes, unit = pointer(query_copies.codes), np.float32(copies.step)
+    size = rows_of_a_tile(stride)
+    words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
+    room = tile_room(words, floats, stride)
+    bounds, reaches = np.empty(count, np.float32), np.empty(count, np.float32)
+    for m in range(count):
+        bounds[m] = threshold(out.scores[m], out.sizes[m], wanted.min_score)
+        reaches[m] = reach(bounds[m])
+    pauses = np.zeros((2, count), np.int64)  # tiles to read as floats; how many the next time
+    read = 0
+    # Tiles double until they are full: the first hits are not near, and leave out few rows.
+    tile_first, tile_last = first, min(first + LANES, last)
+    while tile_first < last:
+        tile = copy_tile(rows, copies, wanted.permitted, tile_first, tile_last, room)
+        for m in range(count if tile.count > 0 else 0):
+            if pauses[0, m] > 0 or bounds[m] <= _ZERO:
+                pauses[0, m] -= pauses[0, m] > 0
+                found, near = tile.count, tile.places
+            else:
+                asked = copied_query(queries.norms, query_copies, m, offset(codes, m * stride))
+                found = within_reach(asked, tile, unit, stride, reaches[m], count == 1, room)
+                near = room.near
+                if found == 0:
                     continue
-                for row in range(block, block + some):
-                    both = query_norm + norms[row]
-                    limit = both * farthest + query_error + errors[row]
-                    if permitted[row] == 0 or at(apart, row - block) * unit > limit:
-                        continue
-                    score = dense_score_within(
-                        query,
-                        query_norm,
-                        offset(data, row * width),
-                        norms[row],
-                        width,
-                        farthest,
-                    )
-                    if score >= bound and row != skipped:
-                        size = push(scores, hits, size, score, row)
-                        bound = threshold(scores, size, least)
-                        farthest = reach(bound)
-            out.sizes[m] = size
-    keep(distances)
+                pause = min(_MAX_PAUSE, 2 * pauses[1, m] + 1) if 2 * found > tile.count else 0
+                pauses[0, m] = pauses[1, m] = pause
+            read += found
+            bounds[m] = _offer(queries, m, rows, tile_first, near, found, wanted, out)
+            reaches[m] = reach(bounds[m])
+        tile_first, tile_last = tile_last, min(tile_last + min(size, tile_last - first), last)
+    keep(query_copies.codes)
+    keep(words)
+    keep(floats)
+    return read
+
+
+@from_python
+@njit(cache=True, nogil=True)
+def collect_copies(
+    query: Rows,
+    rows: Rows,
+    copies: RowCopies,
+    wanted: HitFilter,
+    out: Int64s,
+) -> int:
+    """List all permitted rows that score at least ``min_score``; return how many there are.
+
+    Parameters
+    ----------
+    query : Rows
+        One dense vector.
+    rows, copies : Rows, RowCopies
+    wanted : HitFilter
+    out : (n,) int64, written in place
+    """
+    query, rows, copies, wanted = Rows(*query), Rows(*rows), RowCopies(*copies), HitFilter(*wanted)
+    query_copy = copied_like(query.dense, copies)
+    width, stride = rows.dense.shape[1], copies.codes.shape[1]
+    data, sought = pointer(rows.dense), pointer(query.dense)
+    unit, least = np.float32(copies.step), wanted.min_score
+    farthest = reach(least)
+    asked = copied_query(query.norms, query_copy, 0, pointer(query_copy.codes))
+    size, n, found = rows_of_a_tile(stride), rows.norms.shape[0], 0
+    words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
+    room = tile_room(words, floats, stride)
+    for first in range(0, n, size):
+        tile = copy_tile(rows, copies, wanted.permitted, first, min(first + size, n), room)
+        for i in range(within_reach(asked, tile, unit, stride, farthest, True, room)):
+            row = first + at(room.near, i)
+            score = dense_score_within(
+                sought, asked.norm, offset(data, row * width), rows.norms[row], width, farthest
+            )
+            if score >= least and row != wanted.skip[0]:
+                out[found] = row
+                found += 1
+    keep(query_copy.codes)
+    keep(words)
+    keep(floats)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _pair(
+    rows: Rows,
+    a: int,
+    first: int,
+    near: Any,
+    count: int,
+    least: np.float32,
+    found: int,
+    out: RowPairs,
+) -> int:
+    """Write the pairs of row a and rows after it that score ``least``; return how many there are.
+
+    Parameters
+    ----------
+    rows : Rows
+    a, first : int
+    near : address of int64
+        ``count`` rows, counted from ``first``.
+    count : int
+    least : float32
+    found : int
+        Pairs written before.
+    out : RowPairs, written in place
+    """
+    width, norm, farthest = rows.dense.shape[1], rows.norms[a], reach(least)
+    data = pointer(rows.dense)
+    for i in range(count):
+        b = first + at(near, i)
+        if b > a:
+            score = dense_score_within(
+                offset(data, a * width),
+                norm,
+                offset(data, b * width),
+                rows.norms[b],
+                width,
+                farthest,
+            )
+            if score >= least:
+                out.a[found] = np.int32(a)
+                out.b[found] = np.int32(b)
+                found += 1
+    return found
+
+
+@from_python
+@njit(cache=True, nogil=True)
+def join_copies(
+    rows: Rows,
+    copies: RowCopies,
+    wanted: HitFilter,
+    first: int,
+    last: int,
+    left: int,
+    right: int,
+    out: RowPairs,
+) -> tuple[int, int, int]:
+    """List pairs of a row in [first, last) and a row after it that score ``min_score`` or more.
+
+    The work can stop when the output has no room for a tile, and go on from where it was.
+
+    Parameters
+    ----------
+    rows, copies : Rows, RowCopies
+    wanted : HitFilter
+        Its ``skip`` is not looked at.
+    first, last : int
+    left, right : int
+        The row and the tile to go on from; ``first`` and ``first`` at the start.
+    out : RowPairs, written in place
+        With more places than a tile has rows.
+
+    Returns
+    -------
+    count, left, right : int
+        Pairs written, and where to go on; right is n when all is done.
+    """
+    rows, copies, wanted, out = Rows(*rows), RowCopies(*copies), HitFilter(*wanted), RowPairs(*out)
+    stride, n, codes = copies.codes.shape[1], rows.norms.shape[0], pointer(copies.codes)
+    unit, least = np.float32(copies.step), wanted.min_score
+    farthest = reach(least)
+    size, found, a = rows_of_a_tile(stride), 0, left
+    words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
+    room = tile_room(words, floats, stride)
+    pause = next_pause = 0  # tiles to read as floats
+    start = right
+    while start < n:
+        tile = copy_tile(rows, copies, wanted.permitted, start, min(start + size, n), room)
+        read = compared = 0
+        while a < last and tile.count > 0:
+            if found + tile.count > out.a.shape[0]:
+                break
+            if wanted.permitted[a] != 0:
+                count, near = tile.count, tile.places
+                compared += count
+                if pause == 0:
+                    asked = copied_query(rows.norms, copies, a, offset(codes, a * stride))
+                    count = within_reach(asked, tile, unit, stride, farthest, False, room)
+                    near = room.near
+                read += count
+                found = _pair(rows, a, start, near, count, least, found, out)
+            a += 1
+        if a < last and tile.count > 0:
+            break
+        if pause > 0:
+            pause -= 1
+        else:
+            next_pause = min(_MAX_PAUSE, 2 * next_pause + 1) if 2 * read > compared else 0
+            pause = next_pause
+        a, start = first, start + size
+    keep(words)
+    keep(floats)
+    return found, a, min(start, n)

@@ -1,0 +1,333 @@
+"""Which rows may be within reach of a query, as far as their copies in bytes tell.
+
+A copy is off by its error and its excess (`quantize`). With e(x) the error and o(x) the excess,
+the triangle inequality bounds the distance of a query and a row from below:
+
+    ‖x − y‖₁ ≥ step · ‖copy(x) − copy(y)‖₁ − e(x) − e(y) + |o(x) − o(y)|
+
+Copies are read a tile at a time, which stays in cache while all queries pass over it. The copies of
+permitted rows are read and no others.
+
+Excesses are rounded to float32. That moves a score by at most 2^-23, which `tolerance` of
+`similarities.gmm` has room for.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt8s
+from gcws_search.index.contracts.batches import RowCopies
+from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
+from gcws_search.index.kernels.lanes.vector import (
+    absolute,
+    at,
+    holds_everywhere,
+    less,
+    load,
+    offset,
+    pointer,
+    splat,
+    store,
+)
+from gcws_search.index.kernels.quantized.l1_distance import (
+    REGISTER_BYTES,
+    add_byte_differences,
+    no_sums,
+    totals_of_sums,
+)
+
+_TILE_BYTES = 1 << 14
+"""Bytes of the copies that stay in cache while all queries pass over them."""
+_EIGHT = LANES // 2
+_NEVER = np.float32(-np.inf)
+"""Norm of what fills a tile up: whatever is within reach of it, no distance is."""
+_ZERO = np.float32(0.0)
+_FLOATS_AHEAD = 256
+"""Floats of a row to be read that are asked for ahead; the processor foresees the rest."""
+
+
+class CopyTile(NamedTuple):
+    """RowCopies of permitted rows that lie near to each other.
+
+    Attributes
+    ----------
+    codes : address of uint8
+        Of the copies from the first row of the tile on.
+    offsets : address of int64
+        Where the copy of each row begins; those that fill up a block of `LANES` are of any row.
+    places : address of int64
+        Rows, counted from the first of the tile.
+    norms, errors, excesses : addresses of float32
+    count : int
+        Rows, without those that fill up.
+    dense : address of float32
+        Of the first row of the tile.
+    width : int
+    """
+
+    codes: Any
+    offsets: Any
+    places: Any
+    norms: Any
+    errors: Any
+    excesses: Any
+    count: int
+    dense: Any
+    width: int
+
+
+class TileRoom(NamedTuple):
+    """Memory for tiles of ``size`` rows, by address.
+
+    Attributes
+    ----------
+    size : int
+    offsets, places : addresses of int64
+        Of tiles all of whose rows are permitted.
+    some_offsets, some_places : addresses of int64
+        Of other tiles.
+    near : address of int64
+        Rows of a tile that may be hits.
+    norms, errors, excesses : addresses of float32
+        Of tiles some of whose rows are permitted.
+    lanes : address of float32
+        Two registers.
+    """
+
+    size: int
+    offsets: Any
+    places: Any
+    some_offsets: Any
+    some_places: Any
+    near: Any
+    norms: Any
+    errors: Any
+    excesses: Any
+    lanes: Any
+
+
+class CopiedQuery(NamedTuple):
+    """One vector that is compared with copies.
+
+    Attributes
+    ----------
+    code : address of uint8
+    norm, error, excess : float32
+        The norm is that of the vector itself.
+    """
+
+    code: Any
+    norm: Any
+    error: Any
+    excess: Any
+
+
+@njit(cache=True, nogil=True)
+def rows_of_a_tile(stride: int) -> int:
+    """Return how many copies of so many bytes make a tile."""
+    return max(1, _TILE_BYTES // (stride * LANES)) * LANES
+
+
+@njit(cache=True, nogil=True)
+def tile_room(words: Int64s, floats: Float32s, stride: int) -> TileRoom:
+    """Return memory for tiles of t rows.
+
+    Parameters
+    ----------
+    words : (5, t) int64
+    floats : (3 t + 2 LANES,) float32
+        Both must outlive what is returned, and are written on.
+    stride : int
+    """
+    size = words.shape[1]
+    for place in range(size):
+        words[0, place] = place * stride
+        words[1, place] = place
+    first, single = pointer(words), pointer(floats)
+    return TileRoom(
+        size,
+        first,
+        offset(first, size),
+        offset(first, 2 * size),
+        offset(first, 3 * size),
+        offset(first, 4 * size),
+        single,
+        offset(single, size),
+        offset(single, 2 * size),
+        offset(single, 3 * size),
+    )
+
+
+@njit(cache=True, nogil=True)
+def copy_tile(
+    rows: Rows, copies: RowCopies, permitted: UInt8s, first: int, last: int, room: TileRoom
+) -> CopyTile:
+    """Return the permitted rows among first … last - 1."""
+    stride = copies.codes.shape[1]
+    codes = offset(pointer(copies.codes), first * stride)
+    width = rows.dense.shape[1]
+    dense, norms = offset(pointer(rows.dense), first * width), offset(pointer(rows.norms), first)
+    errors = offset(pointer(copies.errors), first)
+    excesses = offset(pointer(copies.excesses), first)
+    allowed = 0
+    for row in range(first, last):
+        allowed += permitted[row] != 0
+    if allowed == last - first and allowed % LANES == 0:
+        return CopyTile(
+            codes, room.offsets, room.places, norms, errors, excesses, allowed, dense, width
+        )
+    count = 0
+    for place in range(last - first if allowed > 0 else 0):
+        if permitted[first + place] != 0:
+            put(room.some_offsets, count, place * stride)
+            put(room.some_places, count, place)
+            put(room.norms, count, at(norms, place))
+            put(room.errors, count, at(errors, place))
+            put(room.excesses, count, at(excesses, place))
+            count += 1
+    for filler in range(count, (count + LANES - 1) // LANES * LANES):
+        put(room.some_offsets, filler, 0)
+        put(room.norms, filler, _NEVER)
+        put(room.errors, filler, _ZERO)
+        put(room.excesses, filler, _ZERO)
+    return CopyTile(
+        codes,
+        room.some_offsets,
+        room.some_places,
+        room.norms,
+        room.errors,
+        room.excesses,
+        count,
+        dense,
+        width,
+    )
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _eight(query: Any, codes: Any, offsets: Any, stride: Any) -> Any:
+    """Return the sums of eight copies, read side by side: from a cache, as fast as can be."""
+    a, b, c, d = no_sums(), no_sums(), no_sums(), no_sums()
+    e, f, g, h = no_sums(), no_sums(), no_sums(), no_sums()
+    row_a, row_b = offset(codes, at(offsets, 0)), offset(codes, at(offsets, 1))
+    row_c, row_d = offset(codes, at(offsets, 2)), offset(codes, at(offsets, 3))
+    row_e, row_f = offset(codes, at(offsets, 4)), offset(codes, at(offsets, 5))
+    row_g, row_h = offset(codes, at(offsets, 6)), offset(codes, at(offsets, 7))
+    for i in range(0, stride, REGISTER_BYTES):
+        a = add_byte_differences(a, query, row_a, i)
+        b = add_byte_differences(b, query, row_b, i)
+        c = add_byte_differences(c, query, row_c, i)
+        d = add_byte_differences(d, query, row_d, i)
+        e = add_byte_differences(e, query, row_e, i)
+        f = add_byte_differences(f, query, row_f, i)
+        g = add_byte_differences(g, query, row_g, i)
+        h = add_byte_differences(h, query, row_h, i)
+    return a, b, c, d, e, f, g, h
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _row(query: Any, codes: Any, offsets: Any, place: Any, stride: Any) -> Any:
+    row = offset(codes, at(offsets, place))
+    sums = no_sums()
+    for i in range(0, stride, REGISTER_BYTES):
+        sums = add_byte_differences(sums, query, row, i)
+    return sums
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _eight_in_turn(query: Any, codes: Any, offsets: Any, stride: Any) -> Any:
+    """Return the sums of eight copies, read one after the other: as memory delivers them."""
+    return (
+        _row(query, codes, offsets, 0, stride),
+        _row(query, codes, offsets, 1, stride),
+        _row(query, codes, offsets, 2, stride),
+        _row(query, codes, offsets, 3, stride),
+        _row(query, codes, offsets, 4, stride),
+        _row(query, codes, offsets, 5, stride),
+        _row(query, codes, offsets, 6, stride),
+        _row(query, codes, offsets, 7, stride),
+    )
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _distances(query: Any, codes: Any, offsets: Any, stride: Any, alone: Any) -> Any:
+    """Return the distances of `LANES` copies from a query's, in steps."""
+    more = offset(offsets, _EIGHT)
+    if alone:
+        x = _eight_in_turn(query, codes, offsets, stride)
+        y = _eight_in_turn(query, codes, more, stride)
+    else:
+        x = _eight(query, codes, offsets, stride)
+        y = _eight(query, codes, more, stride)
+    return totals_of_sums(
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7],
+        y[0], y[1], y[2], y[3], y[4], y[5], y[6], y[7],
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _list_within_reach(
+    query: Any, tile: Any, unit: Any, stride: Any, farthest: Any, alone: Any, room: Any
+) -> Any:
+    """Do what `within_reach` does; ``alone`` is known in compiling."""
+    lanes = room.lanes
+    excess = splat(query.excess)
+    found = 0
+    for block in range(0, tile.count, LANES):
+        steps = _distances(query.code, tile.codes, offset(tile.offsets, block), stride, alone)
+        apart = steps * splat(unit) + absolute(load(tile.excesses, block) - excess)
+        both = load(tile.norms, block) + splat(query.norm)
+        errors = load(tile.errors, block) + splat(query.error)
+        allowed = both * splat(farthest) + errors
+        if holds_everywhere(less(allowed, apart)):
+            continue
+        store(lanes, 0, apart)
+        store(lanes, LANES, allowed)
+        for lane in range(min(LANES, tile.count - block)):
+            if not at(lanes, LANES + lane) < at(lanes, lane):
+                place = at(tile.places, block + lane)
+                row = offset(tile.dense, place * tile.width)
+                for i in range(0, min(tile.width, _FLOATS_AHEAD), NUMBERS_A_LINE):
+                    prefetch(offset(row, i))
+                put(room.near, found, place)
+                found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def within_reach(
+    query: CopiedQuery,
+    tile: CopyTile,
+    unit: Any,
+    stride: Any,
+    farthest: Any,
+    alone: Any,
+    room: TileRoom,
+) -> int:
+    """List the rows of a tile that may be within reach of a query; return how many there are.
+
+    Parameters
+    ----------
+    query : CopiedQuery
+    tile : CopyTile
+    unit : float32
+        The step of the copies.
+    stride : int
+    farthest : float32
+        `reach` of the least score wanted.
+    alone : bool
+        Whether this query is the only one.
+    room : TileRoom
+        ``near`` is written in place, and ``lanes``.
+    """
+    if alone:
+        return _list_within_reach(query, tile, unit, stride, farthest, True, room)
+    return _list_within_reach(query, tile, unit, stride, farthest, False, room)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def copied_query(norms: Float32s, copies: RowCopies, number: int, code: Any) -> CopiedQuery:
+    """Return one of some vectors, whose copy is at the address ``code``."""
+    return CopiedQuery(code, norms[number], copies.errors[number], copies.excesses[number])

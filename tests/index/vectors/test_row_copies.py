@@ -1,0 +1,190 @@
+"""Copies in bytes: what they say of their rows, and that they are kept up with them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gcws_search.index.contracts.arrays import AnyArray
+from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
+from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
+from gcws_search.index.vectors.row_copies import copies_of
+from tests.support.data.adapters import space_of
+
+DIM = 64
+ENOUGH = MIN_COPIED_FLOATS // DIM
+SLACK = 1e-6
+"""Bounds are taken of numbers in float32."""
+
+
+def batch_of(dense: AnyArray) -> VectorBatch:
+    space = space_of(dense.shape[1])
+    return space.prepare(space.from_dense(dense.astype(np.float32)))
+
+
+def grown(*batches: AnyArray) -> GrowingRows:
+    rows = GrowingRows("dense", batches[0].shape[1])
+    for each in batches:
+        rows.append(batch_of(each))
+    return rows
+
+
+def copies_in(rows: VectorBatch) -> RowCopies:
+    assert rows.copies is not None
+    assert len(rows.copies.codes) == len(rows)
+    return rows.copies
+
+
+def check_bounds(rows: VectorBatch, rng: np.random.Generator) -> None:
+    """Check that what copies say is true of 2,000 pairs of rows, and of each row."""
+    copies, dense = copies_in(rows), rows.dense.astype(np.float64)
+    step, origin = copies.step, copies.origin
+    units = copies.codes[:, : dense.shape[1]].astype(np.int64) - origin
+    inside = np.clip(dense, -origin * step, (255 - origin) * step)
+    errors = np.abs(inside - step * units).sum(1)
+    assert (copies.errors >= errors).all()
+    np.testing.assert_allclose(copies.errors, errors, rtol=3e-5)
+    np.testing.assert_allclose(copies.excesses, np.abs(dense - inside).sum(1), rtol=1e-6)
+    np.testing.assert_array_equal(copies.norms, np.abs(units).sum(1))
+    assert (copies.codes[:, dense.shape[1] :] == origin).all()
+    a, b = rng.integers(0, len(rows), (2, 2000))
+    apart = np.abs(dense[a] - dense[b]).sum(1)
+    bound = step * np.abs(units[a] - units[b]).sum(1) - copies.errors[a] - copies.errors[b]
+    bound += np.abs(copies.excesses[a].astype(np.float64) - copies.excesses[b])
+    assert (bound <= apart + SLACK * (rows.norms[a] + rows.norms[b])).all()
+
+
+def test_copies_bound_distances_of_rows_that_fit_and_of_rows_that_do_not(
+    rng: np.random.Generator,
+) -> None:
+    usual = rng.standard_normal((ENOUGH, DIM))
+    rows = grown(usual, 40 * usual[:100], 1e-6 * usual[:100], np.abs(usual[:100]) * 1e20)
+    check_bounds(rows.view(), rng)
+    counts = rng.integers(0, 256, (ENOUGH, DIM))
+    copies = copies_in(grown(counts).view())
+    assert (copies.step, copies.origin) == (1.0, 0)
+    assert not copies.errors.any()
+    assert not copies.excesses.any()
+
+
+@pytest.mark.parametrize("tail", [1e3, 1e12])
+def test_a_few_huge_numbers_do_not_make_the_step_wide(
+    tail: float, rng: np.random.Generator
+) -> None:
+    rows = rng.standard_normal((ENOUGH, DIM))
+    rows[:: ENOUGH // 10, 0] *= tail
+    assert copies_in(grown(rows).view()).step < 0.05
+
+
+def test_rows_have_copies_once_scans_gain_by_them(rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((ENOUGH, DIM))
+    growing = grown(rows[:-1])
+    before = growing.view()
+    assert before.copies is None
+    growing.append(batch_of(rows[-1:]))
+    assert before.copies is None
+    check_bounds(growing.view(), rng)
+    assert grown(rng.standard_normal((MIN_COPIED_FLOATS // 16, 16))).view().copies is None
+    assert GrowingRows("sparse", None).view().copies is None
+
+
+def test_rows_that_bytes_do_not_tell_apart_have_no_copies(rng: np.random.Generator) -> None:
+    # All are nearer to each other than to their copies; or no number has digits.
+    rows = rng.standard_normal(DIM) + 1e-4 * rng.standard_normal((ENOUGH, DIM))
+    assert grown(rows).view().copies is None
+    assert grown(rng.random((ENOUGH, DIM)) * 1e-37).view().copies is None
+
+
+def test_copies_are_kept_up_with_rows(rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((3 * ENOUGH, DIM))
+    growing = grown(rows[:ENOUGH])
+    first = growing.view()
+    held = [part.copy() for part in copies_in(first)[:4]]
+    for count in (1, 31, 1000):
+        n = len(growing)
+        growing.append(batch_of(rows[n : n + count]))
+    check_bounds(growing.view(), rng)
+    growing.cut(ENOUGH + 5)
+    growing.append(batch_of(-2 * rows[:100]))
+    check_bounds(growing.view(), rng)
+    some = np.sort(rng.permutation(len(growing))[:2000])
+    taken = growing.take(some)
+    check_bounds(taken.view(), rng)
+    taken.append(batch_of(rows[-50:]))
+    check_bounds(taken.view(), rng)
+    for before, now in zip(held, copies_in(first)[:4], strict=True):
+        np.testing.assert_array_equal(before, now)
+
+
+def test_few_rows_that_a_compaction_leaves_have_copies_still(rng: np.random.Generator) -> None:
+    growing = grown(rng.standard_normal((ENOUGH, DIM)))
+    taken = growing.take(np.arange(0, ENOUGH, 100))
+    check_bounds(taken.view(), rng)
+    assert copies_in(taken.view()).step == copies_in(growing.view()).step
+
+
+def test_a_step_that_later_rows_outgrow_is_replaced(rng: np.random.Generator) -> None:
+    small, great = rng.standard_normal((ENOUGH, DIM)), rng.standard_normal((2 * ENOUGH, DIM))
+    growing = grown(small)
+    step = copies_in(growing.view()).step
+    growing.append(batch_of(small[:1]))
+    assert copies_in(growing.view()).step == step
+    growing.append(batch_of(5 * great))
+    assert copies_in(growing.view()).step > 3 * step
+    check_bounds(growing.view(), rng)
+    same = grown(small, great)
+    assert copies_in(same.view()).step == step
+
+
+def test_room_that_was_reserved_is_not_made_twice(rng: np.random.Generator) -> None:
+    growing = GrowingRows("dense", DIM)
+    growing.reserve(2 * ENOUGH)
+    growing.append(batch_of(rng.standard_normal((ENOUGH, DIM))))
+    bytes_ = growing.nbytes
+    assert bytes_ == pytest.approx(2 * ENOUGH * (4 * DIM + 4 + DIM + 12), abs=64)
+    growing.append(batch_of(rng.standard_normal((ENOUGH, DIM))))
+    assert growing.nbytes == bytes_
+
+
+def test_slices_of_rows_have_copies_and_chosen_rows_have_none(rng: np.random.Generator) -> None:
+    rows = grown(rng.standard_normal((ENOUGH, DIM))).view()
+    part, copies = rows[10:500], copies_in(rows)
+    np.testing.assert_array_equal(copies_in(part).codes, copies.codes[10:500])
+    np.testing.assert_array_equal(copies_in(rows.first(7)).errors, copies.errors[:7])
+    assert rows[np.arange(5)].copies is None
+    assert rows[::2].copies is None
+
+
+def test_a_graph_shares_the_copies_of_its_rows(rng: np.random.Generator) -> None:
+    growing = grown(rng.standard_normal((ENOUGH, DIM)))
+    rows = growing.view()
+    copies = copies_in(rows)
+    quantized = QuantizedRows(Quantizer(BYTES, copies.step, copies.origin), DIM)
+    view = quantized.cover(rows)
+    assert quantized.nbytes == 0
+    assert np.shares_memory(view.copies, copies.codes)
+    own, _ = view.rounding.round(rows.dense, rows.norms)
+    np.testing.assert_array_equal(view.copies, own)
+    taken = quantized.take(np.arange(0, ENOUGH, 2))
+    np.testing.assert_array_equal(taken.cover(rows[np.arange(0, ENOUGH, 2)]).copies, own[::2])
+    # Rows whose step was chosen anew are copied, and shared again once it is the same.
+    other = replace(rows, copies=copies_of(rows.dense, Quantizer(BYTES, 2 * copies.step, 128)))
+    np.testing.assert_array_equal(quantized.cover(other).copies, own)
+    assert quantized.nbytes > 0
+    assert np.shares_memory(quantized.cover(rows).copies, copies.codes)
+    assert quantized.nbytes == 0
+
+
+def test_a_graph_takes_other_bytes_where_those_of_scans_are_worse(
+    rng: np.random.Generator,
+) -> None:
+    rows = rng.standard_normal((ENOUGH, DIM)).astype(np.float32)
+    groups, centres = rows[:640].reshape(10, 64, DIM), rows[:640:64]
+    fine, rough = (copies_of(rows, Quantizer(BYTES, step, 128)) for step in (0.03, 2.0))
+    assert choose_quantizer(groups, centres, rows, fine) == Quantizer(BYTES, 0.03, 128)
+    for copies in (rough, None):
+        chosen = choose_quantizer(groups, centres, rows, copies)
+        assert chosen.kind in (BYTES, SHORTS)
+        assert chosen.step != 2.0
