@@ -28,9 +28,8 @@ from gcws_search.client.results import (
 )
 from gcws_search.client.retries import RetryPolicy, answered
 from gcws_search.formats import bodies
-from gcws_search.formats.filters import filter_of
 from gcws_search.formats.items import Items, items_of
-from gcws_search.formats.payloads import read_json
+from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, row_of, rows_of
 from gcws_search.index.contracts.parameters import CollectionConfig
 

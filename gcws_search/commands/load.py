@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gcws_search.client.results import Added, Rejected
     from gcws_search.commands.bars import Bar
     from gcws_search.formats.files import InputFile
+    from gcws_search.formats.folders import Folder
     from gcws_search.formats.sources import Body, Choices, Source
 
 cli = family()
@@ -136,8 +137,7 @@ def load(
 
     The same command run again goes on where it was interrupted, and stores nothing twice.
     """
-    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
     choices = Choices(
         id=id_,
@@ -152,7 +152,7 @@ def load(
         choices=choices, power=power, normalize=normalize,
     )  # fmt: skip
     with ExitStack() as stack, failures():
-        inputs = [stack.enter_context(closing(InputFile(path))) for path in _expanded(files)]
+        inputs = [stack.enter_context(closing(each)) for each in _expanded(files)]
         first = source_of(inputs[0], choices)
         _show(inputs[0], first)
         if dry_run:
@@ -180,22 +180,33 @@ def _dim(text: str | None) -> int | None:
     return int(text)
 
 
-def _expanded(paths: list[str]) -> Iterator[str]:
-    """Yield paths, a folder's files in the order of their names."""
+def _expanded(paths: list[str]) -> Iterator[InputFile | Folder]:
+    """Yield files and folders of tables, the files of another folder in the order of their names.
+
+    Raises
+    ------
+    BadFile
+    """
+    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
+
     if paths.count("-") > 1:
         usage("expected standard input once, got - twice")
     for path in paths:
-        if path != "-" and Path(path).is_dir():
-            inner = sorted(each for each in Path(path).rglob("*") if each.is_file())
-            visible = [each for each in inner if not each.name.startswith((".", "_"))]
-            if not visible:
-                fail(f"{path}: expected files in this folder, got none")
-            yield from map(str, visible)
-        else:
-            yield path
+        if path == "-" or not Path(path).is_dir():
+            yield InputFile(path)
+            continue
+        from gcws_search.formats.folders import Folder, is_table, visible_files  # noqa: PLC0415
+
+        if is_table(Path(path)):
+            yield Folder(path)
+            continue
+        visible = visible_files(Path(path))
+        if not visible:
+            fail(f"{path}: expected files in this folder, got none")
+        yield from (InputFile(str(each)) for each in visible)
 
 
-def _show(file: InputFile, source: Source) -> None:
+def _show(file: InputFile | Folder, source: Source) -> None:
     typer.echo(file.name, err=True)
     for word, value in source.guess:
         typer.echo(f"  {word:8} {value}", err=True)
@@ -272,7 +283,9 @@ def _vector_words(source: Source) -> str:
     return dict(source.guess).get("vector", "the file")
 
 
-def _load_all(collection: Collection, inputs: list[InputFile], first: Source, task: _Task) -> _Done:
+def _load_all(
+    collection: Collection, inputs: list[InputFile | Folder], first: Source, task: _Task
+) -> _Done:
     from gcws_search.commands.bars import bar  # noqa: PLC0415
     from gcws_search.formats.sources import renumbered, source_of  # noqa: PLC0415
 
@@ -294,7 +307,7 @@ def _load_all(collection: Collection, inputs: list[InputFile], first: Source, ta
 
 
 def _load_file(
-    collection: Collection, file: InputFile, source: Source, task: _Task, progress: Bar,
+    collection: Collection, file: InputFile | Folder, source: Source, task: _Task, progress: Bar,
     key: str | None,
 ) -> Added:  # fmt: skip
     from gcws_search.index import GcwsError  # noqa: PLC0415
@@ -315,7 +328,7 @@ def _load_file(
         fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
 
 
-def _key(file: InputFile, number: int, source: Source, task: _Task) -> str | None:
+def _key(file: InputFile | Folder, number: int, source: Source, task: _Task) -> str | None:
     """Return the name of a load: the same for the same file, options and program."""
     if task.key is not None:
         return task.key if number == 0 else f"{task.key}/{number}"
@@ -352,7 +365,7 @@ def _sent(
 
 
 def _skipping(
-    collection: Collection, file: InputFile, source: Source, task: _Task, progress: Bar,
+    collection: Collection, file: InputFile | Folder, source: Source, task: _Task, progress: Bar,
     key: str | None,
 ) -> Added:  # fmt: skip
     """Load a file part by part, so that every rejected row is known and written down."""
@@ -371,7 +384,7 @@ def _skipping(
                 line = {"row": row, "code": code, "detail": detail, "item": item}
                 written.write(write_json(line) + b"\n")
         for row, _, detail in rejected[: max(0, _SHOWN - len(done.rejected))]:
-            typer.echo(f"{file.name}: row {row}: {_with_name(detail, source)}", err=True)
+            typer.echo(f"{file.name}: {source.place(row)}: {_with_name(detail, source)}", err=True)
         progress.rejected += len(rejected)
 
     for number, body in enumerate(source.segments()):
@@ -405,7 +418,7 @@ def _with_column(text: str, error: Any, source: Source) -> str:
     if len(loc) > 1 and loc[0] == "rows":
         words = f"expected {error.expected}, got {error.got}"
         inner = loc[2:]
-        where = f"row {loc[1]}: "
+        where = f"{source.place(loc[1])}: "
         if source.columns and inner and isinstance(inner[-1], int):
             return f"{where}column {source.columns[inner[-1]]!r}: {words}"
         place = ".".join(str(part) for part in inner if not isinstance(part, int))

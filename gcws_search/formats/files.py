@@ -163,7 +163,7 @@ class InputFile:
         for magic, name in _MAGIC.items():
             if self.head.startswith(magic):
                 return name
-        named = self._named()
+        named = None if self.path is None else format_of_name(self.path)
         if named in ("parquet", "npy", "npz", "arrow"):
             got = repr(self.head[:8])
             raise BadFile(
@@ -185,13 +185,6 @@ class InputFile:
             return "svmlight"
         first = self.head.partition(b"\n")[0]
         return "tsv" if first.count(b"\t") > first.count(b",") else "csv"
-
-    def _named(self) -> str | None:
-        if self.path is None:
-            return None
-        suffixes = [each.lower() for each in self.path.suffixes]
-        plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd")]
-        return _SUFFIXES.get(plain[-1]) if plain else None
 
     def _decompressed(self) -> BinaryIO:
         raw: BinaryIO = sys.stdin.buffer if self.path is None else self.path.open("rb")
@@ -250,6 +243,13 @@ class InputFile:
         assert self.path is not None
         with self.path.open("rb") as file:
             return file.read(4).startswith((_GZIP, _ZSTD))
+
+
+def format_of_name(path: Path) -> str | None:
+    """Return the format that a file's name says it has."""
+    suffixes = [each.lower() for each in path.suffixes]
+    plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd")]
+    return _SUFFIXES.get(plain[-1]) if plain else None
 
 
 def _read(stream: BinaryIO, size: int, file: InputFile) -> bytes:

@@ -1,4 +1,4 @@
-"""Payloads as JSON text, from dicts, columns and frames, and back."""
+"""Payloads as JSON text, from dicts, columns and frames, and back; conditions on them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gcws_search.index import InvalidPayload
 Payloads = list[bytes | None]
 """Of each item the JSON text of an object, or None."""
 
+_CLAUSES: Final = {"must", "should", "must_not"}
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
@@ -137,3 +138,26 @@ def _require_count(values: Sequence[Any], count: int, name: str) -> None:
         raise InvalidPayload(
             expected=f"a payload for each of {count} items", got=str(len(values)), loc=(name,)
         )
+
+
+def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a filter as the API takes it.
+
+    Parameters
+    ----------
+    where : mapping or None
+        A filter; or values by key: ``{"label": 3}`` for equality, ``{"label": [3, 5]}`` for one of
+        several.
+    """
+    if where is None:
+        return None
+    if not where or set(where) <= _CLAUSES:
+        return dict(where)
+    return {"must": [_condition(key, value) for key, value in where.items()]}
+
+
+def _condition(key: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, list | tuple | set):
+        return {"key": key, "match": {"any": [*value]}}
+    plain = value.item() if hasattr(value, "item") else value
+    return {"key": key, "match": {"value": plain}}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import from_columns, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
 from gcws_search.index import GcwsError
+
+if TYPE_CHECKING:
+    from gcws_search.formats.folders import Folder
 
 _SEGMENT_BYTES: Final = 8 << 20
 SEGMENT_ROWS: Final = 8192
@@ -123,6 +126,9 @@ class Source(Protocol):
     unreadable: list[Unreadable]
     described: dict[str, Any] | None
 
+    def place(self, row: int) -> str:
+        """Return where a row is, for people."""
+
     def whole(self, told: Callable[[int], None]) -> Body:
         """Return all items as one body; ``told`` is called with the rows that are handed over."""
 
@@ -130,13 +136,18 @@ class Source(Protocol):
         """Yield the items as bodies of some thousand rows."""
 
 
-def source_of(file: InputFile, choices: Choices) -> Source:
+def source_of(file: InputFile | Folder, choices: Choices) -> Source:
     """Return a file as items; its first rows have been read.
 
     Raises
     ------
     BadFile, GcwsError
     """
+    if not isinstance(file, InputFile):
+        from gcws_search.formats.folders import folder_items  # noqa: PLC0415
+
+        with _named(file):
+            return ItemSource(*folder_items(file, choices))
     if file.format == "feather 1":
         raise BadFile(f"{file.name}: expected Feather version 2 (Arrow), got version 1")
     with _named(file):
@@ -154,7 +165,7 @@ def source_of(file: InputFile, choices: Choices) -> Source:
 
 
 @contextmanager
-def _named(file: InputFile) -> Iterator[None]:
+def _named(file: InputFile | Folder) -> Iterator[None]:
     """Let errors name the file."""
     try:
         yield
@@ -180,9 +191,11 @@ class Described:
         Rows that were left out so far.
     described : dict or None
         What an export says of its collection.
+    starts : list of (int, str)
+        The first row of each file of a folder, and its name, as far as it has been read.
     """
 
-    file: InputFile
+    file: InputFile | Folder
     guess: list[tuple[str, str]]
     dim: int | None
     rows: int | None = None
@@ -190,6 +203,7 @@ class Described:
     array: Items | None = None
     unreadable: list[Unreadable] = field(default_factory=list)
     described: dict[str, Any] | None = None
+    starts: list[tuple[int, str]] = field(default_factory=list)
 
 
 class ItemSource:
@@ -204,6 +218,7 @@ class ItemSource:
 
     def __init__(self, described: Described, batches: Callable[[], Iterator[Items]]) -> None:
         self._file = described.file
+        self._starts = described.starts
         self._array = described.array
         self._batches = batches
         self.guess = described.guess
@@ -212,6 +227,11 @@ class ItemSource:
         self.columns = described.columns
         self.unreadable = described.unreadable
         self.described = described.described
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for people."""
+        before = [start for start in self._starts if start[0] <= row]
+        return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
     def batches(self) -> Iterator[Items]:
         """Yield the items; what is wrong with a batch names the file, and the row in it."""
@@ -396,6 +416,7 @@ class LineSource:
     """
 
     def __init__(self, described: Described) -> None:
+        assert isinstance(described.file, InputFile)  # no folder has lines
         self._file = described.file
         self.guess = described.guess
         self.dim = described.dim
@@ -403,6 +424,10 @@ class LineSource:
         self.columns: list[str] | None = None
         self.unreadable: list[Unreadable] = []
         self.described = described.described
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for people."""
+        return f"row {row}"
 
     def _groups(self) -> Iterator[list[bytes]]:
         """Yield lines, some thousand at a time."""

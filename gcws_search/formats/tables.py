@@ -47,21 +47,14 @@ def table_items(
     """
     schema, batches, rows = _opened(file, choices)
     if file.format in ("csv", "tsv") and choices.vector is not None:
-        schema = _with_numbers(schema, choices.vector)
+        schema = with_numbers(schema, choices.vector)
     layout = guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
     columns = None if layout.is_sparse or len(layout.vector) == 1 else [*layout.vector]
     told = json.loads((schema.metadata or {}).get(METADATA, b"null"))
     dim = choices.dim or layout.dim(schema) or _list_length(schema, layout, batches)
     if told is not None:
         dim = choices.dim or told["dim"]
-    shown = [
-        ("format", _format_words(file.format, rows)),
-        ("ids", f"row numbers from {choices.id_start}" if layout.id is None else layout.id),
-        ("vector", _vector_words(layout, dim)),
-        ("payload", ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)),
-    ]
-    shown[-1] = ("payload", shown[-1][1] or "none")
-
+    shown = words_of(_format_words(file.format, rows), layout, dim, choices.id_start)
     described = Described(file, shown, dim, rows, columns, described=told)
 
     def items() -> Iterator[Items]:
@@ -73,6 +66,17 @@ def table_items(
             yield from _counted(batches(layout), layout, choices.id_start)
 
     return described, items
+
+
+def words_of(format_: str, layout: Layout, dim: int | None, id_start: int) -> list[tuple[str, str]]:
+    """Return what a table is taken for, for people."""
+    payload = ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)
+    return [
+        ("format", format_),
+        ("ids", f"row numbers from {id_start}" if layout.id is None else layout.id),
+        ("vector", _vector_words(layout, dim)),
+        ("payload", payload or "none"),
+    ]
 
 
 def _counted(batches: Iterator[Any], layout: Layout, id_start: int) -> Iterator[Items]:
@@ -97,14 +101,14 @@ def _lenient(
             else:
                 numbers.append(row)
             row += 1
-        items = items_of_batch(_numeric(batch, layout), layout)
+        items = items_of_batch(lenient_numbers(batch, layout), layout)
         ids = items.ids
         if layout.id is None:
             ids = [str(choices.id_start + number) for number in numbers]
         yield Items(ids, items.rows, items.payloads, Origin(numbers, batch))
 
 
-def _with_numbers(schema: Any, patterns: tuple[str, ...]) -> Any:
+def with_numbers(schema: Any, patterns: tuple[str, ...]) -> Any:
     """Return a schema of text where the columns of the vector are numbers: rows will tell."""
     for place, field in enumerate(schema):
         if any(fnmatchcase(field.name, pattern) for pattern in patterns):
@@ -149,12 +153,12 @@ def _opened(file: InputFile, choices: Choices) -> tuple[Any, Any, int | None]:
             return _arrow_stream(file)
         return _json(file)
     except (pa.ArrowException, OSError) as error:
-        raise _not_readable(file, error) from None
+        raise _not_readable(file.name, file.format, error) from None
 
 
-def _not_readable(file: InputFile, error: Exception) -> BadFile:
+def _not_readable(name: str, format_: str, error: Exception) -> BadFile:
     text = str(error).split("\n", 1)[0][:200]
-    return BadFile(f"{file.name}: expected {file.format}, got what cannot be read: {text}")
+    return BadFile(f"{name}: expected {format_}, got what cannot be read: {text}")
 
 
 def _guarded(file: InputFile, batches: Iterator[Any], names: list[str] | None = None) -> Any:
@@ -162,23 +166,24 @@ def _guarded(file: InputFile, batches: Iterator[Any], names: list[str] | None = 
     try:
         yield from batches
     except pa.ArrowException as error:
-        raise _told(file, error, names) from None
+        raise told_of(file.name, file.format, error, names) from None
     except (EOFError, OSError) as error:
         raise cut_short(file.name, error) from None
 
 
-def _told(file: InputFile, error: Exception, names: list[str] | None) -> BadFile:
+def told_of(name: str, format_: str, error: Exception, names: list[str] | None = None) -> BadFile:
+    """Return what to say of a file that Arrow cannot read, with the names of its columns."""
     text = str(error)
     if found := _CELL.search(text):
         column = int(found[1])
-        name = names[column] if names and column < len(names) else f"number {column}"
+        place = names[column] if names and column < len(names) else f"number {column}"
         kind = "a number" if found[3] in ("double", "float", "int64") else found[3]
         return BadFile(
-            f"{file.name}: {_row(found[2])}column {name!r}: expected {kind}, got {found[4]!r}"
+            f"{name}: {_row(found[2])}column {place!r}: expected {kind}, got {found[4]!r}"
         )
     if found := _LINE.search(text):
-        return BadFile(f"{file.name}: {_row(found[1])}expected {found[2]} columns, got {found[3]}")
-    return _not_readable(file, error)
+        return BadFile(f"{name}: {_row(found[1])}expected {found[2]} columns, got {found[3]}")
+    return _not_readable(name, format_, error)
 
 
 def _row(line: str | None) -> str:
@@ -195,7 +200,7 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     try:
         sample = pa.csv.read_csv(io.BytesIO(head), read_options=read, parse_options=parse)
     except pa.ArrowException as error:
-        raise _told(file, error, None) from None
+        raise told_of(file.name, file.format, error, None) from None
     names = sample.schema.names
     if not sample.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
@@ -244,7 +249,7 @@ def _wide(kind: Any) -> Any:
     return pa.string() if pa.types.is_null(kind) else kind
 
 
-def _numeric(batch: Any, layout: Layout) -> Any:
+def lenient_numbers(batch: Any, layout: Layout) -> Any:
     """Return a batch whose vector's text is numbers; what is none becomes missing."""
     columns = {}
     for name in batch.schema.names:

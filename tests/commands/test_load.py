@@ -160,6 +160,83 @@ def test_several_files_and_folders_go_on_counting(
     assert [each.vector for each in items] == VECTORS.tolist()
 
 
+def parts(folder: Path, suffix: str) -> Path:
+    """Write the table as files in folders by label, without that column."""
+    for label in range(4):
+        rows = pa.array([number for number in range(ROWS) if LABELS[number] == label])
+        part = TABLE.drop_columns(["label"]).take(rows)
+        inner = folder / f"label={label}"
+        inner.mkdir(parents=True)
+        if suffix == "parquet":
+            pa.parquet.write_table(part, inner / "part.parquet", row_group_size=3)
+        elif suffix == "feather":
+            pa.feather.write_feather(part, inner / "part.feather")
+        else:
+            delimiter = "\t" if suffix == "tsv" else ","
+            pa.csv.write_csv(
+                part, inner / f"part.{suffix}", pa.csv.WriteOptions(delimiter=delimiter)
+            )
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "csv", "tsv"])
+def test_a_folder_of_tables_is_one_table(
+    server: gcws_search.Server, call: Call, tmp_path: Path, suffix: str, on_error: str
+) -> None:
+    folder = str(parts(tmp_path / "all", suffix))
+    done = call("load", folder, "--into", "plants", "--on-error", on_error)
+    assert done.exit_code == 0, done.output
+    found = {each.id: (each.vector, each.payload) for each in server.collection("plants")}
+    assert found == {
+        f"n{row}": (VECTORS[row].tolist(), {"label": LABELS[row]}) for row in range(ROWS)
+    }
+    done = call("load", folder, "--into", "others", "--vector", "x1,label", "--payload", "")
+    assert done.exit_code == 0, done.output
+    assert server.collection("others").get("n7").vector == [VECTORS[7, 1], 3]
+
+
+def test_columns_of_a_folder_are_those_of_all_its_files(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,3,4"))
+    (folder / "b.csv").write_bytes(text("y,x,id,note", "5.5,6.5,c,new"))
+    done = call("load", str(folder), "--into", "plants")
+    assert done.exit_code == 0, done.output
+    found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
+    assert found == [
+        ("a", [1, 2], None), ("b", [3, 4], None), ("c", [6.5, 5.5], {"note": "new"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [("7,oops", ["row 1", "column 'y'", "'oops'"]), ("0,0", ["row 1", "non-zero"])],
+)
+def test_a_bad_row_of_a_folder_is_named_by_its_file(
+    server: gcws_search.Server, call: Call, tmp_path: Path, bad: str, words: list[str]
+) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(text("x,y", "1,2", "3,4"))
+    (folder / "b.csv").write_bytes(text("x,y", "5,6", bad))
+    done = call("load", str(folder), "--into", "plants", "--vector", "x,y")
+    assert done.exit_code == 1, done.output
+    told = done.stderr.splitlines()[-1]
+    for word in [str(folder / "b.csv"), *words]:
+        assert word in told, told
+    assert not server.collections()
+    done = call("load", str(folder), "--into", "plants", "--vector", "x,y", "--on-error", "skip")
+    assert done.exit_code == 3, done.output
+    [rejected] = rejected_of(folder)
+    assert (rejected["row"], [*rejected["item"].values()]) == (3, bad.split(","))
+    assert f"{folder / 'b.csv'}: row 1" in done.stderr
+    assert len(server.collection("plants")) == 3
+
+
 def test_options_choose_columns_and_transform(
     server: gcws_search.Server, call: Call, tmp_path: Path
 ) -> None:

@@ -9,9 +9,9 @@ from numpy.testing import assert_array_equal
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, Item
 from gcws_search.formats import bodies
-from gcws_search.formats.filters import filter_of
 from gcws_search.formats.frames import guess, items_of_batch
 from gcws_search.formats.items import items_of
+from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.vectors import DenseRows, rows_of
 from tests.support.service.client import Json
 
