@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from gcws_search.index.graph.recall_curve import (
     RecallCurve,
 )
 from gcws_search.index.kernels.graph.batch_search import CONTRAST_PLACE
-from gcws_search.index.kernels.graph.beam_search import MIN_DISTANCE
 
 _TIE: Final = 1e-9
 """Scores so near to each other tie."""
@@ -120,12 +119,20 @@ class CalibrationPolicy:
     foreign: float = 0.02
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.125, 48)
-    slacks: tuple[float, ...] = (1.0, 1.03, 1.07, 1.13, 1.2, 1.3)
+    slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3)
     min_tier: int = 12
     max_too_few: float = 0.1
     beyond: float = 0.2
     far_beyond: float = 0.4
     many: int = 500
+
+
+class _Contrasts(NamedTuple):
+    """Above which contrasts queries are hard, and foreign, and the least distance told apart."""
+
+    hard: float
+    foreign: float
+    nearest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +202,7 @@ def calibrate(
     limits_of = [searched for searched, _, _ in measured]
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
-    contrasts = _contrasts(items, policy)
+    contrasts = _contrasts(items, sample.nearest, policy)
     most = min(max_candidates, policy.max_share * sample.rows)
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
@@ -212,7 +219,7 @@ def calibrate(
         ladder.climb(most)
         ladder.extend(most)
         curves += [ladder.curves(limit) for limit in limits]
-    return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts)
+    return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2])
 
 
 def _true_hits(
@@ -231,36 +238,39 @@ def _true_hits(
     return runs
 
 
-def _contrast(found: BatchHits) -> Float64s:
-    """Return (m,): how far the first hit is, in distances of the tenth; 0 for fewer hits."""
-    factors = np.zeros(len(found))
+def _contrast(found: BatchHits, nearest: float) -> Float64s:
+    """Return (m,): how far the first hit is, in distances of the tenth; -1 for fewer hits.
+
+    0 for copies, which are all as far.
+    """
+    factors = np.full(len(found), -1.0)
     full = found.sizes >= CONTRAST_PLACE
     if full.any():
         first, last = 1.0 - found.scores[full][:, [0, CONTRAST_PLACE - 1]].T
-        factors[full] = first / np.maximum(last, MIN_DISTANCE)
+        factors[full] = np.where(first < last, first / np.maximum(last, nearest), 0.0)
     return factors
 
 
-def _contrasts(runs: list[tuple[int, BatchHits]], policy: CalibrationPolicy) -> tuple[float, float]:
+def _contrasts(
+    runs: list[tuple[int, BatchHits]], nearest: float, policy: CalibrationPolicy
+) -> _Contrasts:
     """Return the factors above which a query is hard, and foreign; `inf` where none is known."""
-    factors = np.concatenate([_contrast(found) for _, found in runs])
-    factors = factors[factors > 0]
+    factors = np.concatenate([_contrast(found, nearest) for _, found in runs])
+    factors = factors[factors >= 0]
     if not len(factors):
-        return inf, inf
+        return _Contrasts(inf, inf, nearest)
     hard, foreign = (
         min(most, _quantile(factors, 1.0 - share))
         for share, most in zip((policy.hard, policy.foreign), policy.contrasts, strict=True)
     )
-    return hard, foreign
+    return _Contrasts(hard, foreign, nearest)
 
 
-def _tiers(
-    found: BatchHits, wanted: int, scores: Sequence[float], contrasts: Sequence[float]
-) -> Int64s:
+def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _Contrasts) -> Int64s:
     """Return the tier of each query by its hits: `HARD`, `FOREIGN` or 0 for typical."""
-    last, contrast = _last_scores(found, wanted), _contrast(found)
+    last, contrast = _last_scores(found, wanted), _contrast(found, contrasts.nearest)
     tiers = np.zeros(len(found), np.int64)
-    for score, factor in zip(scores, contrasts, strict=False):
+    for score, factor in zip(scores[:2], contrasts[:2], strict=True):
         tiers += (last < score) | (contrast > factor)
     return tiers
 
@@ -269,7 +279,7 @@ def _truth(
     items: list[BatchHits],
     sums: list[BatchHits],
     wanted: int,
-    contrasts: tuple[float, float],
+    contrasts: _Contrasts,
     policy: CalibrationPolicy,
 ) -> _Truth:
     """Return what is known of queries by their true hits for one limit."""
@@ -309,8 +319,7 @@ class _Ladder:
         Of these queries, by the limits judged.
     searched : int
         The limit searched with.
-    contrasts : (float, float)
-        See `Calibration`.
+    contrasts : _Contrasts
     policy : CalibrationPolicy
     """
 
@@ -320,7 +329,7 @@ class _Ladder:
         queries: tuple[Int64s, int],
         truth: dict[int, _Truth],
         searched: int,
-        contrasts: tuple[float, float],
+        contrasts: _Contrasts,
         policy: CalibrationPolicy,
     ) -> None:
         self._sample, self._searched, self._policy = sample, searched, policy

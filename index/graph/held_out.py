@@ -84,6 +84,8 @@ class Sample(Protocol):
         How many there are of each kind.
     rows : int
         How many rows are searched.
+    nearest : float
+        The least distance that searches tell from others.
     """
 
     @property
@@ -94,6 +96,9 @@ class Sample(Protocol):
 
     @property
     def rows(self) -> int: ...  # noqa: D102
+
+    @property
+    def nearest(self) -> float: ...  # noqa: D102
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""
@@ -209,6 +214,11 @@ class HeldOut:
         """How many rows are searched."""
         return self.linked.permitted_count
 
+    @property
+    def nearest(self) -> float:
+        """The least distance that searches tell from others."""
+        return self.graph.nearest
+
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""
         return scan(
@@ -233,7 +243,8 @@ class HeldOut:
             raise CalibrationStoppedError
         tier, slack = (0, 1.0) if extension is None else extension
         hard, foreign = (
-            Extension(inf, 0.0, slack) if tier == each else NO_EXTENSION for each in (HARD, FOREIGN)
+            Extension(inf, 0.0, slack, each == FOREIGN) if tier == each else NO_EXTENSION
+            for each in (HARD, FOREIGN)
         )
         plan = self.graph.plan_for(
             self.tables, self.view, limit, SearchSetting(setting, hard, foreign, judged=limit)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf, log
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -115,11 +115,19 @@ class Extension:
     contrast : float
         And those whose first hit is farther away than the tenth, times this factor; `inf` for none.
     slack : float
+    enters_wider : bool
+        Whether they enter through more rows, too.
     """
 
     score: float
     contrast: float
     slack: float
+    enters_wider: bool = False
+
+    def at_least(self, other: Extension) -> Extension:
+        """Return this with the slack and the entry points of another one, where those are more."""
+        wider = self.enters_wider or other.enters_wider
+        return replace(self, slack=max(self.slack, other.slack), enters_wider=wider)
 
 
 NO_EXTENSION: Final = Extension(0.0, inf, 1.0)
@@ -202,6 +210,29 @@ class RecallCurve:
         return float(self.settings[bisect_left(self.recalls, enough)])
 
 
+class Slack(NamedTuple):
+    """How far an extension goes.
+
+    Attributes
+    ----------
+    enters_wider : bool
+        Whether it enters through more rows, as foreign queries do, and hard ones where they are
+        not found otherwise.
+    slack : float
+    """
+
+    enters_wider: bool
+    slack: float
+
+
+class Numbers(NamedTuple):
+    """The numbers of a search: of its first part, see the module, and of both extensions."""
+
+    first: float
+    hard: Slack
+    foreign: Slack
+
+
 @dataclass(frozen=True, slots=True)
 class LimitCurves:
     """What was measured for one limit.
@@ -228,26 +259,37 @@ class LimitCurves:
     hard_items: tuple[float, ...]
     scores: tuple[float, float, float]
 
-    def setting(self, recall: float) -> tuple[float, float, float] | None:
-        """Return the setting of the first search and the slacks of both extensions.
+    def setting(self, recall: float, foreign_recall: float) -> Numbers | None:
+        """Return the numbers of a search, None where no first search is enough.
 
-        None where no first search is enough.
+        Parameters
+        ----------
+        recall, foreign_recall : float
+            That are aimed at, for all queries and for foreign ones.
         """
-        hard, foreign = self.hard.slack(recall), self.foreign.slack(recall)
+        is_enough = self.hard.setting(recall) is not None
+        if is_enough or self.foreign.recalls[-1] <= self.hard.recalls[-1]:
+            hard = Slack(enters_wider=False, slack=self.hard.slack(recall))
+        else:
+            hard = Slack(enters_wider=True, slack=self.foreign.slack(recall))
+        foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
         number = self._of_items(hard, recall).setting(recall)
-        return None if number is None else (number, hard, foreign)
+        return None if number is None else Numbers(number, hard, foreign)
 
-    def first(self, number: float, hard: float) -> BeamSetting:
+    def first(self, number: float, hard: Slack) -> BeamSetting:
         """Return the beam setting of a number, given the slack of hard queries."""
         return BeamSetting.of(number, self.limit, *self._of_items(hard, 1.0).at(number))
 
-    def _of_items(self, hard: float, most: float) -> RecallCurve:
+    def _of_items(self, hard: Slack, most: float) -> RecallCurve:
         """Return the curve of all items, where hard ones are extended, and count so much at most.
 
         So typical queries alone have the recall asked for.
         """
-        _, scored = self.hard.at(hard)
-        found = float(np.interp(hard, self.hard.settings, self.hard_items))
+        if hard.enters_wider:
+            found, scored = self.foreign.at(hard.slack)
+        else:
+            _, scored = self.hard.at(hard.slack)
+            found = float(np.interp(hard.slack, self.hard.settings, self.hard_items))
         shares = np.array(self.extended)
         recalls = (1 - shares) * self.typical.recalls + shares * min(found, most)
         candidates = np.array(self.typical.candidates) + shares * scored
@@ -256,6 +298,18 @@ class LimitCurves:
             tuple(np.maximum.accumulate(recalls).tolist()),
             tuple(candidates.tolist()),
         )
+
+
+class _Aim(NamedTuple):
+    """What recall is aimed at, for all queries and for foreign ones."""
+
+    recall: float
+    foreign: float
+
+
+def _with_safety(recall: float) -> float:
+    """Return the recall to aim at for one that is asked."""
+    return recall + (1.0 - recall) / _SAFETY
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,50 +333,61 @@ class Calibration:
     scan_nanoseconds: float
     contrasts: tuple[float, float] = (inf, inf)
 
-    def setting(self, limit: int, recall: float) -> SearchSetting | None:
+    def setting(
+        self, limit: int, recall: float, foreign_recall: float | None = None
+    ) -> SearchSetting | None:
         """Return the setting for a recall in the mean over queries like the items.
 
         None where no setting measured reaches it.
+
+        Parameters
+        ----------
+        limit : int
+        recall : float
+        foreign_recall : float or None
+            The recall of foreign queries; None for the same.
         """
-        aim = recall + (1.0 - recall) / _SAFETY
+        aim = _Aim(*map(_with_safety, (recall, foreign_recall or recall)))
         if not self.curves or limit > _MAX_EXTRAPOLATED * self.curves[-1].limit:
             return None
         beside = self._beside(limit)
         near = beside[0] if len(beside) == 1 else _between(beside[0], beside[1], limit)
-        settings = [each.setting(aim) for each in beside]
+        settings = [each.setting(*aim) for each in beside]
         found = [each for each in settings if each is not None]
         if not found or settings[0] is None:
             return self._by_a_greater(near, limit, aim)
         if len(found) < len(settings):  # limits near to the lesser one may reach the recall, too
-            only = near.setting(aim)
+            only = near.setting(*aim)
             if only is None:
                 return self._by_a_greater(near, limit, aim)
             found = [only]
         # Where the hits of one limit lie in a cluster and those of the other beyond it, either
         # may be harder to find.
-        number, hard, foreign = (max(numbers) for numbers in zip(*found, strict=True))
-        return self._judged(near, limit, near.first(number, hard), (hard, foreign))
+        numbers = Numbers(*(max(each) for each in zip(*found, strict=True)))
+        return self._judged(near, near, limit, numbers)
 
     def _judged(
-        self, near: LimitCurves, limit: int, first: BeamSetting, slacks: tuple[float, float]
+        self, near: LimitCurves, measured: LimitCurves, limit: int, numbers: Numbers
     ) -> SearchSetting:
-        """Return a setting for a limit with the thresholds of the curves near to it."""
+        """Return a setting measured for a limit with the thresholds of the curves near to it."""
+        first = measured.first(numbers.first, numbers.hard)
         if first.places < limit:  # beyond the limits measured
             candidates = first.candidates * limit / near.limit
             first = BeamSetting.of(first.number, limit, first.recall, candidates)
         hard, foreign = (
-            Extension(score, contrast, slack)
-            for score, contrast, slack in zip(near.scores[:2], self.contrasts, slacks, strict=True)
+            Extension(score, contrast, each.slack, each.enters_wider)
+            for score, contrast, each in zip(
+                near.scores[:2], self.contrasts, numbers[1:], strict=True
+            )
         )
         return SearchSetting(first, hard, foreign, near.scores[2], min(limit, near.limit))
 
-    def _by_a_greater(self, near: LimitCurves, limit: int, aim: float) -> SearchSetting | None:
+    def _by_a_greater(self, near: LimitCurves, limit: int, aim: _Aim) -> SearchSetting | None:
         """Return the setting of a greater limit, whose beam holds more rows; None for none."""
         for curves in self.curves:
-            found = curves.setting(aim) if curves.limit > max(limit, MIN_BEAM) else None
+            found = curves.setting(*aim) if curves.limit > max(limit, MIN_BEAM) else None
             if found is not None:
-                number, hard, foreign = found
-                return self._judged(near, limit, curves.first(number, hard), (hard, foreign))
+                return self._judged(near, curves, limit, found)
         return None
 
     def _beside(self, limit: int) -> list[LimitCurves]:

@@ -19,6 +19,7 @@ from gcws_search.index.graph.recall_curve import (
     NO_EXTENSION,
     BeamSetting,
     Calibration,
+    Extension,
     SearchSetting,
 )
 from gcws_search.index.graph.scratch import ScratchSizes
@@ -34,7 +35,7 @@ from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
 from gcws_search.index.kernels.graph.beam_search import BESIDE
 from gcws_search.index.kernels.graph.queries import Queries
-from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
+from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS, SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
@@ -44,6 +45,8 @@ _PERCENT: Final = 100
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
 _UNLIMITED: Final = float(1 << 31)
 """Rows that an extended search expands at most."""
+_NEAREST: Final = {BYTES: 0.02, SHORTS: 0.002, FLOATS: 1e-5, SPARSE: 1e-5}
+"""The least distance that rows tell from others, by how they are quantized."""
 _MIN_PART: Final = 8
 """Queries of a thread's part, at least."""
 
@@ -131,6 +134,11 @@ class GraphSearch:
             return known
         return known if known.tally.try_again(self.policy.tries) else Skipped.SCAN_IS_QUICKER
 
+    @property
+    def nearest(self) -> float:
+        """The least distance that rows as they are quantized tell from others."""
+        return _NEAREST[self.links.quantized.rounding.kind]
+
     def _applies(self, view: RowView, params: SearchParams) -> bool:
         """Return whether the graph may answer at all."""
         return (
@@ -197,12 +205,14 @@ class GraphSearch:
             Stage.RANGE_CHECK: setting.out_of_range <= 0,
         }
         stages = tuple(stage for stage in policy.stages if not off.get(stage, False))
+        last = last if Stage.DEEPER_RERANK in stages else first
         hard = setting.hard if Stage.EXTENSION in stages else NO_EXTENSION
         foreign = setting.foreign if Stage.SECOND_EXTENSION in stages else NO_EXTENSION
         share = view.permitted_count / len(view.vectors)
         entry_tables = beam.tables(self.links.entry_tables)
         sizes = self._sizes(tables, view, setting, most)
         quantizer = self.links.quantized.rounding
+        kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
         kernel = Plan(
             np.array([GRAPH, entry_tables, 0, 0, 0, 0]),
             beam.recall,
@@ -212,24 +222,31 @@ class GraphSearch:
                     *(
                         (sizes.beam, _UNLIMITED, each.slack, beside)
                         for each, beside in (
-                            (hard, BESIDE),
-                            (foreign, policy.beside(foreign.slack)),
+                            (hard, self._beside(hard)),
+                            (foreign, self._beside(foreign)),
                         )
                     ),
                 ]
             ),
             np.array([(hard.score, hard.contrast), (foreign.score, foreign.contrast)]),
+            self.nearest,
             min(setting.judged, limit),
             0 if hard is NO_EXTENSION else policy.crowded(limit, share),
+            0.0 if hard is NO_EXTENSION or is_quantized else policy.alike,
             min(beam.beam, max(beam.places, limit)),
             first,
-            last if Stage.DEEPER_RERANK in stages else first,
-            min(sizes.beam, policy.reranked_extended(limit)),
-            float(quantizer.step) if quantizer.kind in (BYTES, SHORTS) else 0.0,
+            last,
+            min(sizes.beam, policy.reranked_extended(limit)) if kind == BYTES else last,
+            sizes.beam,
+            float(quantizer.step) if is_quantized else 0.0,
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
             policy.max_missed,
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
+
+    def _beside(self, extension: Extension) -> int:
+        """Return how many entry points there are on each side of a key in an extended search."""
+        return self.policy.beside(extension.slack) if extension.enters_wider else BESIDE
 
     def _reranked(self, limit: int, setting: BeamSetting) -> tuple[int, int]:
         """Return how many rows are scored exactly at first, and in all.
@@ -253,15 +270,18 @@ class GraphSearch:
         beam = max(setting.first.beam + 1, policy.extended_beam)  # the skipped row may take a place
         room = max(beam, min(policy.max_room, most), 2 * setting.first.candidates)
         room = min(int(room), len(view.vectors) + beam)
-        beside = policy.beside(setting.foreign.slack)
+        beside = max(self._beside(each) for each in (setting.hard, setting.foreign))
         return self.neighbours.sizes(tables, beam, room, beside=beside)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.
 
         The best k of a share p of the rows are among the best k / p of all, which the search must
-        reach. Nothing was measured of rows newer than the calibration: where all is in doubt, half
-        of the miss is allowed.
+        reach. A filter may leave out the rows that a query is among, so that it is harder than
+        the foreign queries measured: their extension aims at half of the miss.
+
+        Nothing was measured of rows newer than the calibration: where all is in doubt, half of the
+        miss is allowed.
         """
         rows = len(view.vectors)
         measured = self.calibration.rows / max(1, self.built)
@@ -276,7 +296,7 @@ class GraphSearch:
         if plain is None or percent == _PERCENT:
             return plain
         share = percent / _PERCENT
-        deeper = self.calibration.setting(ceil(limit / share), recall)
+        deeper = self.calibration.setting(ceil(limit / share), recall, (1.0 + recall) / 2)
         if deeper is None:
             return None
         near, far = plain.first, deeper.first
@@ -284,8 +304,8 @@ class GraphSearch:
         candidates = max(near.candidates, far.candidates)
         return SearchSetting(
             BeamSetting.of(number, max(limit, near.places), far.recall, candidates),
-            replace(deeper.hard, slack=max(plain.hard.slack, deeper.hard.slack)),
-            replace(deeper.foreign, slack=max(plain.foreign.slack, deeper.foreign.slack)),
+            deeper.hard.at_least(plain.hard),
+            deeper.foreign.at_least(plain.foreign),
             deeper.out_of_range,
             max(1, int(deeper.judged * share)),
         )

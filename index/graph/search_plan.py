@@ -76,10 +76,14 @@ class SearchPolicy:
         limit, if that is more. Rows of 45 raw numbers in int16 reached recall 0.989 with 4, and
         0.994 with 10.
     spare_extended : int
-        Rows scored exactly beyond the limit of an extended search, or the limit if that is more.
-        Of sums of two clustered rows 0.95 of the hits were found with 90, and 0.89 with 10.
+        Rows of bytes scored exactly beyond the limit of an extended search, or the limit if that
+        is more. Of sums of two clustered rows 0.95 of the hits were found with 90, 0.89 with 10.
     max_missed : float
         So many hits that quantization may hide are put up with for each wanted.
+    alike : float
+        Rows are about as far from a query as its first hit if their distances differ by no more
+        than this share: beside a thousand such rows .80 of the first hits were found where .95 was
+        asked.
     min_crowded, crowding : int, float
         Under a filter a query is hard if more rows are nearer than its last hit than the first of
         these, and the second times what a filter leaves out that is not correlated with the query.
@@ -116,6 +120,7 @@ class SearchPolicy:
     spare_quantized: int = 10
     spare_extended: int = 90
     max_missed: float = 0.25
+    alike: float = 0.01
     min_crowded: int = 32
     crowding: float = 4.0
     max_filtered: int = 20

@@ -43,6 +43,7 @@ CASES: list[tuple[Make, str, int, float]] = [
     (by_position, "sum of two rows", 10, 0.95),
     (by_position, "sum of two rows", 100, 0.95),
     (one_row_many_times, "all rows", 1, 0.99),
+    (jittered_copies, "all rows", 1, 0.9),
     (jittered_copies, "all rows", 10, 0.9),
     (in_a_cube, "rows times 1.95", 10, 0.95),
     (in_a_cube, "rows times 1.95", 100, 0.95),

@@ -20,6 +20,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     Links,
     RowMask,
     begin,
+    begin_again,
     enter,
     expand,
     find_entry_points,
@@ -31,7 +32,7 @@ from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_e
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
-from gcws_search.index.kernels.ordering.rank import rank_nearly_sorted
+from gcws_search.index.kernels.ordering.rank import rank, rank_nearly_sorted
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
     QueryAddresses,
@@ -76,6 +77,10 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = 2.0**-24
 _AHEAD = 256
 """Floats of a row that are prefetched."""
+_SHORT = 128
+"""Rows that are quickest put in order by insertion."""
+_CROWD = 2
+"""A query is hard if so many times the hits wanted are about as far as the first."""
 
 
 class Visible(NamedTuple):
@@ -115,18 +120,26 @@ class Plan(NamedTuple):
     borders : (2, 2) float64
         A query is hard, or foreign, if the hit judged scores less than the first of these. It also
         is if the first hit is farther away than the tenth, times the second.
+    nearest : float
+        Quantized rows tell smaller distances than this apart badly.
     judged : int
         The place of the hit judged, counted from 1.
     crowded : int
         A query is hard, too, if so many rows are nearer than the hit judged that are not permitted.
+    alike : float
+        A query is hard, too, if `_CROWD` times the hits wanted are farther than the first by no
+        more than this share of their distance, but not as far. 0 where rows are quantized: their
+        re-rank tells.
     wanted : int
         Hits by which a search ends, at least the limit.
     reranked_first, reranked_last : int
-        Best rows scored exactly at first, at least the limit; and in all, where quantization may
+        Best rows scored exactly at first, at least the limit; and then, where quantization may
         hide hits among those left out.
     reranked_extended : int
-        Best rows scored exactly of an extended search, at least the limit: quantized rows tell
-        those near to a query unlike them apart less well.
+        Best rows scored exactly of an extended search, at least ``reranked_last``: bytes tell rows
+        near to a query unlike them apart less well.
+    reranked_most : int
+        Best rows scored exactly in all, where so many are about as near as the hits.
     step : float
         Unit of ``Queries.copy_norms``; 0 where nothing is quantized.
     out_of_range : float
@@ -139,12 +152,15 @@ class Plan(NamedTuple):
     recall: Any
     beams: Any
     borders: Any
+    nearest: Any
     judged: Any
     crowded: Any
+    alike: Any
     wanted: Any
     reranked_first: Any
     reranked_last: Any
     reranked_extended: Any
+    reranked_most: Any
     step: Any
     out_of_range: Any
     max_missed: Any
@@ -176,7 +192,7 @@ class Found(NamedTuple):
 
 
 class _Reranked(NamedTuple):
-    """Rows that are scored exactly, room for ``Plan.reranked_last``: (r,) int64, float64 twice."""
+    """Rows that are scored exactly, room for ``Plan.reranked_most``: (r,) int64, float64 twice."""
 
     rows: Any
     scores: Any
@@ -227,16 +243,32 @@ def _score_at(best: Any, size: Any, place: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _has_low_contrast(best: Any, size: Any, own: Any, factor: Any) -> Any:
+def _has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) -> Any:
     """Return whether the first hit is about as far away as the one at `CONTRAST_PLACE`.
 
     A query among rows like it is near to some of them. From outside, all rows are about as far.
+    Copies of one row are exactly as far.
     """
     if size < own + CONTRAST_PLACE:
         return False
     first = np.float32(1.0) - score_of(at(best, own))
     last = np.float32(1.0) - score_of(at(best, own + CONTRAST_PLACE - 1))
-    return first > factor * max(last, MIN_DISTANCE)
+    return factor * max(last, nearest) < first < last
+
+
+@njit(cache=True, nogil=True)
+def _are_alike(best: Any, size: Any, own: Any, plan: Any) -> Any:
+    """Return whether more rows than a search looks for are about as far as the first hit.
+
+    Beside a cluster of rows that hardly differ, the nearest are found by seeing the whole cluster.
+    Copies of one row are no such cluster: any of them will do.
+    """
+    place = own + _CROWD * plan.wanted
+    if plan.alike == 0.0 or size < place:
+        return False
+    first = np.float32(1.0) - score_of(at(best, own))
+    last = np.float32(1.0) - score_of(at(best, place - 1))
+    return 0.0 < last - first <= plan.alike * max(last, MIN_DISTANCE)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -265,9 +297,13 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
     crowded = stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
     if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
         return _HARD
+    if stage == _SEARCH and _are_alike(entries, size, own, plan):
+        return _HARD
     for after in range(stage + 1, _ENDED):
         least, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
-        if score < least or _has_low_contrast(entries, size, own, np.float32(factor)):
+        if score < least or _has_low_contrast(
+            entries, size, own, np.float32(factor), np.float32(plan.nearest)
+        ):
             return after
     return _ENDED
 
@@ -301,7 +337,7 @@ def _rerank(
     depths: Any,
     buffers: Any,
 ) -> Any:
-    """Score the best rows exactly, more of them where quantization leaves hits in doubt.
+    """Score the best rows exactly, more of them where quick scores leave hits in doubt.
 
     Parameters
     ----------
@@ -313,8 +349,8 @@ def _rerank(
         Number of the query.
     best : (address of uint64, int, int)
         The best rows, how many there are, and the limit.
-    depths : (int, int, int, Plan)
-        Rows scored at first, where hits are in doubt, and where too many are.
+    depths : (Plan, bool)
+        With the numbers of rows scored, and whether the search was extended.
     buffers : _Reranked
         Written in place.
 
@@ -326,15 +362,14 @@ def _rerank(
         Hits to be expected among the rows left out; see `rerank_depth`.
     """
     entries, size, limit = best
+    plan, is_extended = depths
     chosen, exact, ranked = buffers.rows, buffers.scores, buffers.ranked
     skipped, least = queries.skip[m], queries.min_score
     scored = found = 0
     missed = 0.0
-    plan = depths[3]
+    most = plan.reranked_extended if is_extended else plan.reranked_first
     tolerated = np.float64(TOLERATED_MISS)
-    for most in depths[:3]:
-        if most == 0:
-            break
+    while True:
         known = scored
         scored = _choose(entries, size, skipped, most, pointer(chosen))
         score_exactly(
@@ -346,38 +381,45 @@ def _rerank(
             scored - known,
             offset(pointer(exact), known),
         )
-        found = rank_nearly_sorted(exact, chosen, scored, least, ranked)
+        if scored <= _SHORT:
+            found = rank_nearly_sorted(exact, chosen, scored, least, ranked)
+        else:
+            found = rank(exact, chosen, scored, least, ranked)
         last = ranked[limit - 1] if found >= limit else least
-        if plan.step > 0 and scored > 0:
+        if (plan.step > 0 or is_extended) and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
-        if scored < most or missed <= tolerated * limit:
-            break
-        if most == depths[1]:
+        if most >= plan.reranked_last:
             tolerated = plan.max_missed
-            if missed <= tolerated * limit:
-                break
-    return scored, found, missed
+        if scored < most or most >= plan.reranked_most or missed <= tolerated * limit:
+            return scored, found, missed
+        if most < plan.reranked_last:
+            most = plan.reranked_last
+        else:
+            most = min(max(2 * most, plan.reranked_extended), plan.reranked_most)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _outcome(best: Any, enough: Any, missed: Any, queries: Any, m: Any, plan: Any) -> Any:
+def _outcome(
+    best: Any, own: Any, visible: Any, missed: Any, queries: Any, m: Any, plan: Any
+) -> Any:
     """Return what became of a query; see `Outcome`.
 
     Parameters
     ----------
     best : (address of uint64, int, int)
         The best rows, how many there are, and the limit.
-    enough : int
-        Rows that are found unless too few are permitted.
+    own : int
+        1 if a row is skipped, which takes one place among the best.
+    visible : Visible
     missed : float
         Hits to be expected among the rows left out.
     queries, m : Queries, int
     plan : Plan
     """
     entries, size, limit = best
-    if size < enough:
+    if size < min(limit + own, visible.permitted_count):
         return Outcome.TOO_SMALL
-    if _score_at(entries, size, plan.judged) < plan.out_of_range:
+    if _score_at(entries, size, plan.judged + own) < plan.out_of_range:
         return Outcome.OUT_OF_RANGE
     if plan.step > 0:
         norm = np.float64(queries.norms[m])
@@ -439,10 +481,9 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     recalls, outcomes, vectors = out.recalls, out.outcomes, graph.vectors
     stages = np.full(slots, _FREE, np.int64)
     numbers = np.empty(slots, np.int64)
-    most_reranked = max(plan.reranked_first, plan.reranked_last, plan.reranked_extended)
-    chosen = np.empty(most_reranked, np.int64)
-    exact = np.empty(most_reranked, np.float64)
-    ranked = np.empty(most_reranked, np.float64)
+    chosen = np.empty(plan.reranked_most, np.int64)
+    exact = np.empty(plan.reranked_most, np.float64)
+    ranked = np.empty(plan.reranked_most, np.float64)
     is_extended = np.zeros(slots, np.bool_)
     buffers = _Reranked(chosen, exact, ranked)
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
@@ -473,7 +514,6 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 continue
             m = numbers[s]
             own = np.int64(skip[m] >= 0)
-            enough = min(limit + own, visible.permitted_count)
             query = _uncut(held_before(held.quantized, m, own_scratch.table), units, queries, m)
             if stage != _ENDED:
                 which = stage - _SEARCH
@@ -498,22 +538,27 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     after = _ENDED
                 stages[s] = after
                 if after != _ENDED:
+                    if plan.reranked_extended > plan.reranked_last and not is_extended[s]:
+                        begin_again(own_scratch)  # the beam had no room for as many
                     is_extended[s] = True
                     if beside > BESIDE:
                         _enter_wider(rows, own_scratch, entries, beside, visible.count, hidden)
                     continue
-                unmark(own_scratch.marks, at(own_scratch.state, MARKED))
                 if rows.kind != SPARSE:  # scored at the next turn
                     best, size = _best_rows(own_scratch, filtered)
                     _fetch_vectors(vectors, best, min(plan.reranked_first, size))
                     continue
-            release(held.quantized, m, query)
             best, size = _best_rows(own_scratch, filtered)
             hits = best, size, limit
-            depths = plan.reranked_first, plan.reranked_last, plan.reranked_extended, plan
-            if is_extended[s]:
-                depths = plan.reranked_extended, 0, 0, plan
+            depths = plan, is_extended[s]
             scored, found, missed = _rerank(rows, vectors, held, queries, m, hits, depths, buffers)
+            ended = is_extended[s] or at(own_scratch.state, UNFINISHED) != 0
+            if not ended and missed > plan.max_missed * limit and plan.borders[0, 0] > 0:
+                begin_again(own_scratch)  # hits may be among rows that the beam had no room for
+                stages[s], is_extended[s] = _HARD, True
+                continue
+            release(held.quantized, m, query)
+            unmark(own_scratch.marks, at(own_scratch.state, MARKED))
             found = min(found, limit)
             for i in range(found):
                 scores[m, i] = ranked[i]
@@ -524,7 +569,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             work[m, CANDIDATES] = at(own_scratch.state, MARKED)
             work[m, SCORED_EXACTLY] = scored
             work[m, BEAM] = size
-            outcomes[m] = _outcome(hits, enough, missed, queries, m, plan)
+            outcomes[m] = _outcome(hits, own, visible, missed, queries, m, plan)
             if at(own_scratch.state, UNFINISHED) != 0:
                 outcomes[m] = Outcome.UNFINISHED
             stages[s] = _FREE

@@ -42,7 +42,7 @@ _NOTHING = np.uint64(0)
 _ZERO = np.float32(0.0)
 _ONE_FLOAT = np.float32(1.0)
 MIN_DISTANCE = np.float32(0.02)
-"""Rounded rows tell smaller distances apart badly."""
+"""A slack is a share of this distance at least."""
 
 NONE = -1
 """Fills the places behind a row's last neighbour."""
@@ -119,7 +119,8 @@ class Beam(NamedTuple):
     max_expanded : int
         Rows expanded at most. Without a slack, the search ends once so many of the best rows are
         expanded, or under a filter so many of the permitted ones and all that are nearer;
-        expansions of rows that were overtaken do not count.
+        expansions of rows that were overtaken do not count. Neither do rows that score as much as
+        the last of them, as long as better hits than the last one wanted may be found so.
     wanted : int
         Hits, at most ``capacity``.
     slack : float32
@@ -341,6 +342,13 @@ def begin(scratch: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
+def begin_again(scratch: Any) -> None:
+    """Let the next step score all rows seen so far anew, for a beam that has room for more."""
+    for i in (SIZE, HERE, RATED, FOUND):
+        put(scratch.state, i, 0)
+
+
+@njit(cache=True, nogil=True)
 def fetch_links(links: Any, row: Any) -> None:
     """Prefetch a row's neighbours."""
     address = offset(links.first, row * links.width)
@@ -383,6 +391,18 @@ def _bound(held: Any, count: Any, beam: Any) -> Any:
     if count == beam.capacity:
         bound = max(bound, at(held, beam.capacity - 1))
     return bound
+
+
+@njit(cache=True, nogil=True)
+def _is_tied(hits: Any, count: Any, beam: Any, following: Any) -> Any:
+    """Return whether an entry scores as much as the last row expanded, and as no last hit wanted.
+
+    Of copies of a row each leads to others: with a few of them expanded, many would be missing.
+    """
+    last = beam.max_expanded
+    if last == 0 or count < last or score_of(at(hits, last - 1)) != score_of(following):
+        return False
+    return count < beam.wanted or score_of(at(hits, beam.wanted - 1)) < score_of(following)
 
 
 @njit(cache=True, nogil=True)
@@ -450,6 +470,8 @@ def expand(
             going = here < last
         elif found >= last:
             going = last > 0 and at(hits, last - 1) <= at(pool, here)
+        if not going:
+            going = _is_tied(hits, found if permitted.is_on else size, beam, at(pool, here))
     elif going and at(state, EXPANSIONS) >= beam.max_expanded:
         going = False
         put(state, UNFINISHED, 1)

@@ -115,7 +115,7 @@ def test_each_tier_has_the_slack_that_its_own_curve_says() -> None:
     known = calibration(curves(10, ONE.typical, hard=EXTENDED, foreign=little))
     setting = aimed(known, 10, 0.75)  # the aim is 0.8
     assert setting.hard == Extension(0.4, 0.95, 1.0)
-    assert setting.foreign == Extension(0.3, 0.98, 1.3)
+    assert setting.foreign == Extension(0.3, 0.98, 1.3, enters_wider=True)
     better = aimed(known, 10, 0.9375)  # the aim is 0.95
     assert better.hard.slack == pytest.approx(1.1)
     assert better.foreign.slack == 1.3
@@ -139,7 +139,7 @@ def test_easy_queries_do_not_make_up_for_others_but_are_searched_more_where_thes
 
 def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
     alone = calibration(SHORT)
-    assert SHORT.setting(0.91) is None
+    assert SHORT.setting(0.91, 0.91) is None
     assert alone.setting(10, 0.9) is None
     assert alone.setting(10, 0.5) is not None
     assert calibration(SHORT, FAR).setting(50, 0.95) is not None  # by the other curve
@@ -150,6 +150,26 @@ def test_an_effort_that_was_not_measured_is_not_made_up() -> None:
     assert near is not None
     assert near.first.slack > 1.0
     assert calibration().setting(10, 0.5) is None
+
+
+def test_a_tier_that_no_slack_finds_goes_on_as_foreign_queries_do() -> None:
+    lost = RecallCurve((1.0, 1.1), (0.3, 0.31), (500.0, 600.0))
+    found = RecallCurve((1.0, 1.1, 1.2), (0.6, 0.85, 1.0), (500.0, 600.0, 900.0))
+    known = calibration(curves(10, ONE.typical, hard=lost, foreign=found))
+    setting = aimed(known, 10, 0.8125)  # the aim is 0.85
+    assert setting.hard.slack == pytest.approx(1.1)
+    assert setting.hard.enters_wider
+    worse = calibration(curves(10, ONE.typical, hard=found, foreign=lost))
+    assert not aimed(worse, 10, 0.8125).hard.enters_wider
+    neither = calibration(curves(10, ONE.typical, hard=found, foreign=found))
+    assert not aimed(neither, 10, 0.8125).hard.enters_wider
+
+
+def test_foreign_queries_have_an_aim_of_their_own() -> None:
+    setting = calibration(curves(10, ONE.typical)).setting(10, 0.8, 0.9375)  # the aim is 0.95
+    assert setting is not None
+    assert setting.hard.slack == 1.0
+    assert setting.foreign.slack == pytest.approx(1.1)
 
 
 @pytest.mark.parametrize("limit", [134, 200, 1000])

@@ -8,6 +8,7 @@ from numba import njit
 
 from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_curve import BeamSetting, Extension, SearchSetting
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped, Tally
@@ -130,23 +131,19 @@ def test_a_plan_that_has_been_too_slow_is_tried_again_now_and_then(made: Made) -
     assert graph.plan(index.state.tables, some, params, 1) is plan
 
 
-def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(made: Made) -> None:
-    roomy, rows, queries = made
-    graph = roomy.state.graph
-    policy = replace(graph.policy, max_room=1, extended_beam=1, most_beside=2)
-    narrow = GraphSearch(
-        graph.neighbours, graph.links, graph.calibration, graph.built, graph.keying,
-        graph.workers, policy,
-    )  # fmt: skip
-    index = SmallIndex(roomy.config)
-    index.backend, index.rows = roomy.backend, roomy.rows
-    index.state = replace(roomy.state, graph=narrow)
+def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, rows, queries = made
+    graph = index.state.graph
     params = SearchParams(limit=10, recall=0.99)
     view = RowView(index.rows.view(), np.ones(ROWS, np.uint8), ROWS)
-    plan = narrow.plan(index.state.tables, view, params, 1)
+    plan = graph.plan(index.state.tables, view, params, 1)
     assert isinstance(plan, SearchPlan)
+    plan = replace(plan, sizes=replace(plan.sizes, room=2 * WIDTH + plan.sizes.beam // 32))
+    monkeypatch.setattr(GraphSearch, "plan", lambda *_: plan)
     batch = index.prepare(queries[:100])
-    outcomes = narrow.search(
+    outcomes = graph.search(
         plan, index.state.tables, view, batch, params, np.full(100, -1, np.int64)
     ).outcomes
     unfinished = np.flatnonzero(outcomes == Outcome.UNFINISHED)

@@ -141,13 +141,20 @@ def test_a_search_that_finds_little_still_goes_on_from_more_entry_points(
         for query in queries
     ]  # fmt: skip
     lasts = last_scores(graph, walked, limit)
-    foreign = Extension(float(np.median(lasts)) + 1e-6, inf, slack)
+    foreign = Extension(float(np.median(lasts)) + 1e-6, inf, slack, enters_wider=True)
     found = graph.search(setting, limit, permitted=permitted, hard=hard, foreign=foreign)
     for query, last in enumerate(lasts):
         expected = walked[query]
         if last < foreign.score:
             expected = graph.walked_on(
-                query, expected, setting, foreign, limit, beside=beside, permitted=permitted
+                query,
+                expected,
+                setting,
+                foreign,
+                limit,
+                beside=beside,
+                permitted=permitted,
+                again=False,
             )
         assert found[query] == graph.best(query, expected, limit)
     assert found != graph.search(setting, limit, permitted=permitted, hard=hard)
@@ -164,7 +171,9 @@ def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
         (1 - graph.score(query, rows[0])) / (1 - graph.score(query, rows[9]))
         for query, (rows, _) in enumerate(once)
     ])  # fmt: skip
-    extension = Extension(0.0, float(np.median(factors)), 1.1013)  # between two of them
+    extension = Extension(  # between two of them
+        0.0, float(np.median(factors)), 1.1013, enters_wider=kind == "foreign"
+    )
     if kind == "hard":
         found, beside = graph.search(setting, limit, hard=extension), BESIDE
     else:
@@ -180,6 +189,29 @@ def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
         onward = graph.walked_on(query, first, setting, extension, limit, beside=beside)
         assert found[query] == graph.best(query, onward, limit)
     assert found != once
+
+
+@pytest.mark.parametrize(("setting", "limit"), FIRST[2:])
+def test_a_search_goes_on_where_twice_the_hits_wanted_are_about_as_far_as_the_first(
+    setting: BeamSetting, limit: int, rng: np.random.Generator
+) -> None:
+    graph = Graph(rng, linked=0.05, quantizer=Quantizer(FLOATS, 1.0, 0))
+    slack = 1.1013
+    once = [graph.walked(query, setting, limit).beam for query in range(len(graph.queries))]
+    onward = graph.search(setting, limit, hard=Extension(1.0, inf, slack))  # all are
+    lasts = np.array([
+        [graph.score(query, rows[place]) for place in (0, 2 * limit - 1)]
+        for query, rows in enumerate(once)
+    ])  # fmt: skip
+    shares = (lasts[:, 0] - lasts[:, 1]) / (1 - lasts[:, 1])
+    policy = SearchPolicy(alike=float(np.median(shares)))  # between two of them
+    found = graph.search(setting, limit, hard=Extension(0.0, inf, slack), policy=policy)
+    plain = graph.search(setting, limit)
+    assert found == [
+        onward[query] if share <= policy.alike else plain[query]
+        for query, share in enumerate(shares)
+    ]
+    assert plain != found != onward
 
 
 @pytest.mark.parametrize("crowded", [True, False])

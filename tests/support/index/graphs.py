@@ -32,16 +32,22 @@ UNLIMITED = 1 << 31
 _NOTHING_HIDDEN = np.empty(0, np.uint8)
 
 
+PLAIN = SearchPolicy(alike=0.0)
+"""By which rows that are about as far as the first hit extend no search."""
+
+
 class Graph:
     """Rows of whole numbers, which bytes hold exactly, linked to random rows."""
 
-    def __init__(self, rng: np.random.Generator, *, linked: float = 0.05) -> None:
+    def __init__(
+        self, rng: np.random.Generator, *, linked: float = 0.05, quantizer: Quantizer = UNITS
+    ) -> None:
         self.data = rng.integers(-9, 10, (ROWS, 20)).astype(np.float32)
         self.queries = rng.integers(-9, 10, (20, 20)).astype(np.float32)
         self.index = SmallIndex(CollectionConfig(dim=20, backend=GcwsParams(bands=4)))
         self.index.add(self.data)
         self.rows = self.index.rows.view()
-        self.neighbours = NeighbourGraph(UNITS, self.rows, TABLES)
+        self.neighbours = NeighbourGraph(quantizer, self.rows, TABLES)
         self.links = self.neighbours.cover(self.rows)
         self.chosen: list[list[int]] = []
         for row in range(ROWS):
@@ -84,7 +90,7 @@ class Graph:
         most: float = inf,
     ) -> GraphHits:
         """Return what the kernel finds."""
-        search, tables = self.searched(policy or SearchPolicy()), self.index.state.tables
+        search, tables = self.searched(policy or PLAIN), self.index.state.tables
         mask = np.ones(ROWS, np.uint8)
         if permitted is not None:
             mask[[row for row in range(ROWS) if row not in permitted]] = 0
@@ -145,7 +151,7 @@ class Graph:
             reach=(limit, setting.slack), permitted=permitted,
         )  # fmt: skip
 
-    def walked_on(
+    def walked_on(  # noqa: PLR0913 (where it begins, how it goes on)
         self,
         query: int,
         first: mathematics.Walked,
@@ -155,17 +161,20 @@ class Graph:
         *,
         beside: int = BESIDE,
         permitted: set[int] | None = None,
+        again: bool = True,
     ) -> mathematics.Walked:
         """Return the walk that goes on where the first one ended, with more rows beside its keys.
 
-        ``setting`` is that of the first walk.
+        ``setting`` is that of the first walk. With ``again``, rows that it had no room for are
+        looked at again, as those are whose bytes say too little.
         """
         scores = [self.score(query, row) for row in range(ROWS)]
         tables = setting.tables(self.links.entry_tables)
+        entries = self.entries(query, tables, beside=beside)
         return mathematics.best_first(
-            self.entries(query, tables, beside=beside), self.chosen, scores.__getitem__,
+            entries | first.seen if again else entries, self.chosen, scores.__getitem__,
             beam=SearchPolicy().extended_beam, most=UNLIMITED, reach=(limit, extension.slack),
-            permitted=permitted, after=first,
+            permitted=permitted, after=None if again else first,
         )  # fmt: skip
 
     def best(self, query: int, walked: mathematics.Walked, limit: int) -> tuple[list[int], int]:

@@ -303,7 +303,8 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
     With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, and
     ``most`` lists are read; else, those of the ``most`` best rows. With ``permitted``, only such
     rows are in the beam; any row may lead the way, and lists are read until no row is nearer than
-    the ``most``-th of the beam. A walk goes on ``after`` another with what that knows: rows that
+    the ``most``-th of the beam. Rows that score as much as that one are read, too, until there are
+    k hits that score no less. A walk goes on ``after`` another with what that knows: rows that
     were of no use then are forgotten. Of equal scores the higher row comes first.
     """
     start = after or Walked([], set(), set(), set())
@@ -323,9 +324,16 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
         away = 1.0 - score(held[wanted - 1])
         return 1.0 - score(row) <= away + (times - 1.0) * max(away, 0.02)
 
+    def is_tied(row: int) -> bool:
+        if most == 0 or len(held) < most or score(held[most - 1]) != score(row):
+            return False
+        return len(held) < wanted or score(held[wanted - 1]) < score(row)
+
     def is_enough(row: int) -> bool:
         if times < math.inf:
             return len(read) >= most
+        if is_tied(row):
+            return False
         if permitted is None:
             return sorted(known, key=key, reverse=True).index(row) >= most
         return len(held) >= most and (most == 0 or key(held[most - 1]) > key(row))
