@@ -113,7 +113,7 @@ def counted_scan_nanoseconds(work: Float64s) -> float:
     return _POSTING * float(work.mean())
 
 
-def most_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:
+def max_scan_nanoseconds(view: RowView, queries: VectorBatch) -> float:
     """Return what scanning sparse rows takes at most, known without a look at any row.
 
     A row shares no more slots with a query than the query has.

@@ -124,13 +124,13 @@ class Workers:
         gives_way = _gives_way()
         return self._helpers_behind if gives_way or self._helpers is None else self._helpers
 
-    def _most_parts(self) -> int:
+    def _max_parts(self) -> int:
         """Return how many threads may work at once for the caller."""
         leaves_one = self.threads > 1 and _gives_way() and self._searches.are_expected
         return self.threads - leaves_one
 
     def split(
-        self, count: int, work: Callable[[int, int], None], *, least: int = 1, pieces: int = 1
+        self, count: int, work: Callable[[int, int], None], *, min_size: int = 1, pieces: int = 1
     ) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
 
@@ -141,19 +141,19 @@ class Workers:
         count : int
         work : callable
             Must not call `split` again.
-        least : int
+        min_size : int
             A part is not made smaller than this.
         pieces : int
-            Parts for each thread, where there is work for so many of `_PIECE` times ``least``: more
-            than one where parts take unlike time, so that no thread waits long for the last one.
+            Parts for each thread, where there is work for so many of `_PIECE` times ``min_size``.
+            More than one, where parts take unlike time: no thread waits long for the last one.
         """
-        threads = parts = min(self._most_parts(), count // max(least, 1))
+        threads = parts = min(self._max_parts(), count // max(min_size, 1))
         pool = self._pool_of_caller() if parts > 1 else None
         if pool is None:
             if count:
                 work(0, count)
             return
-        parts = max(threads, min(threads * pieces, count // (_PIECE * max(least, 1))))
+        parts = max(threads, min(threads * pieces, count // (_PIECE * max(min_size, 1))))
         left = deque(range(parts))
 
         def run() -> None:
@@ -169,7 +169,7 @@ class Workers:
             run()
         finally:
             # Threads that others keep busy have not begun: the caller has done their part.
-            begun = [future for future in futures if not future.cancel()]
-            wait(begun)
-        for future in begun:
+            started = [future for future in futures if not future.cancel()]
+            wait(started)
+        for future in started:
             future.result()

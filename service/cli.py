@@ -144,9 +144,9 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
 
 def _allow_descriptors() -> None:
     """Let the process have as many files and connections open as the system lets it take."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):  # some systems name a limit they do not give
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 serve.__signature__ = _flags()  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ def _build(
     alive = np.ones(len(rows), np.uint8)
     optimizing = self_optimizing(backend)
     if optimizing is not None and optimizing.is_overdue(state, len(rows), len(rows)):
-        state = optimizing.improved(state, rows, alive, threading.Event())
+        state = optimizing.optimize(state, rows, alive, threading.Event())
     build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
     return Engine(space, backend, state, view, build_seconds, table_seconds)

@@ -158,7 +158,7 @@ def _built(
         return found
 
     with patch("gcws_search.index.graph.lifecycle.calibrate", timed):
-        built = backend.improved(state, batch, np.ones(items, np.uint8), threading.Event())
+        built = backend.optimize(state, batch, np.ones(items, np.uint8), threading.Event())
     assert built is not None
     state = built
     lists = time.perf_counter() - tabled - calibrating

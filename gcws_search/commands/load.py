@@ -316,7 +316,7 @@ def _load_file(
         if task.on_error == "skip":
             return _skipping(collection, file, source, task, progress, key)
         body = source.whole(progress.rows)
-        return _sent(collection, body, task, progress, key)
+        return _upload(collection, body, task, progress, key)
     except KeyboardInterrupt:
         fail(f"{file.name}: interrupted" + ("; the same command goes on from there" if key else ""))
     except GcwsError as error:
@@ -341,7 +341,7 @@ def _key(file: InputFile | Folder, number: int, source: Source, task: _Task) -> 
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def _sent(
+def _upload(
     collection: Collection, body: Body, task: _Task, progress: Bar, key: str | None,
     *, max_rejected: int | None = None,
 ) -> Added:  # fmt: skip
@@ -389,7 +389,7 @@ def _skipping(
 
     for number, body in enumerate(source.segments()):
         part_key = None if key is None else f"{key}-{number}"
-        added = _sent(collection, body, task, progress, part_key, max_rejected=SEGMENT_ROWS)
+        added = _upload(collection, body, task, progress, part_key, max_rejected=SEGMENT_ROWS)
         rows = body.rows or 0
         numbers = range(first, first + rows) if body.numbers is None else body.numbers
         if added.rejected:

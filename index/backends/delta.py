@@ -76,9 +76,9 @@ class Delta:
             return NONE
         return Delta(self.codes[count:], self.count - count) if count else self
 
-    def some(self, kept: Int64s) -> Delta:
+    def some(self, places: Int64s) -> Delta:
         """Return some of the rows: (m,) int64, rising, counted from the first of the delta."""
-        return Delta(self.codes[kept], len(kept)) if len(kept) else NONE
+        return Delta(self.codes[places], len(places)) if len(places) else NONE
 
 
 NONE: Final = Delta()
@@ -125,8 +125,8 @@ def with_delta(
     if not new:
         return found
     if len(queries) == 1 and found.sizes[0] >= params.limit:  # less is not among the best
-        least = float(found.scores[0, params.limit - 1])
-        params = replace(params, min_score=min(1.0, max(params.min_score, least)))
+        last_score = float(found.scores[0, params.limit - 1])
+        params = replace(params, min_score=min(1.0, max(params.min_score, last_score)))
     near = scan(
         RowView(view.vectors[known:], permitted, new),
         queries,

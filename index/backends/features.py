@@ -122,9 +122,9 @@ class FeatureBackend:
         """Return the features of no rows."""
         return self._started(self._fixed)
 
-    def _started(self, made: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
-        width = 0 if made is None else padded_width(made.width)
-        return FeatureState(0, np.empty((0, width), np.float32), made, drawn_from)
+    def _started(self, learned: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
+        width = 0 if learned is None else padded_width(learned.width)
+        return FeatureState(0, np.empty((0, width), np.float32), learned, drawn_from)
 
     def extend(self, state: FeatureState, rows: VectorBatch, codes: UInt64s) -> FeatureState:
         """Return the features with the last len(codes) of ``rows`` added.
@@ -166,7 +166,7 @@ class FeatureBackend:
             return False
         return state.map is None or live >= self._policy.growth * state.drawn_from
 
-    def improved(
+    def optimize(
         self,
         state: FeatureState,
         rows: VectorBatch,
@@ -180,24 +180,24 @@ class FeatureBackend:
         live = np.flatnonzero(alive)
         if stop.is_set() or len(live) == 0:
             return None
-        made = NystroemMap(self._params, rows[drawn_landmarks(self._params, live)], self._behind)
-        features = large((len(rows), padded_width(made.width)), np.float32)
+        learned = NystroemMap(self._params, rows[drawn_landmarks(self._params, live)], self._behind)
+        features = large((len(rows), padded_width(learned.width)), np.float32)
         chunk_rows = self._policy.chunk_rows
         for first in range(0, len(rows), chunk_rows):
             if stop.is_set():
                 return None
             part = slice(first, first + chunk_rows)
-            made.fill(rows[part], features[part])
+            learned.fill(rows[part], features[part])
             report(min(1.0, part.stop / len(rows)))
-        made.workers = self.workers  # who puts rows is waited for
-        return FeatureState(len(rows), features, made, len(live))
+        learned.workers = self.workers  # who puts rows is waited for
+        return FeatureState(len(rows), features, learned, len(live))
 
-    def adopted(
-        self, state: FeatureState, rows: VectorBatch, improved: FeatureState
+    def adopt(
+        self, state: FeatureState, rows: VectorBatch, optimize: FeatureState
     ) -> FeatureState | None:
         """Return the improved features with those of the rows put since."""
         del state
-        return self._extended(improved, rows)
+        return self._extended(optimize, rows)
 
     def saved(self, state: FeatureState) -> SavedIndex | None:
         """Return the landmarks; all else is made from the rows."""
@@ -206,21 +206,21 @@ class FeatureBackend:
         none = np.broadcast_to(np.int32(UNKNOWN), (state.rows, 1))
         return SavedIndex(none, {"drawn_from": state.drawn_from, "map": state.map.to_notes()})
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> FeatureState:
+    def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> FeatureState:
         """Return the features of all rows."""
         del codes
-        return self._extended(self._kept(saved.notes) or self.empty(), rows)
+        return self._extended(self._state_of(saved.notes) or self.empty(), rows)
 
-    def _kept(self, notes: dict[str, Any]) -> FeatureState | None:
+    def _state_of(self, notes: dict[str, Any]) -> FeatureState | None:
         """Return the state of no rows with the landmarks that were kept, None without any."""
         if isinstance(self._params, FourierParams):
             return None
         try:
             drawn_from = count_of(notes["drawn_from"], 1, _MAX_ROWS)
-            made = NystroemMap.from_notes(
+            learned = NystroemMap.from_notes(
                 self._params, notes["map"], self._dim, self._form, self.workers
             )
-            return self._started(made, drawn_from)
+            return self._started(learned, drawn_from)
         except (KeyError, ValueError):  # who keeps the notes tells of it
             return None
 
@@ -279,9 +279,11 @@ class FeatureBackend:
 
         if m < self.workers.threads:
             parts: list[Heaps] = []
-            least = _FLOATS_A_THREAD // max(1, m * width)
+            size = _FLOATS_A_THREAD // max(1, m * width)
             self.workers.split(
-                n, lambda first, last: parts.append(offer(0, m, slice(first, last))), least=least
+                n,
+                lambda first, last: parts.append(offer(0, m, slice(first, last))),
+                min_size=size,
             )
             finish(0, m, parts)
         else:

@@ -92,45 +92,45 @@ class GcwsBackend:
 
     def extend(self, state: GcwsState, rows: VectorBatch, codes: UInt64s) -> GcwsState:
         """Return the index with the last len(codes) of ``rows`` added."""
-        newest = state.newest.with_more(codes)
-        extended = GcwsState(state.tables, state.inverted, state.graph, newest, state.scanned)
-        if state.is_settled and extended.newest.has_room(self._policies.delta, rows):
+        delta = state.delta.with_more(codes)
+        extended = GcwsState(state.tables, state.inverted, state.graph, delta, state.scanned)
+        if state.is_settled and extended.delta.has_room(self._policies.delta, rows):
             return extended
         return self.complete(extended, rows, self.workers)
 
-    def may_wait(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
+    def can_defer(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows would wait beside tables and lists."""
         delta = self._policies.delta
-        return state.is_settled and state.newest.has_room(delta, rows, count, numbers)
+        return state.is_settled and state.delta.has_room(delta, rows, count, numbers)
 
     def complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
         """Return the state with all of ``rows`` in tables and lists."""
-        newest = state.newest
-        if not newest.count:
+        delta = state.delta
+        if not delta.count:
             return state
-        codes = self.band_keys.in_tables(newest.codes, state.tables, rows)
-        tables = state.tables.extend(codes, len(rows) - newest.count, workers)
+        codes = self.band_keys.in_tables(delta.codes, state.tables, rows)
+        tables = state.tables.extend(codes, len(rows) - delta.count, workers)
         inverted = self._covered(state.inverted, rows, workers)
         graph = state.graph
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
-        return replace(state, tables=tables, inverted=inverted, graph=graph, newest=NONE)
+        return replace(state, tables=tables, inverted=inverted, graph=graph, delta=NONE)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
-        """Return ``state`` with all tables, which `improved` makes once there is use for them."""
+        """Return ``state`` with all tables, which `optimize` makes once there is use for them."""
         tables = self.band_keys.widened(state.tables, rows, self.plan.bands, self.workers)
         return replace(state, tables=tables)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
         """Return the index after a compaction."""
         known = len(state.tables)
-        newest = state.newest.some(np.flatnonzero(new_rows[known:] >= 0))
-        left, new_rows = rows.first(len(rows) - newest.count), new_rows[:known]
+        delta = state.delta.some(np.flatnonzero(new_rows[known:] >= 0))
+        left, new_rows = rows.first(len(rows) - delta.count), new_rows[:known]
         graph = None if state.graph is None else self.graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
         inverted = self._covered(InvertedIndex(), left, self.workers)
         scanned = min(state.scanned, len(rows))
-        renumbered = GcwsState(tables, inverted, graph, newest, scanned)
+        renumbered = GcwsState(tables, inverted, graph, delta, scanned)
         if renumbered.is_settled:
             return renumbered
         return self.complete(renumbered, rows, self.workers)
@@ -138,7 +138,7 @@ class GcwsBackend:
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         """Return whether rows wait, lists should be made, or made anew, or all tables."""
         return (
-            bool(state.newest.count)
+            bool(state.delta.count)
             or self.graph_is_overdue(state, rows, live)
             or self._tables_are_wanted(state)
         )
@@ -154,7 +154,7 @@ class GcwsBackend:
             return False
         return self.graphs.is_overdue(state.graph, rows, live)
 
-    def improved(
+    def optimize(
         self,
         state: GcwsState,
         rows: VectorBatch,
@@ -170,7 +170,7 @@ class GcwsBackend:
         del report  # lists are linked in one go
         live = int(np.count_nonzero(alive))
         wanted = self._tables_are_wanted(state)
-        if (state.newest.count or wanted) and not self.graph_is_overdue(state, len(rows), live):
+        if (state.delta.count or wanted) and not self.graph_is_overdue(state, len(rows), live):
             state = self.complete(state, rows, self._behind)
             if not wanted:
                 return state
@@ -186,7 +186,7 @@ class GcwsBackend:
     ) -> GcwsState | None:
         """Return ``state`` with lists of all rows, in random order; None when stopped.
 
-        `improved` makes them where they are of use.
+        `optimize` makes them where they are of use.
         """
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         built = self.graphs.build(
@@ -194,25 +194,27 @@ class GcwsBackend:
         )
         return None if built is None else replace(state, graph=built[0], tables=built[1])
 
-    def adopted(self, state: GcwsState, rows: VectorBatch, improved: GcwsState) -> GcwsState | None:
-        """Return ``state`` with tables and lists that were made for the first of its rows.
+    def adopt(
+        self, state: GcwsState, rows: VectorBatch, replacement: GcwsState
+    ) -> GcwsState | None:
+        """Return ``state`` with tables and lists that were relinked for the first of its rows.
 
         Its own tables have more rows than those made where many were put at once meanwhile; then
         lists are taken, if they were made anew, and further tables.
         """
-        made = improved.graph
-        if not improved.is_settled and improved.tables.bands == state.tables.bands:
+        relinked = replacement.graph
+        if not replacement.is_settled and replacement.tables.bands == state.tables.bands:
             return None
-        further = len(improved.tables) - len(state.tables)
+        further = len(replacement.tables) - len(state.tables)
         if further >= 0:
-            return replace(improved, newest=state.newest.after(further))
-        tables = self.band_keys.caught_up(improved.tables, state.tables, rows)
+            return replace(replacement, delta=state.delta.after(further))
+        tables = self.band_keys.caught_up(replacement.tables, state.tables, rows)
         state = replace(state, tables=tables)
-        if made is None:
-            state = replace(state, graph=None, scanned=improved.scanned)
-        elif state.graph is None or state.graph.neighbours is not made.neighbours:
+        if relinked is None:
+            state = replace(state, graph=None, scanned=replacement.scanned)
+        elif state.graph is None or state.graph.neighbours is not relinked.neighbours:
             known = rows.first(len(state.tables))
-            graph = self.graphs.catch_up(made, known, state.tables, state.inverted)
+            graph = self.graphs.catch_up(relinked, known, state.tables, state.inverted)
             if graph is None:
                 return None
             state = replace(state, graph=graph, scanned=0)
@@ -227,13 +229,13 @@ class GcwsBackend:
         """Return the neighbour lists; all else is made from the codes."""
         return None if state.graph is None else self.graphs.save(state.graph)
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
+    def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows."""
         state = self.extend(self.empty(), rows, codes)
         if not self.plan.prefix:
             return state
-        restored = self.graphs.restore(rows, state.tables, saved)
-        return state if restored is None else replace(state, graph=restored[0], tables=restored[1])
+        read = self.graphs.restore(rows, state.tables, saved)
+        return state if read is None else replace(state, graph=read[0], tables=read[1])
 
     def search(
         self,
@@ -256,12 +258,12 @@ class GcwsBackend:
                 self.plan, self.hash, self._params, keys_of, tables, self.workers
             )
             return estimates.search(view, queries, params, skipped)
-        if not state.newest.count or params.recall >= 1:  # a scan takes all rows
+        if not state.delta.count or params.recall >= 1:  # a scan takes all rows
             return self._found(state, view, queries, params, skipped)
         return with_delta(
             lambda older, skip: self._found(state, older, queries, params, skip),
             view,
-            state.newest.count,
+            state.delta.count,
             queries,
             params,
             skipped,
@@ -272,9 +274,9 @@ class GcwsBackend:
         """Return all tables, of all rows: estimates do not depend on what has been made."""
         self._ask_for_tables(state)
         tables = self.with_all_tables(state, rows).tables
-        if not state.newest.count:
+        if not state.delta.count:
             return tables
-        codes = self.band_keys.in_tables(state.newest.codes, tables, rows)
+        codes = self.band_keys.in_tables(state.delta.codes, tables, rows)
         return tables.extend(codes, len(tables), self.workers)
 
     def _ask_for_tables(self, state: GcwsState) -> None:
@@ -418,6 +420,6 @@ class GcwsBackend:
             ),
             "parameter_bytes": self.hash.nbytes,
             "postings_bytes": state.inverted.nbytes,
-            "newest_rows": state.newest.count,
+            "delta_rows": state.delta.count,
             "graph": None if state.graph is None else state.graph.stats(),
         }

@@ -22,7 +22,7 @@ class GcwsState:
         For exact scans of sparse rows; empty for dense ones.
     graph : GraphSearch or None
         Neighbour lists of the same rows, once they have been made.
-    newest : Delta
+    delta : Delta
         Later rows, which are in none of these; none where lists have yet to be judged or made.
     scanned : int
         For so many rows scans were found to be as quick as walks, and no lists are made; or 0.
@@ -31,7 +31,7 @@ class GcwsState:
     tables: Tables
     inverted: InvertedIndex
     graph: GraphSearch | None = None
-    newest: Delta = NONE
+    delta: Delta = NONE
     scanned: int = 0
 
     @property

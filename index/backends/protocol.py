@@ -34,11 +34,11 @@ __all__ = [
     "SelfOptimizing",
     "StateEncoding",
     "StateSaving",
+    "can_defer",
     "encoder_of",
     "find_pairs",
     "is_overdue",
-    "may_wait",
-    "restored_state",
+    "restore_state",
     "saved_index",
     "self_optimizing",
     "unheard",
@@ -135,7 +135,7 @@ class SelfOptimizing(Protocol[State]):
     """A backend whose index is optimized in the background."""
 
     def is_overdue(self, state: State, rows: int, live: int) -> bool:
-        """Return whether `improved` is worth its time.
+        """Return whether `optimize` is worth its time.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class SelfOptimizing(Protocol[State]):
             How many rows there are, and how many of them are alive.
         """
 
-    def improved(
+    def optimize(
         self,
         state: State,
         rows: VectorBatch,
@@ -167,7 +167,7 @@ class SelfOptimizing(Protocol[State]):
             Is told the share that is done, where that is known.
         """
 
-    def adopted(self, state: State, rows: VectorBatch, improved: State) -> State | None:
+    def adopt(self, state: State, rows: VectorBatch, replacement: State) -> State | None:
         """Return ``state`` improved; quick.
 
         Parameters
@@ -176,7 +176,7 @@ class SelfOptimizing(Protocol[State]):
             The state that was improved, or one extended since.
         rows : VectorBatch
             All its rows.
-        improved : State
+        replacement : State
 
         Returns
         -------
@@ -196,7 +196,7 @@ class StateSaving(Protocol[State]):
         change while it is read.
         """
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> State:
+    def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> State:
         """Return the index of all of ``rows`` at once.
 
         Parameters
@@ -217,7 +217,7 @@ class StateSaving(Protocol[State]):
 class Deferring(Protocol[State_contra]):
     """A backend that takes in rows in a moment, so that the next reader may add them."""
 
-    def may_wait(self, state: State_contra, rows: VectorBatch, count: int, numbers: int) -> bool:
+    def can_defer(self, state: State_contra, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows may wait to be added by whoever reads next.
 
         True only where `extend` by them takes a moment, and can be tried again after an error.
@@ -302,22 +302,22 @@ def saved_index(backend: Backend[State], state: State) -> SavedIndex | None:
     return cast(StateSaving[State], backend).saved(state)
 
 
-def restored_state(
+def restore_state(
     backend: Backend[State], rows: VectorBatch, codes: UInt64s, saved: SavedIndex
 ) -> State:
     """Return the index of all of ``rows``, with what was saved of an earlier one."""
     if not _does(type(backend), StateSaving):
         return backend.extend(backend.empty(), rows, codes)
-    return cast(StateSaving[State], backend).restored(rows, codes, saved)
+    return cast(StateSaving[State], backend).restore(rows, codes, saved)
 
 
-def may_wait(
+def can_defer(
     backend: Backend[State], state: State, rows: VectorBatch, count: int, numbers: int
 ) -> bool:
     """Return whether further rows may be added by the next reader; see `Deferring`."""
     if not _does(type(backend), Deferring):
         return False
-    return cast(Deferring[State], backend).may_wait(state, rows, count, numbers)
+    return cast(Deferring[State], backend).can_defer(state, rows, count, numbers)
 
 
 def encoder_of(backend: Backend[State], state: State) -> Encoder:

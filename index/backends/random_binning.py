@@ -68,7 +68,7 @@ class RandomBinningBackend:
                 samples = self.binning.sketch(batch[chunk])
                 self.plan.pack(Signatures(samples, samples.view(np.int32)), keys[chunk])
 
-        self.workers.split(len(batch), encode_rows, least=16)
+        self.workers.split(len(batch), encode_rows, min_size=16)
         return keys
 
     def empty(self) -> Tables:

@@ -108,7 +108,7 @@ class Collection:
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
         self.attachments = AttachedBackends(store, self.memory, self.writer, threads)
         self.optimizer = OptimizerThread(
-            self.memory, self.writer, self._improved, paused or threading.Event()
+            self.memory, self.writer, self._on_publish, paused or threading.Event()
         )
         self.items = ItemReader(store, self.memory)
         self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
@@ -160,7 +160,7 @@ class Collection:
         self.optimizer.start_if_due()
         self.reclaimer.start()  # a process that was killed left its log
 
-    def _improved(self) -> None:
+    def _on_publish(self) -> None:
         self._keep_notes()
         self.checkpoints.start_if_due()
 

@@ -15,7 +15,7 @@ from gcws_search.index.backends.protocol import (
     Encoder,
     ProgressReport,
     encoder_of,
-    restored_state,
+    restore_state,
     saved_index,
     self_optimizing,
     unheard,
@@ -110,14 +110,14 @@ class BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
 
-    def restored(self, rows: VectorBatch, notes: dict[str, Any]) -> BackendIndex:
+    def restore(self, rows: VectorBatch, notes: dict[str, Any]) -> BackendIndex:
         """Return the backend with all ``rows`` in its index, ``notes`` kept of an earlier one."""
         start = time.perf_counter()
         nothing = SavedIndex(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
-        state = restored_state(self.backend, rows, self.backend.encode(rows), nothing)
+        state = restore_state(self.backend, rows, self.backend.encode(rows), nothing)
         return self.with_state(state, time.perf_counter() - start)
 
-    def improved(
+    def optimize(
         self,
         rows: VectorBatch,
         alive: UInt8s,
@@ -129,7 +129,7 @@ class BackendIndex:
         if optimizing is None or not optimizing.is_overdue(self.state, len(rows), live):
             return self
         start = time.perf_counter()
-        state = optimizing.improved(self.state, rows, alive, stop, report)
+        state = optimizing.optimize(self.state, rows, alive, stop, report)
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
     def with_state(self, state: object, seconds: float = 0.0) -> BackendIndex:

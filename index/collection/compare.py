@@ -162,7 +162,7 @@ class _Truth:
 
     Attributes
     ----------
-    least : (m,) float64
+    threshold : (m,) float64
         Score of the last true hit; infinite where there are none.
     counts : (m,) int64
         True hits.
@@ -170,7 +170,7 @@ class _Truth:
         Mean score of the true hits.
     """
 
-    least: Float64s
+    threshold: Float64s
     counts: Int64s
     similarities: Float64s
 
@@ -239,7 +239,7 @@ class _Trial:
                 count = min(self._params.limit, int(np.isfinite(line).sum()))
                 if count:
                     best = np.partition(line, len(line) - count)[len(line) - count :]
-                    truth.least[number] = best.min()
+                    truth.threshold[number] = best.min()
                     truth.counts[number] = count
                     truth.similarities[number] = best.mean()
         return truth
@@ -251,6 +251,6 @@ class _Trial:
             if truth.counts[number]:
                 query = self._queries.vectors[number : number + 1]
                 scores = kernel.scores(query, self._view.vectors[rows])[0]
-                least = truth.least[number] - _RELATIVE * abs(truth.least[number])
-                shares[number] = np.count_nonzero(scores >= least) / truth.counts[number]
+                threshold = truth.threshold[number] - _RELATIVE * abs(truth.threshold[number])
+                shares[number] = np.count_nonzero(scores >= threshold) / truth.counts[number]
         return float(shares.mean())

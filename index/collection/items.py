@@ -241,12 +241,12 @@ class QueryResult:
 def without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
     """Return hits with only those ties kept that are returned: the first by their ids."""
 
-    def few(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
+    def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
         surer = int(np.count_nonzero(scores > scores[-1]))
         first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
         return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
 
-    return replace(found, wider={i: few(*both) for i, both in found.wider.items()})
+    return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,10 +22,10 @@ import numpy as np
 
 from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.backends.protocol import (
+    can_defer,
     find_pairs,
     is_overdue,
-    may_wait,
-    restored_state,
+    restore_state,
 )
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.ids import RowsById
@@ -168,8 +168,8 @@ class MemoryCollection:
         n = len(held)
         if not self._is_compiled:
             self._compile(held.rows.view())
-        kept, start = saved(held.keys[:n]), time.perf_counter()
-        state = restored_state(self.backend, held.rows.view(), codes[:n], kept)
+        live, start = saved(held.keys[:n]), time.perf_counter()
+        state = restore_state(self.backend, held.rows.view(), codes[:n], live)
         self._build_seconds = time.perf_counter() - start
         row_of = RowsById(held.ids)
         if self.names.is_open:
@@ -227,7 +227,7 @@ class MemoryCollection:
             if (
                 shown.attached
                 or count > self.policies.delta.max_pending
-                or not may_wait(self.backend, shown.state, shown.vectors, count, numbers)
+                or not can_defer(self.backend, shown.state, shown.vectors, count, numbers)
             ):
                 return False
             first = len(shown) + self.pending_count
@@ -284,16 +284,16 @@ class MemoryCollection:
     def compact(self) -> None:
         """Forget dead rows; the others keep their order."""
         old = self.view
-        kept = np.flatnonzero(old.alive)
+        live = np.flatnonzero(old.alive)
         new_rows = np.full(len(old), -1, np.int64)
-        new_rows[kept] = np.arange(len(kept))
-        self._contents = held = self._contents.take(kept)
+        new_rows[live] = np.arange(len(live))
+        self._contents = held = self._contents.take(live)
         rows = held.rows.view()
         state = self.backend.renumber(old.state, rows, new_rows)
         attached = {
             name: indexed.renumbered(rows, new_rows) for name, indexed in old.attached.items()
         }
-        view = held.view(state, len(kept), old.version + 1, attached)
+        view = held.view(state, len(live), old.version + 1, attached)
         row_of = RowsById(held.ids)
         with self._lock:
             self._row_of = row_of

@@ -1,4 +1,4 @@
-"""How the index of a collection is improved beside those that search and change it."""
+"""How an index of a collection is optimized beside those that search and change it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Publish = Callable[[Callable[[], bool]], bool | None]
 it can be called no more."""
 
 
-def improve(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
+def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
     """Make searches by one backend quicker; long work, but for the moment it is published.
 
     Parameters
@@ -34,33 +34,33 @@ def improve(collection: MemoryCollection, publish: Publish, stop: threading.Even
     """
     view = collection.view
     indexed = collection.indexed(view, collection.overdue(view))
-    improved = indexed.improved(view.vectors, view.alive, stop)
-    if improved is None:
+    optimized = indexed.optimize(view.vectors, view.alive, stop)
+    if optimized is None:
         return None
     # While rows are taken in that were put meanwhile, more are put.
     for _ in range(MAX_CATCHING_UP):
         now = collection.view
         if len(now) - len(view) <= SMALL_BATCH or stop.is_set():
             break
-        improved = _adopted(collection, improved, view, now)
-        if improved is None:
+        optimized = _with_changes(collection, optimized, view, now)
+        if optimized is None:
             return False
         view = now
-    made, made_for = improved, view
+    result, basis = optimized, view
 
     def adopt() -> bool:
-        adopted = _adopted(collection, made, made_for, collection.view)
-        if adopted is not None:
-            collection.adopt(adopted)
-        return adopted is not None
+        current = _with_changes(collection, result, basis, collection.view)
+        if current is not None:
+            collection.adopt(current)
+        return current is not None
 
     return publish(adopt)
 
 
-def _adopted(
+def _with_changes(
     collection: MemoryCollection, indexed: BackendIndex, view: View, now: View
 ) -> BackendIndex | None:
-    """Return a backend improved for an earlier view with the rows of a later one.
+    """Return a backend optimized for an earlier view with the rows of a later one.
 
     None when that cannot be: rows have been renumbered, or the backend is gone.
     """
@@ -75,5 +75,5 @@ def _adopted(
     optimizing = self_optimizing(indexed.backend)
     if optimizing is None:
         return indexed
-    state = optimizing.adopted(known.state, now.vectors, indexed.state)
+    state = optimizing.adopt(known.state, now.vectors, indexed.state)
     return None if state is None else indexed.with_state(state)

@@ -106,11 +106,11 @@ class RowStore:
             attached=attached,
         )
 
-    def take(self, kept: Int64s) -> RowStore:
+    def take(self, places: Int64s) -> RowStore:
         """Return the items of some rows, (m,) and rising, all of them live."""
-        chosen = kept.tolist()
+        chosen = places.tolist()
         ids, payloads = [self.ids[row] for row in chosen], [self.payloads[row] for row in chosen]
-        return RowStore(self.rows.take(kept), ids, payloads, self.keys[kept])
+        return RowStore(self.rows.take(places), ids, payloads, self.keys[places])
 
     def cut(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""

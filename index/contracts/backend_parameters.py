@@ -36,18 +36,18 @@ class Shape:
     Attributes
     ----------
     default : float
-    least : float
+    min_value : float
         The least that is permitted; 0 is not, where it is 0.
     """
 
     default: float
-    least: float = 0.0
+    min_value: float = 0.0
 
     @property
     def expected(self) -> str:
         """The permitted range in words."""
-        least = f"{self.least:g} to" if self.least else "a number above 0, at most"
-        return f"{least} {MAX_SHAPE:g}"
+        min_value = f"{self.min_value:g} to" if self.min_value else "a number above 0, at most"
+        return f"{min_value} {MAX_SHAPE:g}"
 
 
 SHAPES: Final[dict[Distribution, Shape | None]] = {
@@ -215,7 +215,7 @@ class RandomBinningParams:
             require(self.shape is None, name="shape", expected=expected, got=self.shape)
         else:
             shape = permitted.default if self.shape is None else self.shape
-            holds = 0 < shape <= MAX_SHAPE and shape >= permitted.least
+            holds = 0 < shape <= MAX_SHAPE and shape >= permitted.min_value
             require(holds, name="shape", expected=permitted.expected, got=shape)
             object.__setattr__(self, "shape", float(shape))
         require(

@@ -138,9 +138,9 @@ _TYPE_NAMES: Final = {
 }
 
 
-def _require_types(made: type[Any], given: dict[str, Any]) -> None:
+def _require_types(params_class: type[Any], given: dict[str, Any]) -> None:
     """Raise InvalidParameter unless each value is of a type that its field of a class has."""
-    types = get_type_hints(made)
+    types = get_type_hints(params_class)
     for name, value in given.items():
         permitted = get_args(types[name]) or (types[name],)
         if str in map(type, permitted):  # a literal, whose class looks which words there are
@@ -162,17 +162,17 @@ def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
     """
     expected = f"one of {', '.join(BACKEND_KINDS)}"
     require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
-    made = _CLASSES[kind]
-    every = [each.name for each in fields(made)]
+    params_class = _CLASSES[kind]
+    every = [each.name for each in fields(params_class)]
     names = [name for name in every if name != "kind"]
     if kind == "gmm_nystroem":
         names.remove("gamma")
     for name in params:
         known = f"one of {', '.join(names)}" if names else "no parameters"
         require(name in names, name=name, expected=known, got=name)
-    _require_types(made, params)
+    _require_types(params_class, params)
     given: dict[str, Any] = params | ({"kind": kind} if "kind" in every else {})
-    return made(**given)
+    return params_class(**given)
 
 
 _CLASSES: Final[dict[str, type[BackendParams]]] = {

@@ -63,24 +63,24 @@ def fields_of(value: object) -> dict[str, Any]:
     return value
 
 
-def list_of(value: object, *, most: int) -> list[Any]:
+def list_of(value: object, *, max_count: int) -> list[Any]:
     """Return a JSON array of at most so many elements; ValueError when it is none."""
-    if not isinstance(value, list) or len(value) > most:
-        raise ValueError(f"no list of at most {most} elements but {_shown(value)}")
+    if not isinstance(value, list) or len(value) > max_count:
+        raise ValueError(f"no list of at most {max_count} elements but {_shown(value)}")
     return value
 
 
-def number_of(value: object, least: float, most: float) -> float:
+def number_of(value: object, low: float, high: float) -> float:
     """Return a JSON number within a range; ValueError when it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"no number from {least:g} to {most:g} but {_shown(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ValueError(f"no number from {low:g} to {high:g} but {_shown(value)}")
     return float(value)
 
 
-def count_of(value: object, least: int, most: int) -> int:
+def count_of(value: object, low: int, high: int) -> int:
     """Return a whole JSON number within a range; ValueError when it is none."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"no whole number from {least} to {most} but {_shown(value)}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"no whole number from {low} to {high} but {_shown(value)}")
     return value
 
 

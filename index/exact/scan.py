@@ -145,7 +145,7 @@ class _Scan:
 
         faster = 1 if self._view.copies is None else _BYTES_A_FLOAT
         least = faster * _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
-        workers.split(len(vectors), scan_rows, least=least)
+        workers.split(len(vectors), scan_rows, min_size=least)
         self._rank(self._queries, slice(0, m), parts)
 
     def _rank(self, some: VectorBatch, part: slice, heaps: list[Heaps]) -> None:

@@ -120,7 +120,7 @@ class FourierMap:
         def work(first: int, last: int) -> None:
             dense_features(rows[first:last], projection, self._cosines, out[first:last])
 
-        self._workers.split(len(rows), work, least=_ROWS_A_THREAD)
+        self._workers.split(len(rows), work, min_size=_ROWS_A_THREAD)
 
     def _fill_sparse(self, batch: VectorBatch, out: Float32s) -> None:
         indptr, slots, values = compressed(batch)
@@ -129,7 +129,7 @@ class FourierMap:
             borders = indptr[first : last + 1]
             sparse_features(borders, slots, values, self._seed, self._cosines, out[first:last])
 
-        self._workers.split(len(batch), work, least=_SPARSE_ROWS_A_THREAD)
+        self._workers.split(len(batch), work, min_size=_SPARSE_ROWS_A_THREAD)
 
     def _matrix(self) -> Float32s:
         if self._projection is None:
@@ -145,5 +145,5 @@ class FourierMap:
         def work(first: int, last: int) -> None:
             fill_projection(self._seed, width, first, last, matrix)
 
-        self._workers.split(width, work, least=_COORDINATES_A_THREAD)
+        self._workers.split(width, work, min_size=_COORDINATES_A_THREAD)
         return matrix

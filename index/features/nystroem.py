@@ -134,9 +134,9 @@ class NystroemMap:
         self._split(landmarks, own, self._values.matrix)
         eigenvalues, vectors = np.linalg.eigh((own + own.T) / 2)
         round_off = eigenvalues[-1] * len(landmarks) * np.finfo(np.float64).eps
-        kept = eigenvalues > round_off
-        self._weights: Float64s = vectors[:, kept] / np.sqrt(eigenvalues[kept])
-        self.width = int(kept.sum())
+        significant = eigenvalues > round_off
+        self._weights: Float64s = vectors[:, significant] / np.sqrt(eigenvalues[significant])
+        self.width = int(significant.sum())
         self._notes: dict[str, Any] | None = None
 
     @property
@@ -175,7 +175,7 @@ class NystroemMap:
                 part = slice(start, min(start + _CHUNK_ROWS, last))
                 out[part] = work(batch[part])
 
-        self.workers.split(len(batch), run, least=_ROWS_A_THREAD)
+        self.workers.split(len(batch), run, min_size=_ROWS_A_THREAD)
 
     def to_notes(self) -> dict[str, Any]:
         """Return what has been learned, JSON-able: the landmarks, from which all else is made."""
@@ -211,8 +211,8 @@ class NystroemMap:
         if fields["form"] != form:
             raise ValueError(f"landmarks in another form than {form}")
         arrays = {name: _array(fields.get(name, ""), kind) for name, kind in _TYPES.items()}
-        made = _dense_landmarks if form == "dense" else _sparse_landmarks
-        landmarks = made(arrays, dim)
+        make = _dense_landmarks if form == "dense" else _sparse_landmarks
+        landmarks = make(arrays, dim)
         if not 1 <= len(landmarks) <= params.landmarks:
             raise ValueError(f"{len(landmarks)} landmarks")
         norms = np.empty(len(landmarks))

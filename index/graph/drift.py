@@ -84,7 +84,7 @@ class DriftMonitor:
     @classmethod
     def from_list(cls, shortfalls: object, policy: DriftPolicy = DRIFT_POLICY) -> DriftMonitor:
         """Return a monitor of shortfalls as JSON holds them; ValueError when they are none."""
-        values = list_of(shortfalls, most=policy.window)
+        values = list_of(shortfalls, max_count=policy.window)
         return cls(tuple(number_of(each, -1.0, 1.0) for each in values), policy)
 
     def with_more(self, shares: Float64s, expected: float) -> DriftMonitor:

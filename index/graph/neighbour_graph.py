@@ -398,7 +398,7 @@ class NeighbourGraph:
                     graph, addresses, chosen[part], keys[part], alive, leaders, rule, own[part]
                 )
 
-        workers.split(len(chosen), choose, least=4, pieces=policy.pieces)
+        workers.split(len(chosen), choose, min_size=4, pieces=policy.pieces)
         links.array[chosen] = own
         targets = np.empty(own.size, np.uint64)
         sources = np.empty(own.size, np.int32)
@@ -412,7 +412,7 @@ class NeighbourGraph:
             with self._scratch.lend(sizes) as scratch:
                 join_links(graph.rows, scratch.addresses, joins, first, last, pruning, links.array)
 
-        workers.split(count, join, least=64, pieces=policy.pieces)
+        workers.split(count, join, min_size=64, pieces=policy.pieces)
 
     def link_copies(self, groups: Sequence[Int64s], links: NeighbourLinks) -> None:
         """Link the copies of some rows to these, and as a tree below them.

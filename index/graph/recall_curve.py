@@ -428,10 +428,12 @@ class Calibration:
             No measurement gives such curves.
         """
         fields = fields_of(document)
-        curves = tuple(_curves_of(each) for each in list_of(fields["curves"], most=_MAX_CURVES))
+        curves = tuple(
+            _curves_of(each) for each in list_of(fields["curves"], max_count=_MAX_CURVES)
+        )
         if not curves or not _rise([each.limit for each in curves]):
             raise ValueError("limits of curves do not rise")
-        contrasts = list_of(fields["contrasts"], most=2)
+        contrasts = list_of(fields["contrasts"], max_count=2)
         hard, foreign = (
             inf if each is None else number_of(each, 0, 1 + _ROUNDING) for each in contrasts
         )
@@ -452,7 +454,7 @@ def _columns(curve: RecallCurve) -> dict[str, list[float]]:
 
 
 def _numbers(values: object, least: float, most: float) -> tuple[float, ...]:
-    return tuple(number_of(value, least, most) for value in list_of(values, most=_MAX_POINTS))
+    return tuple(number_of(value, least, most) for value in list_of(values, max_count=_MAX_POINTS))
 
 
 def _curves_of(document: object) -> LimitCurves:

@@ -416,7 +416,7 @@ class GraphSearch:
             search_graph(graph, visible, asked, plan.kernel, addresses, part)
             scratch_pool.give(scratch)
 
-        self.workers.split(m, run, least=_MIN_PART, pieces=pieces)
+        self.workers.split(m, run, min_size=_MIN_PART, pieces=pieces)
         if plan.tally is not None and m > 0:
             taken = self.policy.search_nanoseconds + plan.row_nanoseconds * float(
                 hits.candidates.mean()

@@ -48,15 +48,15 @@ class ExactJoin:
 
     @classmethod
     def of(
-        cls, view: RowView, inverted: InvertedIndex, least: float, *, quickest: float = inf
+        cls, view: RowView, inverted: InvertedIndex, threshold: float, *, quickest: float = inf
     ) -> ExactJoin:
-        """Return the quicker way for pairs that score at least ``least``.
+        """Return the quicker way for pairs that score at least ``threshold``.
 
         Parameters
         ----------
         view : RowView
         inverted : InvertedIndex
-        least : float
+        threshold : float
         quickest : float
             Nanoseconds that another way takes: rows are not listed by slots where ordering them
             alone takes longer.
@@ -67,7 +67,7 @@ class ExactJoin:
         if view.vectors.form == "sparse" and prefix_nanoseconds(view, 0.0) < min(
             comparing, quickest
         ):
-            prefixes = PrefixJoin.of(view, least)
+            prefixes = PrefixJoin.of(view, threshold)
             if prefixes is not None and prefixes.nanoseconds < comparing:
                 return cls(view, inverted, prefixes, prefixes.nanoseconds)
         return cls(view, inverted, None, comparing)
@@ -138,11 +138,11 @@ def _compare_dense(
     copies = view.copies
     left, right = first, first + 1 if copies is None else first
     while right < len(vectors) and not sink.done:
-        least = np.float32(sink.least - slack)
+        threshold = np.float32(sink.threshold - slack)
         if copies is None:
-            done = join_block(rows, view.permitted, least, first, last, left, right, out)
+            done = join_block(rows, view.permitted, threshold, first, last, left, right, out)
         else:
-            wanted = HitFilter(view.permitted, _NO_ROWS, least)
+            wanted = HitFilter(view.permitted, _NO_ROWS, threshold)
             done = join_copies(rows, copies, wanted, first, last, left, right, out)
         count, left, right = done
         sink.add(out.a[:count], out.b[:count])
@@ -158,6 +158,6 @@ def _compare_sparse(
         if not view.permitted[row] or sink.done:
             continue
         query = vectors[row : row + 1]
-        bound = sink.least - tolerance(vectors, query)
+        bound = sink.threshold - tolerance(vectors, query)
         partners = scanner.collect(query, row, bound, after=row).astype(np.int32)
         sink.add(np.full(len(partners), row, np.int32), partners)

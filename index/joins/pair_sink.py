@@ -55,7 +55,7 @@ class PairSink:
         self._pending_count = 0
         self._pairs = np.empty(0, np.uint64)
         self._scores = np.empty(0, np.float64)
-        self.least = min_score
+        self.threshold = min_score
         self._complete = False
         self._stop = stop
 
@@ -81,7 +81,7 @@ class PairSink:
                 self._settle()
 
     def settle(self) -> None:
-        """Score what has been offered so far: with a limit, `least` may rise."""
+        """Score what has been offered so far: with a limit, `threshold` may rise."""
         with self._lock:
             self._settle()
 
@@ -93,7 +93,7 @@ class PairSink:
         if len(fresh) == 0:
             return
         fresh_scores = self._exact(fresh)
-        good = fresh_scores >= self.least
+        good = fresh_scores >= self.threshold
         fresh, fresh_scores = fresh[good], fresh_scores[good]
         count = len(self._pairs) + len(fresh)
         pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
@@ -101,11 +101,11 @@ class PairSink:
         max_pairs = self.policy.max_pairs
         if self._limit is not None and len(pairs) > self._limit:
             best = np.lexsort((pairs, -scores))
-            self.least = float(scores[best[self._limit - 1]])
+            self.threshold = float(scores[best[self._limit - 1]])
             # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
             best = best[: self._limit + max_pairs]
-            best = np.sort(best[scores[best] >= self.least])
-            self._complete = self.least >= 1.0 and len(best) == self._limit + max_pairs
+            best = np.sort(best[scores[best] >= self.threshold])
+            self._complete = self.threshold >= 1.0 and len(best) == self._limit + max_pairs
             pairs, scores = pairs[best], scores[best]
         elif len(pairs) > max_pairs:
             self._complete = True  # the other threads need not go on
@@ -147,7 +147,7 @@ def joined_pairs(
 
     Returns False, and nothing is offered, when no depth of these tables gives that recall.
     """
-    if depth_for(plan, sink.least, recall) is None:
+    if depth_for(plan, sink.threshold, recall) is None:
         return False
     segment = tables.merged(workers)
     if segment is None:
@@ -161,14 +161,14 @@ def joined_pairs(
         out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
         for table in range(first, last):
             # The better the pairs found so far, the deeper the buckets that are worth a look.
-            depth = depth_for(plan, sink.least, recall) or 1
+            depth = depth_for(plan, sink.threshold, recall) or 1
             shift = np.uint64(64 - depth * plan.bits)
             sorted_table = SortedTable(segment.keys[table], segment.rows[table], shift)
             place, partner = 0, 0
             while place < len(segment) and not sink.done:
-                least = np.float32(sink.least - slack)
+                threshold = np.float32(sink.threshold - slack)
                 count, place, partner = join_table(
-                    sorted_table, rows, view.permitted, least, place, partner, out
+                    sorted_table, rows, view.permitted, threshold, place, partner, out
                 )
                 sink.add(out.a[:count], out.b[:count])
 

@@ -71,7 +71,7 @@ class PairSample:
 
     Attributes
     ----------
-    least : float
+    threshold : float
         What partners score at least.
     rows : (r,) int64
     numbers, partners : (p,) int64
@@ -79,7 +79,7 @@ class PairSample:
     scores : (p,) float64
     """
 
-    least: float
+    threshold: float
     rows: Int64s
     numbers: Int64s
     partners: Int64s
@@ -139,24 +139,24 @@ class PairJoin:
             self.walk_links(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
             sink.settle()
         if recall >= 1 or not self._offer_some(sink, recall):
-            self._exact(sink.least).offer(sink, self.workers)
+            self._exact(sink.threshold).offer(sink, self.workers)
 
-    def _exact(self, least: float, quickest: float = inf) -> ExactJoin:
-        return ExactJoin.of(self.view, self.inverted, least, quickest=quickest)
+    def _exact(self, threshold: float, quickest: float = inf) -> ExactJoin:
+        return ExactJoin.of(self.view, self.inverted, threshold, quickest=quickest)
 
     def _offer_some(self, sink: PairSink, recall: float) -> bool:
         """Offer the share asked for in the quickest way; False where tables cannot promise it."""
-        joining = self._joining(sink.least, recall, None)
-        exact = self._exact(sink.least, joining.nanoseconds)
+        joining = self._joining(sink.threshold, recall, None)
+        exact = self._exact(sink.threshold, joining.nanoseconds)
         quickest = min(joining.nanoseconds, exact.nanoseconds)
         policy = self.policy
         trial = policy.min_gain * all_pairs_nanoseconds(self.view, policy.sampled)
-        if self.links is not None and sink.least > 0 and quickest > trial:
-            sample = self.sampled(sink.least)
+        if self.links is not None and sink.threshold > 0 and quickest > trial:
+            sample = self.sampled(sink.threshold)
             walks = None if sample is None else self.measured(self.links, sample, recall)
-            joining = self._joining(sink.least, recall, sample)
+            joining = self._joining(sink.threshold, recall, sample)
             if exact.prefixes is None:  # tables seemed to be quicker
-                exact = self._exact(sink.least, joining.nanoseconds)
+                exact = self._exact(sink.threshold, joining.nanoseconds)
             quickest = min(joining.nanoseconds, exact.nanoseconds)
             if walks is not None and walks.nanoseconds < quickest:
                 self.walk_links(self.links, sink, walks.patience)
@@ -173,18 +173,18 @@ class PairJoin:
             workers=self.workers,
         )
 
-    def _joining(self, least: float, recall: float, sample: PairSample | None) -> BucketJoin:
+    def _joining(self, threshold: float, recall: float, sample: PairSample | None) -> BucketJoin:
         """Return the quickest join: by the tables there are, or by twice as many, and so on.
 
         The more tables, the deeper and smaller are the buckets that are enough; those of further
         tables are taken to be as full as those of the first. Every pair is found in several
         tables: how often, a sample tells.
         """
-        made, shifts, choices, repeats = self.tables.bands, [], [], []
-        bands = made
+        existing, shifts, choices, repeats = self.tables.bands, [], [], []
+        bands = existing
         while True:
             plan = self.plan.of_first(bands)
-            depth = depth_for(plan, least, recall)
+            depth = depth_for(plan, threshold, recall)
             if depth is not None:
                 choices.append(bands)
                 shifts.append(64 - depth * plan.bits)
@@ -198,12 +198,12 @@ class PairJoin:
             for keys in segment.keys:
                 shared_buckets(keys, np.array(shifts, np.uint64), pairs)
         costs = [
-            table_nanoseconds(self.view, self.plan, bands - made)
-            + bucket_nanoseconds(self.view, shared * bands / made, found)
+            table_nanoseconds(self.view, self.plan, bands - existing)
+            + bucket_nanoseconds(self.view, shared * bands / existing, found)
             for bands, shared, found in zip(choices, pairs.tolist(), repeats, strict=True)
         ]
         if not costs:
-            return BucketJoin(made, float("inf"))
+            return BucketJoin(existing, float("inf"))
         best = int(np.argmin(costs))
         return BucketJoin(choices[best], costs[best])
 
@@ -237,15 +237,15 @@ class PairJoin:
         )
 
     def _partners(
-        self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Kept
+        self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Offered
     ) -> Int64s:
         """Offer the pairs that walks from chosen rows find; return what they cost."""
         vectors = self.view.vectors
         capacity = max(self.policy.capacity, len(vectors))
         a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
         work = np.zeros(WORK, np.int64)
-        least = np.float32(sink.least - tolerance(vectors, vectors))
-        rows, rule, out = self._rows(), PairRule(least, patience), PairArrays(a, b, work)
+        threshold = np.float32(sink.threshold - tolerance(vectors, vectors))
+        rows, rule, out = self._rows(), PairRule(threshold, patience), PairArrays(a, b, work)
         done = 0
         while done < len(chosen) and not sink.done:
             count, done = find_pairs(rows, links, chosen, done, rule, out)
@@ -257,36 +257,36 @@ class PairJoin:
 
         None when no walks do, or when there are too few pairs to tell.
         """
-        least, rows, numbers = sample.least, sample.rows, sample.numbers
+        threshold, rows, numbers = sample.threshold, sample.rows, sample.numbers
         weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
         judged = _some_of_each(numbers, self.policy.max_partners)
         a, b, numbers = rows[numbers[judged]], sample.partners[judged], numbers[judged]
         wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
         walkers = np.unique(np.concatenate([a, b]))
         for patience in self.policy.patience:
-            kept = _Kept(least)
-            self._partners(links, walkers, patience, kept)
-            found = np.isin(wanted, kept.packed()).astype(np.float64)
+            offered = _Offered(threshold)
+            self._partners(links, walkers, patience, offered)
+            found = np.isin(wanted, offered.packed()).astype(np.float64)
             expected = _cautious_recall(
                 np.bincount(numbers, found, len(rows)).astype(np.float64),
                 np.bincount(numbers, minlength=len(rows)),
                 weights,
             )
             if expected >= recall:
-                work = self._partners(links, rows, patience, _Kept(least))
+                work = self._partners(links, rows, patience, _Offered(threshold))
                 scale = self.view.permitted_count / len(rows)
                 cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[EXPANDED] * scale)
                 return GraphJoin(patience, expected, cost)
         return None
 
-    def sampled(self, least: float) -> PairSample | None:
+    def sampled(self, threshold: float) -> PairSample | None:
         """Return some rows with all their partners, None where these are too many."""
         view, vectors = self.view, self.view.vectors
         rows = np.flatnonzero(view.permitted)
         policy = self.policy
         if len(rows) > policy.sampled:
             rows = np.sort(np.random.default_rng(0).choice(rows, policy.sampled, replace=False))
-        bound = least - tolerance(vectors, vectors)
+        bound = threshold - tolerance(vectors, vectors)
         found: list[tuple[Int64s, Int64s, Float64s]] = []
         if vectors.form == "dense":
             numbers = np.empty(policy.max_sampled, np.int32)
@@ -313,21 +313,21 @@ class PairJoin:
         for number, some in enumerate(near):
             row = int(rows[number])
             exact = exact_scores(vectors, vectors[row : row + 1], some)
-            good = exact >= least
+            good = exact >= threshold
             found.append((np.full(np.count_nonzero(good), number), some[good], exact[good]))
         if not found:
             return None
         every: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
-        return PairSample(least, rows, *every)
+        return PairSample(threshold, rows, *every)
 
 
-class _Kept:
+class _Offered:
     """A sink that keeps the pairs as they are."""
 
     done = False
 
-    def __init__(self, least: float) -> None:
-        self.least = least
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
         self._pairs: list[Int64s] = [np.empty(0, np.int64)]
 
     def add(self, a: Int32s, b: Int32s) -> None:
@@ -339,13 +339,13 @@ class _Kept:
         return np.concatenate(self._pairs)
 
 
-def _some_of_each(numbers: Int64s, most: int) -> Int64s:
+def _some_of_each(numbers: Int64s, limit: int) -> Int64s:
     """Return which entries to take: of each number at most so many, drawn at random."""
     order = np.random.default_rng(0).permutation(len(numbers))
     order = order[np.argsort(numbers[order], kind="stable")]
     ordered = numbers[order]
     place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
-    chosen: Int64s = order[place < most]
+    chosen: Int64s = order[place < limit]
     return chosen
 
 

@@ -39,7 +39,7 @@ class PrefixJoin:
     Attributes
     ----------
     view : RowView
-    least : float
+    threshold : float
         Less than the score asked for by what float32 may lose; pairs that score less are not
         looked for.
     lists : PrefixLists
@@ -49,19 +49,21 @@ class PrefixJoin:
     """
 
     view: RowView
-    least: float
+    threshold: float
     lists: PrefixLists
     nanoseconds: float
 
     @classmethod
-    def of(cls, view: RowView, least: float, policy: PairPolicy = PAIR_POLICY) -> PrefixJoin | None:
+    def of(
+        cls, view: RowView, threshold: float, policy: PairPolicy = PAIR_POLICY
+    ) -> PrefixJoin | None:
         """Return how to join the permitted rows of a view, which are sparse.
 
         None where any score is wanted, or a row or all together are longer than can be listed.
         """
         vectors = view.vectors
-        least -= tolerance(vectors, vectors)
-        if least <= 0 or vectors.longest > MAX_ENTRIES:
+        threshold -= tolerance(vectors, vectors)
+        if threshold <= 0 or vectors.longest > MAX_ENTRIES:
             return None
         rows = np.flatnonzero(view.permitted)
         rows = rows[np.argsort(vectors.norms[rows], kind="stable")]
@@ -75,11 +77,11 @@ class PrefixJoin:
         starts, listed = np.empty(len(counts) + 1, np.int64), np.empty(entries, np.int32)
         over = np.empty(entries, np.float32)
         lists = PrefixLists(rows, shift, counts, starts, listed, over)
-        cost = prefix_nanoseconds(view, list_prefixes(rows_of(vectors), least, lists))
-        return cls(view, least, lists, cost)
+        cost = prefix_nanoseconds(view, list_prefixes(rows_of(vectors), threshold, lists))
+        return cls(view, threshold, lists, cost)
 
     def offer(self, sink: PairSink, workers: Workers) -> None:
-        """Offer all pairs that score as well as the sink wants, at least `least`."""
+        """Offer all pairs that score as well as the sink wants, at least `threshold`."""
         vectors, m = self.view.vectors, len(self.lists.rows)
         step = min(m, workers.threads * _PARTS)
         slack = tolerance(vectors, vectors)
@@ -91,8 +93,8 @@ class PrefixJoin:
             for part in range(start, end):
                 number = part
                 while number < m and not sink.done:
-                    least = max(self.least, sink.least - slack)
-                    count, number = join_prefixes(rows, self.lists, least, number, step, out)
+                    threshold = max(self.threshold, sink.threshold - slack)
+                    count, number = join_prefixes(rows, self.lists, threshold, number, step, out)
                     sink.add(out.a[:count], out.b[:count])
 
         workers.split(step, run)

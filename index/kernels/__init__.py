@@ -4,6 +4,10 @@ numba keeps what it has compiled on disk, and compiles anew when a function's ow
 but not when a function called from it has. An upgrade could then mix old code with new, and hash
 one vector in two ways. So the cache of compiled kernels lies in a folder that is named after the
 content of all kernel files.
+
+This is the one module that sets something when it is imported. numba opens the cache of a function
+while its decorator runs, so the folder must be known before the first kernel is defined, and cannot
+be handed down later. Names of the client side import neither numba nor this module.
 """
 
 import hashlib

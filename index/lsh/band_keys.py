@@ -60,7 +60,7 @@ class BandKeys:
                 some = batch if chunk == slice(0, len(batch)) else batch[chunk]
                 self.plan.draw(self._hash, some, keys[chunk], band=first)
 
-        (workers or self._workers).split(len(batch), draw, least=16)
+        (workers or self._workers).split(len(batch), draw, min_size=16)
         return keys
 
     def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:

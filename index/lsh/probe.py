@@ -18,7 +18,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import (
     hash_nanoseconds,
-    most_scan_nanoseconds,
+    max_scan_nanoseconds,
     row_nanoseconds,
     scan_nanoseconds,
 )
@@ -148,8 +148,8 @@ class TableSearch:
         share = policy.hashing if len(queries) < policy.many else policy.hashing_of_many
         share *= policy.scan_factor
         if is_sparse:
-            most = most_scan_nanoseconds(view, queries)
-            if (cost[0] if len(cost) == 1 else cost.min()) > share * most:  # min takes longer
+            max_cost = max_scan_nanoseconds(view, queries)
+            if (cost[0] if len(cost) == 1 else cost.min()) > share * max_cost:  # min takes longer
                 return np.empty(0, np.int64), np.empty(0, np.float64)
         scans = scan_nanoseconds(view, queries, self.workers.threads)
         return np.flatnonzero(cost <= share * scans), policy.scan_factor * scans
@@ -212,7 +212,7 @@ class TableSearch:
             step=plan.step,
             floor=plan.floor,
             allowed=1.0 - params.recall,
-            least=float(params.min_score),
+            min_score=float(params.min_score),
             slack=2 * tolerance(view.vectors, queries),
         )
         found = self._probe(view, queries, params.limit, rule, skip, limits)

@@ -134,7 +134,7 @@ class Tables:
 
     def renumber(self, new_rows: Int64s) -> Tables:
         """Return tables in which row i is new_rows[i], or gone where that is -1."""
-        kept = []
+        renumbered = []
         for segment in self.segments:
             count = int(np.count_nonzero(new_rows[segment.rows[0]] >= 0))
             if count == 0:
@@ -142,8 +142,8 @@ class Tables:
             keys = large((self.bands, count), np.uint64)
             rows = large((self.bands, count), np.int32)
             renumber_tables(segment.keys, segment.rows, new_rows, keys, rows)
-            kept.append(TableSegment(keys, rows))
-        return Tables.of(self.bands, tuple(kept))
+            renumbered.append(TableSegment(keys, rows))
+        return Tables.of(self.bands, tuple(renumbered))
 
     def merged(self, workers: Workers) -> TableSegment | None:
         """Return all rows in one segment, None when there are none."""
@@ -166,7 +166,7 @@ def _build(codes: UInt64s, first_row: int, workers: Workers) -> TableSegment:
     def build(first: int, last: int) -> None:
         build_tables(codes, first_row, first, last, keys, rows)
 
-    workers.split(bands, build, least=max(1, _ROWS_A_THREAD // n))
+    workers.split(bands, build, min_size=max(1, _ROWS_A_THREAD // n))
     return TableSegment(keys, rows)
 
 
@@ -178,5 +178,5 @@ def _merge(a: TableSegment, b: TableSegment, workers: Workers) -> TableSegment:
     def merge(first: int, last: int) -> None:
         merge_tables(a.keys, a.rows, b.keys, b.rows, first, last, keys, rows)
 
-    workers.split(bands, merge, least=max(1, _ROWS_A_THREAD // n))
+    workers.split(bands, merge, min_size=max(1, _ROWS_A_THREAD // n))
     return TableSegment(keys, rows)

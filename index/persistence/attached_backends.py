@@ -125,8 +125,8 @@ class AttachedBackends:
                 raise DamagedFile(self._store.name, reason) from error
             self._notes[record.name] = record.notes
             view = self._collection.view
-            notes, damage = self._kept(record)
-            indexed = self._empty(record.name, params).restored(view.vectors, notes)
+            notes, damage = self._notes_in(record)
+            indexed = self._empty(record.name, params).restore(view.vectors, notes)
             if damage or (notes and not indexed.notes):
                 _log.warning(
                     "backend %r of collection %r: what was kept is made anew (%s)",
@@ -139,7 +139,7 @@ class AttachedBackends:
                 progress(view.count)
 
     @staticmethod
-    def _kept(record: BackendRecord) -> tuple[dict[str, Any], str]:
+    def _notes_in(record: BackendRecord) -> tuple[dict[str, Any], str]:
         """Return the notes of a backend, and what is wrong with them."""
         if record.notes is None:
             return {}, ""
@@ -175,7 +175,7 @@ class AttachedBackends:
                 got=str(params.landmarks),
                 loc=("params", "landmarks"),
             )
-        building, done = self._begun(params, name)
+        building, done = self._start(params, name)
         try:
             done.result()
         finally:
@@ -183,7 +183,7 @@ class AttachedBackends:
                 del self._building[building.name]
         return building.name
 
-    def _begun(self, params: BackendParams, name: str | None) -> tuple[Building, Future[None]]:
+    def _start(self, params: BackendParams, name: str | None) -> tuple[Building, Future[None]]:
         if name is not None:
             check_name(name)
         with self._naming:
@@ -216,12 +216,12 @@ class AttachedBackends:
         """Make a backend, and publish it; raise where it is not wanted any more."""
         view = self._collection.view
         empty, stop = self._empty(building.name, building.params), building.stop
-        is_improved = is_overdue(empty.backend, empty.state, len(view), view.count)
-        extending = 0.5 if is_improved else 1.0  # its share of the work
+        is_optimized = is_overdue(empty.backend, empty.state, len(view), view.count)
+        extending = 0.5 if is_optimized else 1.0  # its share of the work
         indexed = built(empty, view.vectors, partial(building.report, 0.0, extending), stop)
         if indexed is not None:
             report = partial(building.report, extending, 1.0)
-            indexed = indexed.improved(view.vectors, view.alive, stop, report)
+            indexed = indexed.optimize(view.vectors, view.alive, stop, report)
         # While rows are taken in that were put meanwhile, more are put.
         for _ in range(MAX_CATCHING_UP):
             now = self._collection.view
@@ -233,11 +233,11 @@ class AttachedBackends:
             raise self._stopped(building)
         self._writer.alone(partial(self._publish, building, indexed, view))
 
-    def _publish(self, building: Building, indexed: BackendIndex, made_for: View) -> None:
+    def _publish(self, building: Building, indexed: BackendIndex, basis: View) -> None:
         if building.stop.is_set():
             raise self._stopped(building)
         now = self._collection.view
-        indexed = caught_up(indexed, made_for.keys, now.vectors, now.keys)
+        indexed = caught_up(indexed, basis.keys, now.vectors, now.keys)
         notes = _notes_of(indexed)
         params = orjson.dumps(backend_document(indexed.params)["params"]).decode()
         self._store.add_backend(BackendRecord(indexed.name, indexed.params.kind, params, notes))

@@ -90,7 +90,7 @@ class Checkpoints:
         self._writer = writer
         self._checksums: dict[int, int] = {}  # of each part as it is in the file
         self._notes: str | None = None
-        self._has_kept = False  # whether the file had notes
+        self._had_notes = False  # whether the file had notes
         self._next_key = store.next_key  # rows from here on have not been written
         self._complete = False  # whether the file had the lists of all rows
         self._version: int | None = None  # of the view whose lists the file has
@@ -133,9 +133,9 @@ class Checkpoints:
     def _read_notes(self) -> dict[str, Any]:
         try:
             self._notes = self._store.notes()
-            kept = {} if self._notes is None else notes_of(self._notes)
-            self._has_kept = bool(kept)
-            return kept
+            found = {} if self._notes is None else notes_of(self._notes)
+            self._had_notes = bool(found)
+            return found
         except (ValueError, StoreError) as error:
             self._warn("notes are made anew", error)
             return {}
@@ -143,7 +143,7 @@ class Checkpoints:
     def loaded(self) -> None:
         """Take note that the collection holds what was read."""
         saved = saved_index(self._collection.backend, self._collection.view.state)
-        if self._has_kept and saved is None:
+        if self._had_notes and saved is None:
             _log.warning(
                 "index of collection %r: what was kept is of no use, and is made anew",
                 self._store.name,
@@ -175,11 +175,11 @@ class Checkpoints:
     def bring_up_to_date(self) -> None:
         """Return when all that there is at this moment is written, or no more can be."""
         while not self.stopping.is_set():
-            begun = self._start()
-            thread = begun or self.thread
+            started = self._start()
+            thread = started or self.thread
             if thread is not None:
                 thread.join()
-            if begun is not None:
+            if started is not None:
                 return
 
     def stop(self) -> None:

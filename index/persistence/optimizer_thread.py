@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimize import improve
+from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.threads import give_way
 
@@ -22,7 +22,7 @@ class OptimizerThread:
     collection : MemoryCollection
     writer : Writer
         Makes the changes of the collection.
-    improved : callable
+    on_publish : callable
         Is called after each improvement.
     paused : threading.Event
         It begins nothing while this is set.
@@ -32,12 +32,12 @@ class OptimizerThread:
         self,
         collection: MemoryCollection,
         writer: Writer,
-        improved: Callable[[], None],
+        on_publish: Callable[[], None],
         paused: threading.Event,
     ) -> None:
         self._collection = collection
         self._writer = writer
-        self._improved = improved
+        self._published = on_publish
         self._paused = paused
         self._starting = threading.Lock()
         self._stopping = threading.Event()
@@ -83,11 +83,11 @@ class OptimizerThread:
         try:
             while self._goes_on():
                 self._wait_for_quiet()
-                published = improve(self._collection, self._writer.between, self._stopping)
+                published = optimize(self._collection, self._writer.between, self._stopping)
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
-                    self._improved()
+                    self._published()
         except Exception:
             # Searches go on without; the next change tries again.
             _log.exception("an index could not be improved")

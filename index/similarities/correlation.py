@@ -48,7 +48,7 @@ def gmm_limit(rho: float, *, sigma: float = 1.0) -> float:
         A number is outside its range.
     """
     angles = _Angles.of(rho, sigma)
-    return angles.least / angles.most
+    return angles.min_mean / angles.max_mean
 
 
 def correlation_from_gmm(score: float) -> float:
@@ -72,7 +72,7 @@ def variance_factor(rho: float, *, sigma: float = 1.0) -> tuple[float, float]:
         See `gmm_limit`.
     """
     angles = _Angles.of(rho, sigma)
-    return angles.variance(), angles.most
+    return angles.variance(), angles.max_mean
 
 
 def asymptotic_variance(
@@ -152,13 +152,13 @@ class _Angles:
         return cls(sigma, alpha, tau)
 
     @property
-    def least(self) -> float:
+    def min_mean(self) -> float:
         """E[m], over E[T]."""
         other = 2.0 * self.alpha - self.tau
         return (1.0 - math.sin(other) + self.sigma * (1.0 - math.sin(self.tau))) / math.pi
 
     @property
-    def most(self) -> float:
+    def max_mean(self) -> float:
         """E[M], over E[T]: H of the theory."""
         other = 2.0 * self.alpha - self.tau
         return (1.0 + math.sin(other) + self.sigma * (1.0 + math.sin(self.tau))) / math.pi
@@ -167,13 +167,13 @@ class _Angles:
         """Return V = E[(H·m − W·M)²], H = E[M] and W = E[m]."""
         sigma, double = self.sigma, 2.0 * self.alpha
         own = _cosine_square_from(double - self.tau) + sigma**2 * _cosine_square_from(self.tau)
-        least_square = own / math.pi
+        min_square = own / math.pi
         mixed = sigma * ((math.pi - double) * math.cos(double) + math.sin(double)) / (2 * math.pi)
         # m + M = |x| + |y|, so m² + M² = x² + y² + 2|xy| where the signs differ.
         opposite = mixed - sigma * math.cos(double) / 2.0
-        most_square = (1.0 + sigma**2) / 2.0 + 2.0 * opposite - least_square
-        high, low = self.most, self.least
-        total = high**2 * least_square - 2.0 * high * low * mixed + low**2 * most_square
+        max_square = (1.0 + sigma**2) / 2.0 + 2.0 * opposite - min_square
+        high, low = self.max_mean, self.min_mean
+        total = high**2 * min_square - 2.0 * high * low * mixed + low**2 * max_square
         return max(0.0, total)  # rounding, where both are multiples of one another
 
 

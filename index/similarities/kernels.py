@@ -36,9 +36,9 @@ class Kernel(Protocol):
         """Return the (m, n) values of m queries and n rows of one space."""
 
 
-def _require_number(name: str, value: object, most: float) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
-    require(good, name=name, expected=f"a number above 0, at most {most:g}", got=value)
+def _require_number(name: str, value: object, maximum: float) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= maximum
+    require(good, name=name, expected=f"a number above 0, at most {maximum:g}", got=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class FoldedRbfKernel:
     def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
         """Return the (m, n) values, in float64."""
         rho = cosines(queries, rows)
-        near, far = (np.exp(-self.gamma * (1.0 - side * rho)) for side in (1.0, -1.0))
-        return np.asarray((near + far) / 2.0, np.float64)
+        same, opposite = (np.exp(-self.gamma * (1.0 - side * rho)) for side in (1.0, -1.0))
+        return np.asarray((same + opposite) / 2.0, np.float64)
 
 
 @dataclass(frozen=True, slots=True)

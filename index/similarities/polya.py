@@ -119,7 +119,7 @@ class ShiftedPoisson:
         return 1.0 + self.rate
 
     @property
-    def most(self) -> int:
+    def support(self) -> int:
         """A whole number that no pitch drawn exceeds."""
         return int(self.rate + _DEVIATIONS * (1.0 + np.sqrt(self.rate))) + 2
 
@@ -127,11 +127,11 @@ class ShiftedPoisson:
         """Return k(r); see `Pitches`."""
         whole = np.floor(distances)
         inverse = distances * self.slope(distances)
-        return np.clip(_at_least(whole, self.rate) - inverse, 0.0, 1.0)
+        return np.clip(_tail(whole, self.rate) - inverse, 0.0, 1.0)
 
     def slope(self, distances: Float64s) -> Float64s:
         """Return −k'(r) = P(N > ⌊r⌋)/rate; see `Pitches`."""
-        return _at_least(np.floor(distances) + 1.0, self.rate) / self.rate
+        return _tail(np.floor(distances) + 1.0, self.rate) / self.rate
 
     def quantile(self, shares: Float64s) -> Float64s:
         """Return the lower quantiles; see `Pitches`."""
@@ -180,7 +180,7 @@ _POWERS: Final[dict[Distribution, Callable[[float], GammaPower]]] = {
 """Continuous families, by their shape; 1 for those that have none."""
 
 
-def _at_least(count: Float64s, rate: float) -> Float64s:
+def _tail(count: Float64s, rate: float) -> Float64s:
     """Return P(N ≥ count) of whole counts."""
     return np.asarray(np.where(count > 0, special.gammainc(np.maximum(count, 1.0), rate), 1.0))
 

@@ -94,7 +94,7 @@ def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | No
     """Return what is nowhere 10^-8 off; None where there is no such thing."""
     law = pitches(distribution, shape)
     if isinstance(law, ShiftedPoisson):
-        return Lines(law.mean, np.append(law.kernel(np.arange(law.most + 1.0)), 0.0))
+        return Lines(law.mean, np.append(law.kernel(np.arange(law.support + 1.0)), 0.0))
     for bits, fine_bits in _BITS:
         pieces = _pieces(law, bits, MIN_OCTAVE, OCTAVES)
         places = _tried(pieces[:, 0])

@@ -180,17 +180,17 @@ def kernel_named(name: str, params: Mapping[str, Any]) -> Kernel:
     InvalidParameter
         There is no such kernel or parameter, or a parameter is outside its range.
     """
-    made = _KERNELS.get(name)
-    if made is None:
+    kernel_class = _KERNELS.get(name)
+    if kernel_class is None:
         expected = f"one of {', '.join(map(repr, KERNEL_NAMES))}"
         raise InvalidParameter(expected=expected, got=repr(name)[:80], loc=("kernel",))
-    known = [each.name for each in fields(made) if each.init]
+    known = [each.name for each in fields(kernel_class) if each.init]
     for given in params:
         if given not in known:
             expected = " or ".join(known) or f"no parameters of {name}"
             raise InvalidParameter(expected=expected, got=repr(given)[:80], loc=("params",))
     try:
-        kernel: Kernel = made(**params)
+        kernel: Kernel = kernel_class(**params)
     except InvalidParameter as error:
         raise error.at("params") from None
     return kernel

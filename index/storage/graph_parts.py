@@ -77,12 +77,12 @@ def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | N
     lists : (m, R) int32
         Row numbers, for each of the part's rows; as `saved_index.SavedIndex` has them.
     """
-    kept = alive[rows].view(np.bool_) & (lists[:, 0] != UNKNOWN)
-    lists = lists[kept]
+    known = alive[rows].view(np.bool_) & (lists[:, 0] != UNKNOWN)
+    lists = lists[known]
     if not len(lists):
         return None
     named = np.where(lists >= 0, keys[lists], _NO_KEY)
-    own = keys[rows][kept]
+    own = keys[rows][known]
     width = 4 if max(int(named.max()), int(own[-1])) < 1 << 32 else 8
     stored = _KEY_TYPES[width]
     body: bytes = own.astype(stored).tobytes() + named.astype(stored).tobytes()

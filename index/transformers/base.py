@@ -49,8 +49,8 @@ def filled_rows(X: Any, rows: slice) -> Int64s:  # noqa: ANN401
     some = X[rows]
     if sparse.issparse(some):
         entries = np.repeat(np.arange(some.shape[0]), np.diff(some.indptr))
-        kept = some.data.astype(np.float32) != 0
-        return np.asarray(np.unique(entries[kept]) + rows.start)
+        nonzero = some.data.astype(np.float32) != 0
+        return np.asarray(np.unique(entries[nonzero]) + rows.start)
     return np.asarray(np.flatnonzero((some.astype(np.float32) != 0).any(axis=1)) + rows.start)
 
 
@@ -83,7 +83,7 @@ class _Fitted:
                     out[rows] = self.map.transform(batch_of(self.space, X, rows))
 
         with np.errstate(over="ignore"), value_errors():
-            self.workers.split(X.shape[0], work, least=_CHUNK_ROWS // 4)
+            self.workers.split(X.shape[0], work, min_size=_CHUNK_ROWS // 4)
 
 
 class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimize import improve
+from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
@@ -94,7 +94,7 @@ class GmmNeighbors(BaseEstimator):
         self._memory.put([encoded])
         stop = threading.Event()
         while self._memory.overdue(self._memory.view) is not None:
-            improve(self._memory, lambda adopt: adopt(), stop)
+            optimize(self._memory, lambda adopt: adopt(), stop)
 
     def _threads(self) -> int:
         wanted: Any = 1 if self.n_jobs is None else self.n_jobs

@@ -46,10 +46,10 @@ class _OneHot(Transformer, auto_wrap_output_keys=None):  # type: ignore[call-arg
 
     def _sizes(self) -> tuple[int, int]:
         """Return how many samples, of how many bits."""
-        for name, most in (("samples", MAX_SAMPLES), ("bits", MAX_BITS)):
+        for name, maximum in (("samples", MAX_SAMPLES), ("bits", MAX_BITS)):
             value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and 1 <= value <= most):
-                raise InvalidParameter(expected=f"1 to {most}", got=repr(value), loc=(name,))
+            if not (isinstance(value, int | np.integer) and 1 <= value <= maximum):
+                raise InvalidParameter(expected=f"1 to {maximum}", got=repr(value), loc=(name,))
         return int(self.samples), int(self.bits)
 
     def _zero(self) -> UInt32s | None:

@@ -76,7 +76,7 @@ class Quantizer:
         ValueError
             Rows of this form are never rounded so.
         """
-        kind, step, origin = list_of(document, most=3)
+        kind, step, origin = list_of(document, max_count=3)
         kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
         if count_of(kind, BYTES, SPARSE) not in kinds:
             raise ValueError(f"{form} rows are not kept as {NAMES[kind]}")

@@ -210,18 +210,18 @@ class VectorSpace:
         Most queries are such vectors, and all that is done about others takes five times as long.
         """
         try:
-            columns, sent = np.asarray(vector.indices), np.asarray(vector.values)
+            columns, weights = np.asarray(vector.indices), np.asarray(vector.values)
         except (TypeError, ValueError, OverflowError):
             return None
-        if not columns.ndim == sent.ndim == 1 or not (count := len(columns)) == len(sent) > 0:
+        if not columns.ndim == weights.ndim == 1 or not (count := len(columns)) == len(weights) > 0:
             return None
-        if columns.dtype != np.int64 or sent.dtype.kind != "f":
+        if columns.dtype != np.int64 or weights.dtype.kind != "f":
             return None
         bound = self.dim if self.dim is not None else MAX_DIM + 1
         if columns[0] < 0 or columns[-1] >= bound or (columns[1:] <= columns[:-1]).any():
             return None
         with np.errstate(over="ignore", invalid="ignore"):
-            floats = sent.astype(np.float32)
+            floats = weights.astype(np.float32)
         indptr, norms = np.array([0, count], np.int64), np.empty(1, np.float64)
         sparse_norms(indptr, floats, norms)
         if not 0 < norms.item() <= MAX_NORM or np.count_nonzero(floats) < count:
@@ -285,16 +285,16 @@ class VectorSpace:
         InvalidVector
             A vector becomes all zero, or too large for float32.
         """
-        as_sent = self.transform.is_identity
+        unchanged = self.transform.is_identity
         values = raw.dense if raw.form == "dense" else raw.values
-        if not as_sent:
+        if not unchanged:
             values = self._transformed(raw)
         norms = np.empty(len(raw), np.float64)
         if raw.form == "dense":
             dense_norms(values, norms)
         else:
             sparse_norms(raw.indptr, values, norms)
-        if not as_sent:
+        if not unchanged:
             for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
                 raise InvalidVector(
                     expected=f"an L1 norm above 0 and at most {MAX_NORM:g} after the transform",
@@ -306,7 +306,7 @@ class VectorSpace:
             return VectorBatch("dense", dense=_padded(values), norms=single)
         slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
         indptr, magnitudes = raw.indptr, np.abs(values)
-        if not as_sent and not magnitudes.all():  # underflow of a power
+        if not unchanged and not magnitudes.all():  # underflow of a power
             keep = magnitudes > 0
             row_of = np.repeat(np.arange(len(raw)), np.diff(indptr))
             indptr = np.zeros(len(raw) + 1, np.int64)

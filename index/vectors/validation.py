@@ -53,7 +53,7 @@ def flat(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatev
 
 
 def bad_row(
-    floats: Float32s, sent: AnyArray, columns: Int32s | None, norm: float, row: int
+    floats: Float32s, raw: AnyArray, columns: Int32s | None, norm: float, row: int
 ) -> InvalidVector:
     """Say which number of a row makes its norm zero, too large or not finite."""
     if norm == 0:
@@ -65,7 +65,7 @@ def bad_row(
         at = int(bad[0])
         name: tuple[str | int, ...] = (at,) if columns is None else ("values", at)
         return InvalidVector(
-            expected="a finite float32", got=repr(sent[at].item()), loc=(row, *name)
+            expected="a finite float32", got=repr(raw[at].item()), loc=(row, *name)
         )
     return InvalidVector(
         expected=f"an L1 norm of at most {MAX_NORM:g}", got=f"{norm:g}", loc=(row,)

@@ -218,7 +218,7 @@ class _Collection:
         """Build and calibrate the graph."""
         # So few sparse rows are judged, and need no graph.
         alive = np.ones(_ROWS, np.uint8)
-        self._backend.improved(self._state, self._rows, alive, threading.Event())
+        self._backend.optimize(self._state, self._rows, alive, threading.Event())
         assert self._linked is not None
 
     def join(self) -> None:
@@ -228,9 +228,9 @@ class _Collection:
         self._backend.pairs(self._linked, self._view, min_score=0.99, recall=0.5, limit=3)
         rows, found = self._rows, np.empty((2, _ROWS), np.int32)
         if rows.form == "dense":  # done for collections that are too large to compare all rows
-            alive, some, least = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
+            alive, some, threshold = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
             whole = PairRows(rows.dense, rows.indptr, rows.slots, rows.values, rows.norms, alive)
-            meet(whole, some, least, 0, _ROWS, found[0], found[1])
+            meet(whole, some, threshold, 0, _ROWS, found[0], found[1])
             return
         # For more rows: so few are compared all with all.
         prefixes = PrefixJoin.of(self._view, 0.99)

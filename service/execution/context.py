@@ -87,14 +87,14 @@ def header(request: Request, name: bytes) -> str | None:
     name : bytes
         In lower case.
     """
-    for sent, value in request.scope["headers"]:
-        if sent == name:
+    for field, value in request.scope["headers"]:
+        if field == name:
             text: str = value.decode("latin-1")
             return text
     return None
 
 
-def _sent_key(request: Request) -> str | None:
+def _key_of(request: Request) -> str | None:
     scheme, _, token = (header(request, b"authorization") or "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
@@ -104,7 +104,7 @@ def _sent_key(request: Request) -> str | None:
 def _check_key(request: Request, *, writes: bool) -> None:
     keys = service_of(request).keys
     if keys.are_set:
-        keys.check(_sent_key(request), writes=writes)
+        keys.check(_key_of(request), writes=writes)
         return
     # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin.
     origin = header(request, b"origin")

@@ -85,12 +85,12 @@ class ApiKeys:
         self._reader = _Ring(settings.read_only_api_key, settings.read_only_api_key_file)
         self.are_set = self._admin.is_set or self._reader.is_set
 
-    def check(self, sent: str | None, *, writes: bool) -> None:
+    def check(self, key: str | None, *, writes: bool) -> None:
         """Say whether a request with this key may be served, where keys are set.
 
         Parameters
         ----------
-        sent : str or None
+        key : str or None
             As headers are read: a character a byte.
         writes : bool
 
@@ -98,9 +98,9 @@ class ApiKeys:
         ------
         KeyMissing, KeyRefused
         """
-        if sent is None:
+        if key is None:
             raise KeyMissing
-        digest = hashlib.sha256(sent.encode("latin-1")).digest()
+        digest = hashlib.sha256(key.encode("latin-1")).digest()
         is_admin, is_reader = self._admin.has(digest), self._reader.has(digest)
         if is_admin or (is_reader and not writes):
             return

@@ -41,11 +41,11 @@ class Limits:
         )
 
 
-def require_few_numbers(
-    sent: list[float] | SparseBody | NamedBody, limits: Limits, *loc: str | int
+def require_short_vector(
+    vector: list[float] | SparseBody | NamedBody, limits: Limits, *loc: str | int
 ) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
-    numbers = sent if isinstance(sent, list) else sent.weights
+    numbers = vector if isinstance(vector, list) else vector.weights
     require_count(len(numbers), limits, *loc)
 
 

@@ -99,11 +99,11 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
     more = arrow_columns.fields(others) if others else none
     unusable = _unusable(vectors, limits)
     rows = enumerate(zip(columns["id"].to_pylist(), texts, more, strict=True))
-    for row, (sent, text, fields) in rows:
+    for row, (raw, text, fields) in rows:
         try:
             if row in unusable:
                 raise unusable[row]
-            ids.append(_id(sent, limits))
+            ids.append(_id(raw, limits))
             payloads.append(_payload(text, fields, limits))
         except ix.InvalidInput as error:
             del ids[len(good) :]
@@ -132,10 +132,10 @@ def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVe
     return found
 
 
-def _id(sent: str | int | None, limits: Limits) -> str:
-    if sent is None:
+def _id(raw: str | int | None, limits: Limits) -> str:
+    if raw is None:
         raise ix.InvalidId(expected="a string or an integer", got="null", loc=("id",))
-    text = requests.item_id(str(sent))
+    text = requests.item_id(str(raw))
     require_short_id(text, limits, "id")
     return text
 

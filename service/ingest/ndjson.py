@@ -7,7 +7,7 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
-from gcws_search.service.guards.limits import Limits, require_few_numbers, require_short_id
+from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.ingest.rows import ItemRows, MixedRows, NamedVector, Reject
 from gcws_search.service.ingest.source import Source
@@ -64,7 +64,7 @@ class _Pending:
         try:
             item = bodies.parse(ItemBody, line)
             require_short_id(str(item.id), limits, "id")
-            require_few_numbers(item.vector, limits, "vector")
+            require_short_vector(item.vector, limits, "vector")
             payload = requests.payload(item.payload, limits, "payload")
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
             self.rejects.append(Reject.of(number, error))
@@ -87,19 +87,19 @@ class _Pending:
 
 
 def _compact(
-    sent: list[float] | SparseBody | NamedBody,
+    raw: list[float] | SparseBody | NamedBody,
 ) -> AnyArray | ix.SparseVector | NamedVector:
     """Return a vector in a quarter of the memory that Python's numbers take."""
-    if isinstance(sent, list):
-        return np.fromiter(sent, np.float64, len(sent))
-    weights = np.fromiter(sent.weights, np.float64, len(sent.weights))
-    if isinstance(sent, NamedBody):
-        return NamedVector(sent.names, weights)
+    if isinstance(raw, list):
+        return np.fromiter(raw, np.float64, len(raw))
+    weights = np.fromiter(raw.weights, np.float64, len(raw.weights))
+    if isinstance(raw, NamedBody):
+        return NamedVector(raw.names, weights)
     indices: list[int] | AnyArray
     try:
-        indices = np.fromiter(sent.indices, np.int64, len(sent.indices))
+        indices = np.fromiter(raw.indices, np.int64, len(raw.indices))
     except OverflowError:  # the index says what is wrong with it
-        indices = sent.indices
+        indices = raw.indices
     return ix.SparseVector(indices, weights)
 
 

@@ -36,10 +36,10 @@ writing = APIRouter(
 )
 
 
-def _require_few(sent: list[Any], service: Service, name: str) -> None:
-    most = service.settings.max_items_per_request
-    if len(sent) > most:
-        raise ix.InvalidParameter(expected=f"at most {most}", got=str(len(sent)), loc=(name,))
+def _require_count(elements: list[Any], service: Service, name: str) -> None:
+    limit = service.settings.max_items_per_request
+    if len(elements) > limit:
+        raise ix.InvalidParameter(expected=f"at most {limit}", got=str(len(elements)), loc=(name,))
 
 
 def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
@@ -55,7 +55,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     """Store items, all or nothing; the answer means they are on disk."""
     service = service_of(request)
     collection = service.collection(name)
-    _require_few(body.items, service, "items")
+    _require_count(body.items, service, "items")
 
     def read() -> ix.ItemBatch:
         return requests.items(body.items, collection, service.limits)
@@ -84,7 +84,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         got = "neither" if body.ids is None else "both"
         raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
     if body.ids is not None:
-        _require_few(body.ids, service, "ids")
+        _require_count(body.ids, service, "ids")
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
         return json_response({"deleted": deleted})
     if not any((body.filter or {}).values()):
@@ -102,9 +102,11 @@ async def page_items(
 ) -> Response:
     """Show a page of items in a stable order."""
     service = service_of(request)
-    most = service.settings.max_page_limit
-    if params.limit > most:
-        raise ix.InvalidParameter(expected=f"at most {most}", got=str(params.limit), loc=("limit",))
+    limit = service.settings.max_page_limit
+    if params.limit > limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {limit}", got=str(params.limit), loc=("limit",)
+        )
     collection = service.collection(name)
 
     def work() -> Response:

@@ -119,18 +119,18 @@ def _require_none(params: BatchParams) -> None:
         )
 
 
-def _require_few(count: int, service: Service) -> None:
-    most = service.settings.max_queries_per_request
-    if count > most:
+def _require_count(count: int, service: Service) -> None:
+    max_count = service.settings.max_queries_per_request
+    if count > max_count:
         raise ix.InvalidParameter(
-            expected=f"at most {most} queries", got=str(count), loc=("queries",)
+            expected=f"at most {max_count} queries", got=str(count), loc=("queries",)
         )
 
 
 def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Response:
-    sent = bodies.parse(BatchBody, body)
-    _require_few(len(sent.queries), service)
-    queries = requests.batch(sent, collection, service.limits)
+    batch = bodies.parse(BatchBody, body)
+    _require_count(len(batch.queries), service)
+    queries = requests.batch(batch, collection, service.limits)
     if not service.startup.is_compiled:
         queries = [one.exactly() for one in queries]
     start = time.perf_counter()
@@ -158,7 +158,7 @@ def _answer_vectors(
             vectors: Vectors = DenseRows(array)
         else:
             vectors = read_queries(reader, limits, settings.max_arrow_batch_bytes)
-        _require_few(len(vectors), service)
+        _require_count(len(vectors), service)
         naming = Naming(collection, "search together")
         rows = vectors.check(collection.space, naming)
         asked = requests.matrix(rows, params, limits)

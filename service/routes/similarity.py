@@ -4,7 +4,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.execution.context import may_read, service_of
-from gcws_search.service.guards.limits import require_few_numbers
+from gcws_search.service.guards.limits import require_short_vector
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.schemas.answers import SimilarityAnswer
@@ -27,8 +27,8 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     service = service_of(request)
     service.startup.require_kernels()
     limits = service.limits
-    require_few_numbers(body.a, limits, "a")
-    require_few_numbers(body.b, limits, "b")
+    require_short_vector(body.a, limits, "a")
+    require_short_vector(body.b, limits, "b")
     try:
         a, b = names.shared(body.a, body.b)
         score = await service.workers.searches.run(ix.score, kernel, a, b)

@@ -33,9 +33,9 @@ def _id_text(value: str | int) -> str:
     return text
 
 
-def bounds(least: int, most: int | None = None) -> dict[str, Any]:
+def bounds(low: int, high: int | None = None) -> dict[str, Any]:
     """Return bounds for the API page alone: it is the index that holds numbers to them."""
-    return {"minimum": least} if most is None else {"minimum": least, "maximum": most}
+    return {"minimum": low} if high is None else {"minimum": low, "maximum": high}
 
 
 class ShownAs:

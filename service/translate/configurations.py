@@ -53,8 +53,8 @@ def attached(body: AttachBody) -> ix.BackendParams:
     """
     model = BODY_OF[body.kind]
     try:
-        sent = model.model_validate({"kind": body.kind, "params": body.params})
+        checked = model.model_validate({"kind": body.kind, "params": body.params})
     except ValidationError as error:
         raise invalid_request(error, model) from None
-    params = sent.model_dump()["params"]
+    params = checked.model_dump()["params"]
     return located(ix.backend_params, "params", kind=body.kind, params=params)

@@ -24,13 +24,13 @@ _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SHORT: Final = rb'[^"\[\]{}]{1,1024}+'  # a stretch of numbers, words, commas, colons
 
 
-def _within(inner: bytes, most: int) -> bytes:
+def _within(inner: bytes, limit: int) -> bytes:
     """Return what matches an array or object of so many strings, stretches and other matches.
 
     The group is atomic: a possessive one, of which less is kept in mind, is left at a wrong place
     by Python 3.11.0 to 3.11.4 when one of its ways fails half-way (gh-106052).
     """
-    return rb"[\[{](?>(?:%s|%s%s){0,%d})[\]}]" % (_SHORT, _STRING, inner, most)
+    return rb"[\[{](?>(?:%s|%s%s){0,%d})[\]}]" % (_SHORT, _STRING, inner, limit)
 
 
 # Most of what is in a long text is short, and passed over at once: an item with its vector. Whether

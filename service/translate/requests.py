@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.guards.limits import Limits, require_few_numbers, require_short_id
+from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
 from gcws_search.service.schemas.base import NamedBody, SparseBody
 from gcws_search.service.schemas.requests import (
     BatchBody,
@@ -104,7 +104,7 @@ def vector(
     InvalidVector
         Its place is given from ``loc`` inwards.
     """
-    require_few_numbers(body, limits, *loc)
+    require_short_vector(body, limits, *loc)
     space = collection.space
     try:
         if isinstance(body, list):
@@ -116,7 +116,7 @@ def vector(
 
 
 def vectors(
-    sent: Sequence[list[float] | SparseBody | NamedBody],
+    raw: Sequence[list[float] | SparseBody | NamedBody],
     collection: ix.Collection,
     use: Use,
     limits: Limits,
@@ -131,14 +131,14 @@ def vectors(
         Its place is ``name``, the number, ``inner``, and what of the vector.
     """
     naming = Naming(collection, use)
-    if len(sent) == 1:  # as most writes have: read in 20 µs for 23.5
-        return vector(sent[0], collection, naming, limits, name, 0, *inner)
-    for number, one in enumerate(sent):
-        require_few_numbers(one, limits, name, number, *inner)
+    if len(raw) == 1:  # as most writes have: read in 20 µs for 23.5
+        return vector(raw[0], collection, naming, limits, name, 0, *inner)
+    for number, one in enumerate(raw):
+        require_short_vector(one, limits, name, number, *inner)
     try:
         rows = [
             one if isinstance(one, list) else _sparse(one, naming, number)
-            for number, one in enumerate(sent)
+            for number, one in enumerate(raw)
         ]
         return collection.space.from_items(rows)
     except ix.InvalidVector as error:
@@ -253,27 +253,27 @@ def item_id(text: str) -> str:
     return text
 
 
-def items(sent: Sequence[ItemBody], collection: ix.Collection, limits: Limits) -> ix.ItemBatch:
+def items(raw: Sequence[ItemBody], collection: ix.Collection, limits: Limits) -> ix.ItemBatch:
     """Return items as the index stores them.
 
     Raises
     ------
     InvalidId, InvalidVector, InvalidPayload
     """
-    for row, item in enumerate(sent):
+    for row, item in enumerate(raw):
         require_short_id(str(item.id), limits, "items", row, "id")
     return ix.ItemBatch(
-        ids=[str(item.id) for item in sent],
+        ids=[str(item.id) for item in raw],
         vectors=vectors(
-            [item.vector for item in sent], collection, "store", limits, "items", "vector"
+            [item.vector for item in raw], collection, "store", limits, "items", "vector"
         ),
         payloads=[
-            payload(item.payload, limits, "items", row, "payload") for row, item in enumerate(sent)
+            payload(item.payload, limits, "items", row, "payload") for row, item in enumerate(raw)
         ],
     )
 
 
-def indices(params: NamesParams, most: int) -> list[int]:
+def indices(params: NamesParams, count: int) -> list[int]:
     """Return the coordinates that are listed in a URL.
 
     Raises
@@ -283,8 +283,10 @@ def indices(params: NamesParams, most: int) -> list[int]:
     if params.prefix is not None:
         raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
     words = (params.indices or "").split(",")
-    if len(words) > most:
-        raise ix.InvalidParameter(expected=f"at most {most}", got=str(len(words)), loc=("indices",))
+    if len(words) > count:
+        raise ix.InvalidParameter(
+            expected=f"at most {count}", got=str(len(words)), loc=("indices",)
+        )
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS):
             raise ix.InvalidParameter(
@@ -379,12 +381,12 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
     where, text = condition(body.filter, limits)
-    naming, sent = Naming(collection, "search"), body.vector
+    naming, raw = Naming(collection, "search"), body.vector
     with_unknown, found = None, None
-    if isinstance(sent, NamedBody) and not collection.names.is_open:
-        with_unknown = _with_unknown(sent, naming, limits)
-    if sent is not None and with_unknown is None:
-        found = vector(sent, collection, naming, limits, "vector")
+    if isinstance(raw, NamedBody) and not collection.names.is_open:
+        with_unknown = _with_unknown(raw, naming, limits)
+    if raw is not None and with_unknown is None:
+        found = vector(raw, collection, naming, limits, "vector")
     return QueryRequest(
         vectors=found,
         item_id=None if body.id is None else str(body.id),
@@ -402,7 +404,7 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
 
 def _with_unknown(body: NamedBody, naming: Naming, limits: Limits) -> ix.SparseVector | None:
     """Return a vector where some of its names have no coordinate, None where all have."""
-    require_few_numbers(body, limits, "vector")
+    require_short_vector(body, limits, "vector")
     try:
         found = naming.sparse(body)
     except ix.InvalidVector as error:
@@ -426,7 +428,7 @@ def batch(body: BatchBody, collection: ix.Collection, limits: Limits) -> list[Qu
     return queries
 
 
-def matrix(rows: ix.RawBatch, sent: BatchParams, limits: Limits) -> QueryRequest:
+def matrix(rows: ix.RawBatch, raw: BatchParams, limits: Limits) -> QueryRequest:
     """Return the queries of a matrix, all asking for the same.
 
     Raises
@@ -436,11 +438,11 @@ def matrix(rows: ix.RawBatch, sent: BatchParams, limits: Limits) -> QueryRequest
     return QueryRequest(
         vectors=rows,
         item_id=None,
-        params=search_params(sent, limits),
+        params=search_params(raw, limits),
         where=None,
         filter_text=b"",
-        backend=sent.backend,
-        with_payload=sent.with_payload,
-        with_vector=sent.with_vector,
-        explain=sent.explain,
+        backend=raw.backend,
+        with_payload=raw.with_payload,
+        with_vector=raw.with_vector,
+        explain=raw.explain,
     )

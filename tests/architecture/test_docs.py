@@ -350,6 +350,36 @@ def test_no_constant_has_a_banned_word() -> None:
     assert not found
 
 
+def functions(path: Path) -> Iterator[str]:
+    """Yield the names of a module's functions and methods, and of their parameters."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+            given = node.args
+            for each in (*given.posonlyargs, *given.args, *given.kwonlyargs):
+                yield each.arg
+
+
+OLD = (
+    "index/exact/",
+    "index/graph/",
+    "index/kernels/gmm/",
+    "index/kernels/graph/",
+    "index/vectors/quantization.py",
+)
+"""Where functions and parameters have some banned words still."""
+
+
+def test_no_function_and_no_parameter_has_a_banned_word() -> None:
+    """What `asyncio` calls has the names that it calls."""
+    _, banned = glossary()
+    paths = [path for path in modules() if not str(path.relative_to(REPOSITORY)).startswith(OLD)]
+    names = {name for path in paths for name in functions(path)} - {*dir(asyncio.Protocol)}
+    assert len(names) > 1000
+    found = {name for name in names if set(name.lower().split("_")) & banned}
+    assert not found
+
+
 # The readers of pages
 
 

@@ -51,10 +51,22 @@ def private_attributes(tree: ast.Module) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """Yield private names that are imported from the product."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gcws_search"):
+            yield from (alias.name for alias in node.names if is_private(alias.name))
+
+
 def test_no_test_touches_a_private_attribute() -> None:
     found = {
         str(path): touched for path, tree in trees() if (touched := [*private_attributes(tree)])
     }
+    assert not found
+
+
+def test_no_test_imports_a_private_name() -> None:
+    found = {str(path): names for path, tree in trees() if (names := [*private_names(tree)])}
     assert not found
 
 

@@ -23,7 +23,7 @@ def test_every_number_is_worked_on_once(threads: int, count: int) -> None:
 
 def test_parts_are_no_smaller_than_asked() -> None:
     sizes: list[int] = []
-    Workers(4).split(10, lambda first, last: sizes.append(last - first), least=4)
+    Workers(4).split(10, lambda first, last: sizes.append(last - first), min_size=4)
     assert len(sizes) == 2
 
 
@@ -36,7 +36,7 @@ def test_work_is_cut_into_pieces_as_far_as_there_is_enough(count: int, parts: in
         sizes.append(last - first)
         done.extend(range(first, last))
 
-    Workers(2).split(count, note, least=2, pieces=4)
+    Workers(2).split(count, note, min_size=2, pieces=4)
     assert len(sizes) == parts
     assert max(sizes) - min(sizes) <= 1
     assert sorted(done) == list(range(count))

@@ -24,7 +24,7 @@ _LEVEL_STEP = np.uint64(0xD6E8FEB86659FD93)
 
 
 @njit(cache=True, nogil=True)
-def _kept(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
+def _encoded(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
     """Return what the encoding keeps of one sample before it is cut."""
     if encoding == FULL:
         return (np.uint64(slot) << np.uint64(32)) | np.uint64(level)
@@ -32,9 +32,9 @@ def _kept(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def _cut(kept: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
-    """Return the highest 64 - ``drop`` bits of the hash of what is kept of a numbered sample."""
-    return mix64(kept * _LEVEL_STEP + np.uint64(sample) * _GOLDEN_64) >> drop
+def _cut(encoded: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
+    """Return the highest 64 - ``drop`` bits of the hash of what is encoded of a numbered sample."""
+    return mix64(encoded * _LEVEL_STEP + np.uint64(sample) * _GOLDEN_64) >> drop
 
 
 @njit(cache=True, nogil=True)
@@ -90,8 +90,8 @@ def pack_prefix_keys(
             key = np.uint64(0)
             for i in range(band_width):
                 j = (band + place) * band_width + i
-                kept = _kept(slots[row, j - start], levels[row, j - start], encoding)
-                key = (key << np.uint64(bits)) | _cut(kept, j, drop)
+                encoded = _encoded(slots[row, j - start], levels[row, j - start], encoding)
+                key = (key << np.uint64(bits)) | _cut(encoded, j, drop)
             out[row, place] = key << spare
 
 
@@ -121,8 +121,8 @@ def pack_whole_keys(
             key = np.uint64(0)
             for i in range(band_width):
                 j = (band + place) * band_width + i
-                kept = _kept(slots[row, j - start], levels[row, j - start], encoding)
+                encoded = _encoded(slots[row, j - start], levels[row, j - start], encoding)
                 if encoding == B_BIT:
-                    kept = _cut(kept, j, drop)
-                key = mix64((key ^ kept * _LEVEL_STEP) + _GOLDEN_64)
+                    encoded = _cut(encoded, j, drop)
+                key = mix64((key ^ encoded * _LEVEL_STEP) + _GOLDEN_64)
             out[row, place] = key

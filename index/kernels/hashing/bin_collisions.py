@@ -79,8 +79,8 @@ def count_collisions(
                 continue
             place = (block * coordinates + d) * STRIDE
             inverse, beta = load(at_table, place), load(at_table, place + LANES)
-            least = _bins_of(splat(lows[d]), inverse, beta)
-            mask = _mask(least ^ _bins_of(splat(highs[d]), inverse, beta))
+            lowest = _bins_of(splat(lows[d]), inverse, beta)
+            mask = _mask(lowest ^ _bins_of(splat(highs[d]), inverse, beta))
             lane = 0
             while mask >> lane:
                 if mask >> lane & 1:

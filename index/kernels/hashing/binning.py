@@ -70,11 +70,11 @@ def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa
 
 
 @njit(cache=True, nogil=True)
-def bins(x, far, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return the bin of x, or ``far``, its scrambled bits, where it is far from 0."""
+def bins(x, mixed, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+    """Return the bin of x, or ``mixed``, its scrambled bits, where it is far from 0."""
     place = fused(x, inverse, beta)
     near = less(absolute(place), splat(_MAX_BIN))
-    return select(near, to_ints(floor(place)), far)
+    return select(near, to_ints(floor(place)), mixed)
 
 
 @njit(cache=True, nogil=True)
@@ -135,7 +135,7 @@ def bins_from_table(
         Samples 0 … m - 1; m is a multiple of LANES.
     """
     n, m = out.shape
-    far = _scrambled_bits(values).view(np.int32)
+    mixed = _scrambled_bits(values).view(np.int32)
     to_out = pointer(out)
     at_table = pointer(table)
     for block in range(m // LANES):
@@ -145,7 +145,7 @@ def bins_from_table(
                 place = (block * coordinate_count + np.int64(coordinates[position])) * STRIDE
                 inverse, beta = load(at_table, place), load(at_table, place + LANES)
                 odd = as_ints(load(at_table, place + 2 * LANES))
-                x, strange = splat(values[position]), splat(far[position])
+                x, strange = splat(values[position]), splat(mixed[position])
                 total = total + bins(x, strange, inverse, beta) * odd
             store(to_out, row * m + block * LANES, scrambled(total))
 
@@ -169,7 +169,7 @@ def bins_from_stream(
     out : see `bins_from_table`
     """
     n, m = out.shape
-    far = _scrambled_bits(values).view(np.int32)
+    mixed = _scrambled_bits(values).view(np.int32)
     to_out = pointer(out)
     at_inverses = pointer(inverses)
     for row in range(n):
@@ -177,7 +177,7 @@ def bins_from_stream(
             store(to_out, row * m + block, splat(_NO_BITS))
         for position in range(indptr[row], indptr[row + 1]):
             low, high = slot_words(seed, coordinates[position])
-            x, strange = splat(values[position]), splat(far[position])
+            x, strange = splat(values[position]), splat(mixed[position])
             for block in range(0, m, LANES):
                 samples = lane_numbers() + splat(np.int32(block))
                 inverse, beta, odd = _bins(splat(low), splat(high), samples, at_inverses)

@@ -2,7 +2,7 @@
 
 Letters as in `gcws`. As L/r + β − 1 < t ≤ L/r + β, a lies in [log(c·e^(−r)/ũ), log(c/ũ)]. So a slot
 cannot win a sample where c·e^(−r)/ũ is not below e^a of a slot seen before, and a lower bound of
-c·e^(−r) takes no logarithm (`least_rate`): about one (slot, sample) in twelve is left to be
+c·e^(−r) takes no logarithm (`min_rate`): about one (slot, sample) in twelve is left to be
 drawn, as slots of great values come first.
 
 The least of m values e^a is exponential with the rate S = Σũ, so SURE/S is nearly always above it:
@@ -10,7 +10,7 @@ samples start with this limit, as if a slot had been seen that reached it, and t
 brings below it are drawn again, in full.
 
 Limits are e^a times the row's greatest ũ, hence independent of the vector's scale, and raised by
-more than all roundings (those of a and of `least_rate` together: below 10^-3) and by what a power
+more than all roundings (those of a and of `min_rate` together: below 10^-3) and by what a power
 of two is below its chord. They are compared as bits, which order positive floats.
 
 Source: [GMM] Algorithm 1; [ICWS] §3.
@@ -28,9 +28,9 @@ from gcws_search.index.kernels.hashing.randomness import (
     base_of,
     clock,
     hash_parameters,
-    least_chance,
-    least_clock,
     level_of,
+    min_chance,
+    min_clock,
     mixed,
     mixed_with,
     pitch_and_offset,
@@ -147,14 +147,14 @@ def sketch_from_stream(
         for i in range(0, count, LANES):
             store(logs, i, log_positive(load(logs, i)))
         if count <= _MAX_DRAWN:
-            _sketch_few(slots[here], logs, seed, first, out_slots[row], out_levels[row])
+            _sketch_short(slots[here], logs, seed, first, out_slots[row], out_levels[row])
         else:
             _choose_slots(slots[here], values[here], logs, seed, first, scratch)
             _write_samples(slots[here], logs, words, best, first, out_slots[row], out_levels[row])
 
 
 @njit(cache=True, nogil=True)
-def _sketch_few(
+def _sketch_short(
     slots: UInt32s,
     logs: Float32s,
     seed: np.uint64,
@@ -165,7 +165,7 @@ def _sketch_few(
     """Draw every (slot, sample) of a row."""
     for b in range(0, out_slots.shape[0], LANES):
         samples = lane_numbers() + splat(np.int32(first + b))
-        least = splat(_INFINITY)
+        minimum = splat(_INFINITY)
         best_level = splat(_ZERO)
         best_slot = splat(np.int32(0))
         for position in range(slots.shape[0]):
@@ -173,8 +173,8 @@ def _sketch_few(
             r, inverse_r, beta, base = hash_parameters(splat(low), splat(high), samples)
             t = level_of(splat(logs[position]), inverse_r, beta)
             a = arrival_of(t, r, base)
-            wins = less(a, least)
-            least = select(wins, a, least)
+            wins = less(a, minimum)
+            minimum = select(wins, a, minimum)
             best_level = select(wins, t, best_level)
             best_slot = select(wins, splat(np.int32(slots[position])), best_slot)
         store(out_slots, b, best_slot)
@@ -198,15 +198,15 @@ def _choose_slots(
     """
     words, best, limits, queue = out.words, out.best, out.limits, out.queue
     count = slots.shape[0]
-    most = values.max()
+    greatest = values.max()
     share = np.float64(0.0)
     for position in range(count):
-        share += values[position] / most
+        share += values[position] / greatest
     limits_as_floats = limits.view(np.float32)
     limits_as_floats[:] = _SURE / share
     start = limits[0]
     best[:] = _NONE
-    log_most = log_positive(splat(most))
+    log_greatest = log_positive(splat(greatest))
     size = queue.shape[1]
     to_queue, to_best, to_limits = pointer(queue), pointer(best), pointer(limits)
     to_drawn = pointer(out.drawn)
@@ -217,7 +217,7 @@ def _choose_slots(
         position = order[visited]
         low, high = slot_words(seed, slots[position])
         words[0, position], words[1, position] = low, high
-        scale = splat(np.float32(values[position] / most * RATE_SCALE))
+        scale = splat(np.float32(values[position] / greatest * RATE_SCALE))
         begin = filled
         _find_rates(low, high, limits.shape[0], to_drawn)
         block = splat(_NO_BITS)
@@ -231,7 +231,7 @@ def _choose_slots(
             store(to_queue, 3 * size + i, as_ints(splat(logs[position])))
             store(to_queue, 4 * size + i, splat(np.int32(position)))
         if filled >= _BATCH or visited == count - 1:
-            _draw(to_queue, size, filled, first, log_most, to_best, to_limits)
+            _draw(to_queue, size, filled, first, log_greatest, to_best, to_limits)
             filled = 0
     log_bits = logs.view(np.int32)
     for sample in range(limits.shape[0]):
@@ -244,7 +244,7 @@ def _choose_slots(
             queue[4, filled] = position
             filled += 1
             if filled == _BATCH or position == count - 1:
-                _draw(to_queue, size, filled, first, log_most, to_best, to_limits)
+                _draw(to_queue, size, filled, first, log_greatest, to_best, to_limits)
                 filled = 0
 
 
@@ -267,7 +267,7 @@ def _by_falling_power(values: Float32s, out: Int32s) -> None:
 
 @njit(cache=True, nogil=True)
 def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
-    """Write `least_rate` of one slot and m samples.
+    """Write `min_rate` of one slot and m samples.
 
     In three loops of few steps each: while a processor waits for one step it looks for others only
     a few dozens ahead, and a long chain of steps leaves it none.
@@ -285,14 +285,14 @@ def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: A
     for b in range(0, m, LANES):
         store(drawn, b, mixed_with(splat(low), splat(high), load(drawn, 2 * m + b)))
     for b in range(0, m, LANES):
-        store(drawn, m + b, as_ints(least_chance(load(drawn, b), splat(low))))
+        store(drawn, m + b, as_ints(min_chance(load(drawn, b), splat(low))))
     for b in range(0, m, LANES):
         chance = as_floats(load(drawn, m + b))
-        store(drawn, b, as_ints(least_clock(load(drawn, b), splat(low)) * chance))
+        store(drawn, b, as_ints(min_clock(load(drawn, b), splat(low)) * chance))
 
 
 @njit(cache=True, nogil=True)
-def _draw(queue, size, filled, first, log_most, best, limits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses, lanes)
+def _draw(queue, size, filled, first, log_greatest, best, limits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses, lanes)
     """Draw what is queued; lower ``best`` and ``limits``.
 
     Several loops, each over all of the queue: their chains of steps are short (see `_find_rates`),
@@ -316,7 +316,7 @@ def _draw(queue, size, filled, first, log_most, best, limits):  # type: ignore[n
         bits = as_ints(a)
         flip = signed_shift(bits, splat(_SIGN)) & splat(_MAGNITUDE)
         store(queue, size + i, bits ^ flip)
-        power = a + log_most
+        power = a + log_greatest
         power = select(less(power, splat(_LOWEST)), splat(_LOWEST), power)
         power = select(less(power, splat(_HIGHEST)), power, splat(_HIGHEST))
         limit = fused(power, splat(_BITS_PER_UNIT), splat(_BITS_OF_ONE))

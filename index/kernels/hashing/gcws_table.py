@@ -145,22 +145,22 @@ def sketch_from_table(
     parts = max(1, -(-slot_count // _SLOTS_TOGETHER)) if n > 1 else 1
     borders = np.empty((parts + 1, n), np.int64)
     part_borders(indptr, slots, borders)
-    least_so_far = np.empty(n * LANES, np.float32)
-    level_so_far = np.empty(n * LANES, np.float32)
-    slot_so_far = np.empty(n * LANES, np.int32)
+    best_values = np.empty(n * LANES, np.float32)
+    best_levels = np.empty(n * LANES, np.float32)
+    best_slots = np.empty(n * LANES, np.int32)
     to_slots, to_levels = pointer(out_slots), pointer(out_levels)
     parameters = pointer(table)
     for b in range(m // LANES):
         block = (first_block + b) * slot_count
         for part in range(parts):
             for row in range(n):
-                least = splat(_INFINITY)
+                minimum = splat(_INFINITY)
                 best_level = splat(_ZERO)
                 best_slot = splat(np.int32(0))
                 if part > 0:
-                    least = load(least_so_far, row * LANES)
-                    best_level = load(level_so_far, row * LANES)
-                    best_slot = load(slot_so_far, row * LANES)
+                    minimum = load(best_values, row * LANES)
+                    best_level = load(best_levels, row * LANES)
+                    best_slot = load(best_slots, row * LANES)
                 for position in range(borders[part, row], borders[part + 1, row]):
                     slot = slots[position]
                     at = (block + np.int64(slot)) * _STRIDE
@@ -177,14 +177,14 @@ def sketch_from_table(
                         splat(logs[position]), load(table, at + LANES), load(table, at + 2 * LANES)
                     )
                     a = arrival_of(t, load(table, at), load(table, at + 3 * LANES))
-                    wins = less(a, least)
-                    least = select(wins, a, least)
+                    wins = less(a, minimum)
+                    minimum = select(wins, a, minimum)
                     best_level = select(wins, t, best_level)
                     best_slot = select(wins, splat(np.int32(slot)), best_slot)
                 if part == parts - 1:
                     store(to_slots, row * m + b * LANES, best_slot)
                     store(to_levels, row * m + b * LANES, to_ints(best_level))
                 else:
-                    store(least_so_far, row * LANES, least)
-                    store(level_so_far, row * LANES, best_level)
-                    store(slot_so_far, row * LANES, best_slot)
+                    store(best_values, row * LANES, minimum)
+                    store(best_levels, row * LANES, best_level)
+                    store(best_slots, row * LANES, best_slot)

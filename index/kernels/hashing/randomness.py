@@ -68,7 +68,7 @@ _MAX_LEFT = np.int32(2**17 - 1)  # 2^16·((1 − V₁) + (1 − V₂)) where bot
 _QUARTER = np.float32(2.0**-18)
 
 RATE_SCALE: Final = 2.0**32
-"""What `least_rate` is scaled by."""
+"""What `min_rate` is scaled by."""
 
 
 @njit(cache=True, nogil=True)
@@ -102,7 +102,7 @@ def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes
 
 
 @njit(cache=True, nogil=True)
-def _fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+def fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return the same of uniforms of 32 bits: the lower halves of other words end both of them.
 
     The second is below 1 - 2^-20, so the gamma number, of which the inverse is wanted, is not 0.
@@ -164,7 +164,7 @@ def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN00
 def pitch_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return (r, β) of what `mixed` returns: the steps of log ũ, and where they begin."""
     third = _draw(x, low, _DRAW_BETA)
-    return _fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
+    return fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
 
 
 @njit(cache=True, nogil=True)
@@ -188,7 +188,7 @@ def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa
 
 
 @njit(cache=True, nogil=True)
-def least_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def min_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a number not above 2^16·e^(−r) of what `mixed` returns, made without a logarithm.
 
     e^(−r) = U₁U₂. The uniforms are cut to their first 16 bits, and so is their product: that of one
@@ -199,7 +199,7 @@ def least_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 @njit(cache=True, nogil=True)
-def least_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def min_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a number not above 2^16·c of what `mixed` returns, made without a logarithm.
 
     c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
@@ -210,10 +210,10 @@ def least_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 
 @njit(cache=True, nogil=True)
-def least_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def min_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mixed`."""
     x = mixed(low, high, samples)
-    return least_chance(x, low) * least_clock(x, low)
+    return min_chance(x, low) * min_clock(x, low)
 
 
 @njit(cache=True, nogil=True)

@@ -38,12 +38,12 @@ def join_table(
     table: SortedTable,
     rows: Rows,
     permitted: UInt8s,
-    least: np.float32,
+    threshold: np.float32,
     first: int,
     partner: int,
     out: RowPairs,
 ) -> tuple[int, int, int]:
-    """List pairs of rows that share a bucket and score at least ``least``.
+    """List pairs of rows that share a bucket and score at least ``threshold``.
 
     The work can stop when the output is full and go on from where it was.
 
@@ -52,7 +52,7 @@ def join_table(
     table : SortedTable
     rows : Rows
     permitted : (r,) uint8
-    least : float32
+    threshold : float32
     first, partner : int
         Place in the table to go on from, and the place of its next partner (0: the next place).
     out : RowPairs, written in place
@@ -67,7 +67,7 @@ def join_table(
     norms = rows.norms
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
-    farthest = reach(least) if width > 0 else np.float32(0.0)
+    max_gap = reach(threshold) if width > 0 else np.float32(0.0)
     out_a, out_b = out.a, out.b
     found = 0
     n = keys.shape[0]
@@ -80,7 +80,7 @@ def join_table(
             while other < n and ((keys[place] ^ keys[other]) >> shift) == 0:
                 b = np.int64(key_rows[other])
                 # GMM is at most the lesser norm over the greater.
-                near = min(norms[a], norms[b]) >= least * max(norms[a], norms[b])
+                near = min(norms[a], norms[b]) >= threshold * max(norms[a], norms[b])
                 if near and permitted[b] != 0:
                     if width > 0:
                         score = dense_score_within(
@@ -89,11 +89,11 @@ def join_table(
                             offset(data, b * width),
                             norms[b],
                             width,
-                            farthest,
+                            max_gap,
                         )
                     else:
                         score = _merge_score(rows, a, b)
-                    if score >= least:
+                    if score >= threshold:
                         if found == out_a.shape[0]:
                             return found, place, other
                         out_a[found] = np.int32(min(a, b))
@@ -109,14 +109,14 @@ def join_table(
 def join_block(
     rows: Rows,
     permitted: UInt8s,
-    least: np.float32,
+    threshold: np.float32,
     first: int,
     last: int,
     left: int,
     right: int,
     out: RowPairs,
 ) -> tuple[int, int, int]:
-    """List pairs of a dense row in [first, last) and a row after it that score ``least`` or more.
+    """List pairs of a dense row in [first, last) and a later one that score ``threshold`` or more.
 
     The block's rows stay in cache while all rows after them pass by. The work can stop when the
     output is full and go on from where it was.
@@ -126,7 +126,7 @@ def join_block(
     rows : Rows
         Dense.
     permitted : (n,) uint8
-    least : float32
+    threshold : float32
     first, last : int
     left, right : int
         The pair to go on from; first and first + 1 at the start.
@@ -141,7 +141,7 @@ def join_block(
     norms = rows.norms
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
-    farthest = reach(least)
+    max_gap = reach(threshold)
     out_a, out_b = out.a, out.b
     found = 0
     a = left
@@ -150,12 +150,12 @@ def join_block(
             address = offset(data, b * width)
             while a < min(last, b):
                 # GMM is at most the lesser norm over the greater.
-                near = min(norms[a], norms[b]) >= least * max(norms[a], norms[b])
+                near = min(norms[a], norms[b]) >= threshold * max(norms[a], norms[b])
                 if near and permitted[a] != 0:
                     score = dense_score_within(
-                        offset(data, a * width), norms[a], address, norms[b], width, farthest
+                        offset(data, a * width), norms[a], address, norms[b], width, max_gap
                     )
-                    if score >= least:
+                    if score >= threshold:
                         if found == out_a.shape[0]:
                             return found, a, b
                         out_a[found] = np.int32(a)

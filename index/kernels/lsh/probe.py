@@ -67,10 +67,10 @@ class Rule(NamedTuple):
         Chance that a kept sample of unrelated vectors matches.
     allowed : float
         1 - recall.
-    least : float
+    min_score : float
         min_score.
     slack : float
-        Float32 scores up to this much below ``least`` are kept: the exact ones may reach it.
+        Float32 scores up to this much below ``min_score`` are kept: the exact ones may reach it.
     """
 
     depths: int
@@ -78,7 +78,7 @@ class Rule(NamedTuple):
     step: int
     floor: float
     allowed: float
-    least: float
+    min_score: float
     slack: float
 
 
@@ -112,8 +112,8 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
     scores : (limit,) float32
         Scores of the hits, the first ``size`` of them valid.
     rule : Rule
-        Places not filled are charged as items of similarity ``rule.least``; where that is 0 there
-        are items to fill them, and the search goes on.
+        Places not filled are charged as items of similarity ``rule.min_score``; where that is 0
+        there are items to fill them, and the search goes on.
     depth, done : int
         ``done`` tables are finished at ``depth``, the others at depth + 1.
     """
@@ -121,13 +121,13 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
     budget = rule.allowed * limit
     missed = 0.0
     if size < limit:
-        if rule.least <= 0.0:
+        if rule.min_score <= 0.0:
             return False
-        missed = (limit - size) * _miss(rule.least, rule, depth, done)
+        missed = (limit - size) * _miss(rule.min_score, rule, depth, done)
     for i in range(size):
         if missed > budget:
             return False
-        missed += _miss(max(np.float64(scores[i]), rule.least), rule, depth, done)
+        missed += _miss(max(np.float64(scores[i]), rule.min_score), rule, depth, done)
     return missed <= budget
 
 
@@ -135,10 +135,10 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
 def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) -> float:
     """Return the mean of miss over the hits found, or of the least one wanted; see `rule_holds`."""
     if size == 0:
-        return _miss(rule.least, rule, depth, done) if rule.least > 0.0 else 1.0
+        return _miss(rule.min_score, rule, depth, done) if rule.min_score > 0.0 else 1.0
     missed = 0.0
     for i in range(size):
-        missed += _miss(max(np.float64(scores[i]), rule.least), rule, depth, done)
+        missed += _miss(max(np.float64(scores[i]), rule.min_score), rule, depth, done)
     return missed / size
 
 
@@ -319,8 +319,8 @@ def probe(
     segments, rule, out = TableSegments(*segments), Rule(*rule), ProbeHits(*out)
     addresses, bits = segments.addresses, segments.bits
     tables = rule.tables
-    least = rule.least
-    floor = least - rule.slack
+    min_score = rule.min_score
+    floor = min_score - rule.slack
     dense = rows.dense.shape[1] > 0
     left = np.empty((addresses.shape[0], tables), np.int64)
     right = np.empty((addresses.shape[0], tables), np.int64)
@@ -406,7 +406,7 @@ def probe(
             # What will the depth cost that is needed if no better hit turns up? Only live rows are
             # counted, so that deleted ones change no answer.
             needed = _depth_needed(scores, size, rule, depth)
-            if needed == 0 and (size == limit or least > 0.0):
+            if needed == 0 and (size == limit or min_score > 0.0):
                 break
             if earlier > 0:
                 further = depth - needed if needed > 0 else 1
@@ -417,7 +417,7 @@ def probe(
             before = candidates
             depth -= 1
         exact_gmm(queries, m, rows, hits[:size], exact)
-        out.sizes[m] = size = rank(exact, hits, size, least, out.scores[m])
+        out.sizes[m] = size = rank(exact, hits, size, min_score, out.scores[m])
         out.recall[m] = 1.0 - mean_miss(out.scores[m], size, rule, depth, done)
         counters = out.counters[m]
         counters[DEPTH], counters[TABLES] = depth, tables

@@ -36,17 +36,17 @@ def keep_new(fresh: UInt64s, known: UInt64s) -> int:
     int
         How many they are.
     """
-    kept = place = 0
+    count = place = 0
     for i in range(fresh.shape[0]):
         number = fresh[i]
-        if kept > 0 and fresh[kept - 1] == number:
+        if count > 0 and fresh[count - 1] == number:
             continue
         while place < known.shape[0] and known[place] < number:
             place += 1
         if place == known.shape[0] or known[place] != number:
-            fresh[kept] = number
-            kept += 1
-    return kept
+            fresh[count] = number
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)

@@ -6,8 +6,8 @@ from gcws_search.index.contracts.arrays import Float64s, Int64s
 
 
 @njit(cache=True, nogil=True)
-def rank(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) -> int:
-    """Sort hits by falling score, equal scores by rising row, and drop those below ``least``.
+def rank(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s) -> int:
+    """Sort hits by falling score, equal scores by rising row, and drop those below ``min_score``.
 
     Parameters
     ----------
@@ -15,7 +15,7 @@ def rank(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) 
         Scores of the first ``size`` rows.
     rows : (limit,) int64, sorted in place
     size : int
-    least : float
+    min_score : float
     out : (limit,) float64, written in place
         The scores in their new order.
 
@@ -24,34 +24,34 @@ def rank(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) 
     int
         How many hits are left.
     """
-    kept = _keep(exact, rows, size, least, out)
-    gap = kept // 2
+    count = _keep(exact, rows, size, min_score, out)
+    gap = count // 2
     while gap > 0:  # Shell sort: short lists, mostly
-        _sort_by(gap, kept, out, rows)
+        _sort_by(gap, count, out, rows)
         gap //= 2
-    return kept
+    return count
 
 
 @njit(cache=True, nogil=True)
 def rank_nearly_sorted(
-    exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s
+    exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s
 ) -> int:
     """Do what `rank` does, quickest where hits are nearly in order already."""
-    kept = _keep(exact, rows, size, least, out)
-    _sort_by(1, kept, out, rows)
-    return kept
+    count = _keep(exact, rows, size, min_score, out)
+    _sort_by(1, count, out, rows)
+    return count
 
 
 @njit(cache=True, nogil=True)
-def _keep(exact: Float64s, rows: Int64s, size: int, least: float, out: Float64s) -> int:
+def _keep(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s) -> int:
     """Move hits that score enough to the front; return how many there are."""
-    kept = 0
+    count = 0
     for i in range(size):
-        if exact[i] >= least:
-            out[kept] = exact[i]
-            rows[kept] = rows[i]
-            kept += 1
-    return kept
+        if exact[i] >= min_score:
+            out[count] = exact[i]
+            rows[count] = rows[i]
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)

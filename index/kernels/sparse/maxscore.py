@@ -71,7 +71,7 @@ def _none_passes(sums: Any, norms: Any, share: Any, level: Any, first: Any) -> A
 
 @njit(cache=True, nogil=True)
 def _list_passing(
-    sums: Any, norms: Any, n: Any, share: Any, level: Any, most: Any, out: Any
+    sums: Any, norms: Any, n: Any, share: Any, level: Any, limit: Any, out: Any
 ) -> Any:
     """List the rows whose sum less ``share`` of their norm is at least ``level``; return how many.
 
@@ -80,7 +80,7 @@ def _list_passing(
     sums, norms : addresses of n float32
     n : int
     share, level : float32
-    most : int
+    limit : int
         Once there are more, no more are listed.
     out : address of n + 1 int32, written in place
         Row numbers, rising.
@@ -90,7 +90,7 @@ def _list_passing(
         end = min(n, block + LANES)
         if end - block == LANES and _none_passes(sums, norms, share, level, block):
             continue
-        if count > most:
+        if count > limit:
             break
         for i in range(block, end):
             put(out, count, i)
@@ -155,7 +155,7 @@ def _enough(
 ) -> int:
     """Return how many terms leave `_REST_SHARE` of what a hit needs at most to those after them."""
     # A row's Σ min is at most its norm: one that scores t has t times the query's at least.
-    norm = max(bound * query.norm, segment.least_norm)
+    norm = max(bound * query.norm, segment.min_norm)
     need = bound / (1.0 + bound) * (query.norm + norm)
     while done < last and scratch.rest[done] > _REST_SHARE * need:
         done += 1
@@ -207,12 +207,12 @@ def _list_hits(
     done = _enough(done, last, query, segment, bound, out)
     add_terms(before, done, segment, out)
     left = left_out(done, last, segment, rows, out)
-    most = n
+    limit = n
     if done < last:
-        most = np.int64(out.work[done] / look_work(left, segment, rows))
+        limit = np.int64(out.work[done] / look_work(left, segment, rows))
     share, level = _line(bound, out.rest[done], query.norm)
-    found = _list_passing(sums, norms, n, share, level, most, listed)
-    if found > most:
+    found = _list_passing(sums, norms, n, share, level, limit, listed)
+    if found > limit:
         add_terms(done, last, segment, out)
         done = last
         left = left_out(done, last, segment, rows, out)
@@ -260,14 +260,14 @@ def _offer_listed(
     """Look at the rows listed that may be hits still, and offer them; return size and how many."""
     scores, hits = out.scores, out.rows
     share, level = _line(_bound(query, scores, size), left.rest, query.norm)
-    kept = 0
+    listed_count = 0
     for i in range(found):
         row = scratch.listed[i]
-        scratch.listed[kept] = row
-        kept += scratch.sums[row] - share * rows.norms[first + row] >= level
+        scratch.listed[listed_count] = row
+        listed_count += scratch.sums[row] - share * rows.norms[first + row] >= level
     looked = 0
-    for i in range(kept):
-        ahead = first + np.int64(scratch.listed[min(kept - 1, i + _AHEAD)])
+    for i in range(listed_count):
+        ahead = first + np.int64(scratch.listed[min(listed_count - 1, i + _AHEAD)])
         fetch(left, ahead - first, rows.indptr[ahead], rows.indptr[ahead + 1])
         row = np.int64(scratch.listed[i])
         at_row = first + row

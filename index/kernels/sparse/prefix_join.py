@@ -143,9 +143,9 @@ def _put_in_order(
 
 
 @njit(cache=True, nogil=True)
-def _prefix(rests: Float64s, size: int, least: float) -> int:
+def _prefix(rests: Float64s, size: int, threshold: float) -> int:
     """Return how many entries there are from which on a row makes up at least so much."""
-    while size > 0 and rests[size - 1] < least:
+    while size > 0 and rests[size - 1] < threshold:
         size -= 1
     return size
 
@@ -157,14 +157,14 @@ def _place_of(key: np.uint64) -> np.int64:
 
 @from_python
 @njit(cache=True, nogil=True)
-def list_prefixes(vectors: Rows, least: float, out: PrefixLists) -> float:
+def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
 
     Parameters
     ----------
     vectors : Rows
         All rows, sparse.
-    least : float
+    threshold : float
         The least score of a pair, above 0.
     out : PrefixLists
         ``rows``, ``shift`` and ``counts`` are read; ``starts``, ``listed`` and ``over`` are
@@ -184,9 +184,9 @@ def list_prefixes(vectors: Rows, least: float, out: PrefixLists) -> float:
     places = np.empty(listed.shape[0], np.int32)
     spare = np.empty(listed.shape[0], np.float32)
     sizes = np.empty(rows.shape[0], np.int32)
-    share = least / (1.0 + least) * (1.0 - _ROUNDING)
-    own = 2.0 * least / (1.0 + least) * (1.0 - _ROUNDING)
-    wider = least * (1.0 - _ROUNDING)
+    share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
+    own = 2.0 * threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
+    wider = threshold * (1.0 - _ROUNDING)
     seen = np.zeros(starts.shape[0], np.int64)
     total = 0
     reads = 0.0
@@ -222,12 +222,12 @@ def list_prefixes(vectors: Rows, least: float, out: PrefixLists) -> float:
 
 @njit(cache=True, nogil=True)
 def _first_of_norm(
-    listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, least: float
+    listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, threshold: float
 ) -> int:
     """Return the first position in a list, from low on, whose row has at least this norm."""
     while low < high:
         middle = (low + high) // 2
-        if norms[rows[listed[middle]]] < least:
+        if norms[rows[listed[middle]]] < threshold:
             low = middle + 1
         else:
             high = middle
@@ -242,7 +242,7 @@ def _shared(
     last: int,
     table: Float32s,
     shift: np.uint32,
-    most_missed: float,
+    max_missed: float,
 ) -> float:
     """Return Σ min or more of a row and that in the table; -1 once too much is missed."""
     shared, missed = 0.0, 0.0
@@ -251,7 +251,7 @@ def _shared(
             low = min(table[_place(slots[i], shift)], values[i])
             shared += low
             missed += values[i] - low
-        if missed > most_missed:
+        if missed > max_missed:
             return -1.0
     return shared
 
@@ -259,9 +259,9 @@ def _shared(
 @from_python
 @njit(cache=True, nogil=True)
 def join_prefixes(
-    vectors: Rows, lists: PrefixLists, least: float, first: int, step: int, out: RowPairs
+    vectors: Rows, lists: PrefixLists, threshold: float, first: int, step: int, out: RowPairs
 ) -> tuple[int, int]:
-    """List the pairs of some rows, and rows before them, that may score ``least`` or more.
+    """List the pairs of some rows, and rows before them, that may score ``threshold`` or more.
 
     The work stops when the output may not hold the next row's pairs, or after a while, and can go
     on from there.
@@ -271,7 +271,7 @@ def join_prefixes(
     vectors : Rows
         All rows, sparse.
     lists : PrefixLists
-    least : float
+    threshold : float
         At least that by which prefixes were listed.
     first, step : int
         Positions in ``rows``: first, first + step, and so on.
@@ -294,24 +294,24 @@ def join_prefixes(
     partners = np.empty(rows.shape[0], np.int64)
     table_shift = np.uint32(32 - _TABLE_BITS)
     table = np.zeros(1 << _TABLE_BITS, np.float32)
-    share = least / (1.0 + least) * (1.0 - _ROUNDING)
+    share = threshold / (1.0 + threshold) * (1.0 - _ROUNDING)
     found = work = 0
     number = first
     while number < rows.shape[0] and found + number <= out_a.shape[0] and work < _MAX_WORK:
         row = rows[number]
         begin, end = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
-        least_norm = least * (1.0 - _ROUNDING) * norm
+        min_norm = threshold * (1.0 - _ROUNDING) * norm
         _put_in_order(slots, values, begin, end, shift, counts, keys, rests)
         for entry in range(begin, end):
             table[_place(slots[entry], table_shift)] += values[entry]
         needed = np.float32((share - _ROUNDING) * norm)
         some = 0
-        for i in range(_prefix(rests, end - begin, least_norm)):
+        for i in range(_prefix(rests, end - begin, min_norm)):
             place = _place_of(keys[i])
             # Lists rise, and so do norms: those wanted lie together, before this row.
             stop = starts[place + 1]
-            low = _first_of_norm(listed, starts[place], stop, norms, rows, least_norm)
+            low = _first_of_norm(listed, starts[place], stop, norms, rows, min_norm)
             greatest_norm = rests[i] / share - norm
             work += stop - low
             for at in range(low, stop):
@@ -334,7 +334,7 @@ def join_prefixes(
             prefetch(offset(pointer(values), indptr[ahead]))
             partner = partners[i]
             work += indptr[partner + 1] - indptr[partner]
-            least_shared = share * (norm + norms[partner])
+            min_shared = share * (norm + norms[partner])
             shared = _shared(
                 slots,
                 values,
@@ -342,9 +342,9 @@ def join_prefixes(
                 indptr[partner + 1],
                 table,
                 table_shift,
-                norms[partner] * (1.0 + _ROUNDING) - least_shared,
+                norms[partner] * (1.0 + _ROUNDING) - min_shared,
             )
-            if shared >= least_shared:
+            if shared >= min_shared:
                 out_a[found] = min(row, partner)
                 out_b[found] = max(row, partner)
                 found += 1

@@ -57,7 +57,7 @@ class PostingSegment(NamedTuple):
     values : (p,) float32
     columns : (c, n) float32
         Magnitudes, 0 for rows without the slot.
-    least_norm : float32
+    min_norm : float32
         Of the rows.
     """
 
@@ -69,7 +69,7 @@ class PostingSegment(NamedTuple):
     rows: UInt16s
     values: Float32s
     columns: Float32s
-    least_norm: np.float32
+    min_norm: np.float32
 
 
 class TermScratch(NamedTuple):
@@ -113,14 +113,14 @@ class TermScratch(NamedTuple):
     posted: Int64s
 
 
-def scratch(rows: int, longest: int, kept: int) -> TermScratch:
+def scratch(rows: int, longest: int, hits: int) -> TermScratch:
     """Return room for the scan of so many rows for queries of at most ``longest`` slots."""
     size = spread_size(longest)
     return TermScratch(
         np.empty(rows, np.float32),
         np.empty(rows + 1, np.int32),
-        np.empty(kept, np.float32),
-        np.empty(kept, np.int64),
+        np.empty(hits, np.float32),
+        np.empty(hits, np.int64),
         np.empty(size, np.uint32),
         np.empty(size, np.float32),
         np.empty(longest, np.int64),
@@ -210,14 +210,14 @@ def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> i
     out : TermScratch
         From ``columns`` on written in place.
     """
-    most = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
-    places = np.empty(most, np.int64)
-    numbers = np.empty(most, np.int64)
-    bounds = np.empty(most, np.float64)
-    works = np.empty(most, np.float64)
+    room = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
+    places = np.empty(room, np.int64)
+    numbers = np.empty(room, np.int64)
+    bounds = np.empty(room, np.float64)
+    works = np.empty(room, np.float64)
     count = 0
     low = 0
-    for i in range(most):
+    for i in range(room):
         low = _find_slot(segment.slots, query.slots[i], low)
         if segment.slots[low] != query.slots[i]:
             continue

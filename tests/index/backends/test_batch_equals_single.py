@@ -39,7 +39,7 @@ def made(request: pytest.FixtureRequest) -> tuple[SmallIndex, Rows]:
     dim = 40 if request.param == "dense" else None
     index = link(SmallIndex(CollectionConfig(dim=dim), threads=2).add(rows[:ROWS]))
     index.add(rows[ROWS:])
-    assert index.state.newest.count == WAITING
+    assert index.state.delta.count == WAITING
     return index, queries
 
 

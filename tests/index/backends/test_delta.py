@@ -43,7 +43,7 @@ def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> tuple[Rows
 def waiting(rows: Rows, policies: Policies = POLICIES) -> SmallIndex:
     """Return an index in which the last rows wait, put in one by one and together."""
     index = linked(rows[:OLD], policies=policies).add(rows[OLD:], sizes=[1, 1, 1, 50])
-    assert index.state.newest.count == NEW
+    assert index.state.delta.count == NEW
     assert len(index.state.tables) == OLD
     return index
 
@@ -53,18 +53,18 @@ def test_it_is_foreseen_whether_further_rows_wait(made: tuple[Rows, Rows]) -> No
     index = waiting(rows, delta_of(max_rows=NEW + 5))
     view, backend = index.rows.view(), index.backend
     few = 5 * DIM
-    assert backend.may_wait(index.state, view, 5, few)
-    assert not backend.may_wait(index.state, view, 6, few)
-    assert not backend.may_wait(index.state, view, 5, DeltaPolicy().max_numbers)
+    assert backend.can_defer(index.state, view, 5, few)
+    assert not backend.can_defer(index.state, view, 6, few)
+    assert not backend.can_defer(index.state, view, 5, DeltaPolicy().max_numbers)
     unsettled = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD])
-    assert not backend.may_wait(unsettled.state, unsettled.rows.view(), 1, 1)
+    assert not backend.can_defer(unsettled.state, unsettled.rows.view(), 1, 1)
 
 
 def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
     index = waiting(rows)
     without = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD]).add(rows[OLD : OLD + 1])
-    assert without.state.newest.count == 0
+    assert without.state.delta.count == 0
     assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
     index.settle()
     assert not index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
@@ -176,7 +176,7 @@ def test_a_compaction_keeps_rows_that_wait(
     index = waiting(rows)
     stays = rng.random(OLD + NEW) < 0.9
     index.compact(stays)
-    assert index.state.newest.count == stays[OLD:].sum()
+    assert index.state.delta.count == stays[OLD:].sum()
     assert len(index.state.tables) == stays[:OLD].sum()
     few = [row for row in WAITING if stays[row]][:20]
     for row in few:
@@ -197,7 +197,7 @@ def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
     stays = rng.random(OLD + NEW) < 0.9
     index.compact(stays)
     known = int(stays[:OLD].sum())
-    assert index.state.newest.count == stays[OLD:].sum()
+    assert index.state.delta.count == stays[OLD:].sum()
     assert index.state.graph.links.array.max() < known
     index.settle()
     assert index.state.graph.links.array.max() >= known
@@ -209,7 +209,7 @@ def test_a_compaction_without_lists_leaves_no_row_waiting(made: tuple[Rows, Rows
     index = waiting(rows)
     index.compact(np.arange(OLD + NEW) >= OLD - 100)
     assert index.state.graph is None
-    assert index.state.newest.count == 0
+    assert index.state.delta.count == 0
     assert len(index.state.tables) == NEW + 100
 
 
@@ -221,34 +221,34 @@ def test_only_so_many_rows_wait(made: tuple[Rows, Rows]) -> None:
         index = linked(rows[:OLD], policies=policies)
         for row in range(OLD, OLD + 8):
             index.add(rows[row : row + 1])
-            assert index.state.newest.count == (row + 1 - OLD) % 8
+            assert index.state.delta.count == (row + 1 - OLD) % 8
         assert len(index.state.tables) == OLD + 8
 
 
 def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) -> None:
     rows, queries = made
     index = waiting(rows)
-    behind = index.backend.improved(
+    behind = index.backend.optimize(
         index.state, index.rows.view(), np.ones(OLD + NEW, np.uint8), threading.Event()
     )
     more = clustered(np.random.default_rng(5), 40, 0, dim=DIM)[0]
     further = more if isinstance(rows, np.ndarray) else sparse_of(np.maximum(more, 0))
     index.add(further, sizes=[1])
-    adopted = index.backend.adopted(index.state, index.rows.view(), behind)
+    adopted = index.backend.adopt(index.state, index.rows.view(), behind)
     assert adopted is not None
-    assert adopted.newest.count == 40
+    assert adopted.delta.count == 40
     assert len(adopted.tables) == OLD + NEW
     index.state = adopted
     (hits,) = index.search(further[39:40], SearchParams(limit=1))
     assert hits.rows.tolist() == [OLD + NEW + 39]
     # A writer that put many at once has been quicker: what was made behind is of no use.
     before = index.state
-    late = index.backend.improved(
+    late = index.backend.optimize(
         before, index.rows.view(), np.ones(OLD + NEW + 40, np.uint8), threading.Event()
     )
     lists = before.graph.neighbours.cover(index.rows.view()).array.copy()
     index.settle()
-    assert index.backend.adopted(index.state, index.rows.view(), late) is not None
+    assert index.backend.adopt(index.state, index.rows.view(), late) is not None
     assert np.array_equal(index.state.graph.links.array, lists)
     assert recall(index, queries, 10).reaches(0.9)
 

@@ -113,11 +113,11 @@ def test_rows_put_while_landmarks_are_drawn_are_found(
     index = SmallIndex(CollectionConfig(dim=DIM, backend=params)).add(rows[:100])
     first, alive = index.rows.view(), np.ones(100, np.uint8)
     stopped = threading.Event()
-    better = index.backend.improved(index.state, first, alive, stopped)
+    better = index.backend.optimize(index.state, first, alive, stopped)
     stopped.set()
-    assert index.backend.improved(index.state, first, alive, stopped) is None
+    assert index.backend.optimize(index.state, first, alive, stopped) is None
     index.add(rows[100:])
-    index.state = index.backend.adopted(index.state, index.rows.view(), better)
+    index.state = index.backend.adopt(index.state, index.rows.view(), better)
     assert state_of(index).rows == ALL
     truth = estimates(index, queries)
     found = index.search(queries, SearchParams(limit=6, rerank="none"))
@@ -140,13 +140,13 @@ def test_what_is_kept_of_a_state_restores_it(
     expected = answers(index.search(queries, wanted))
     codes = backend.encode(vectors)
     assert codes.shape == (ALL, backend.code_width) == (ALL, 0)
-    index.state = backend.restored(vectors, codes, kept or none)
+    index.state = backend.restore(vectors, codes, kept or none)
     assert answers(index.search(queries, wanted)) == expected
     if kept is not None:
         assert kept.links.shape == (ALL, 1)
         damaged: list[dict[str, object]] = [{}, {"map": {}}, kept.notes | {"drawn_from": "x"}]
         for notes in damaged:
-            broken = backend.restored(vectors, codes, SavedIndex(none.links, notes))
+            broken = backend.restore(vectors, codes, SavedIndex(none.links, notes))
             assert broken.map is None
             assert backend.is_overdue(broken, ALL, ALL)
 

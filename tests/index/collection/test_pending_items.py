@@ -21,7 +21,7 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
     stored = make(backend=GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
     stored.settle()
-    monkeypatch.setattr(stored.memory.backend, "may_wait", lambda *_: True)
+    monkeypatch.setattr(stored.memory.backend, "can_defer", lambda *_: True)
     monkeypatch.setattr(stored.optimizer, "start_if_due", lambda: None)
     return stored
 
@@ -55,11 +55,11 @@ def test_the_room_of_the_delta_is_judged_with_all_pending_items(
 ) -> None:
     judged = []
 
-    def may_wait(_state: object, _vectors: object, count: int, numbers: int) -> bool:
+    def can_defer(_state: object, _vectors: object, count: int, numbers: int) -> bool:
         judged.append((count, numbers))
         return True
 
-    monkeypatch.setattr(settled.memory.backend, "may_wait", may_wait)
+    monkeypatch.setattr(settled.memory.backend, "can_defer", can_defer)
     put(settled, {"c": 3})
     put(settled, {"d": 4, "e": 5})
     (_, each), _ = judged

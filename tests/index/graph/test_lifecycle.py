@@ -154,15 +154,15 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     def improve() -> None:
         view = index.rows.view()
         alive = np.ones(len(view), np.uint8)
-        improved = index.backend.improved(index.state, view, alive, threading.Event())
-        index.state = index.backend.adopted(index.state, view, improved)
+        improved = index.backend.optimize(index.state, view, alive, threading.Event())
+        index.state = index.backend.adopt(index.state, view, improved)
 
     improve()
     assert index.state.graph is None
     assert not overdue(index)
-    assert index.add(rows[1000:1300]).state.newest.count == 300
+    assert index.add(rows[1000:1300]).state.delta.count == 300
     index.compact(np.arange(1300) % 10 > 0)
-    assert index.state.newest.count == 270
+    assert index.state.delta.count == 270
     assert not overdue(index)
     index.add(rows[1300:], settled=True)
     assert overdue(index)  # 1,570 rows, and 1,000 were judged
@@ -184,12 +184,12 @@ def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Gene
 def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 4000, 500)
     index = indexed(CollectionConfig(dim=24)).add(rows[:3000])
-    made = index.backend.improved(
+    made = index.backend.optimize(
         index.state, index.rows.view(), np.ones(3000, np.uint8), threading.Event()
     )
     assert made is not None
     index.add(rows[3000:], sizes=[400])
-    index.state = index.backend.adopted(index.state, index.rows.view(), made)
+    index.state = index.backend.adopt(index.state, index.rows.view(), made)
     assert len(index.state.tables) == 4000
     assert index.state.tables.bands == made.tables.bands
     assert all(lists_of(index)[3000:])
@@ -200,9 +200,9 @@ def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) 
     rows, _ = clustered(rng, 2 * MIN, 0)
     index = indexed(CollectionConfig(dim=24)).add(rows[:MIN])
     alive = np.ones(MIN, np.uint8)
-    made = index.backend.improved(index.state, index.rows.view(), alive, threading.Event())
+    made = index.backend.optimize(index.state, index.rows.view(), alive, threading.Event())
     index.add(rows[MIN:])
-    assert index.backend.adopted(index.state, index.rows.view(), made) is None
+    assert index.backend.adopt(index.state, index.rows.view(), made) is None
 
 
 class StopAfter(threading.Event):
@@ -224,7 +224,7 @@ def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
     index = indexed(CollectionConfig(dim=24)).add(rows)
     outcomes = []
     for times in range(0, 120, 3):
-        made = index.backend.improved(
+        made = index.backend.optimize(
             index.state, index.rows.view(), np.ones(800, np.uint8), StopAfter(times)
         )
         outcomes.append(made is not None)
@@ -252,7 +252,7 @@ def restored(index: SmallIndex, saved: SavedIndex) -> SmallIndex:
     again = indexed(index.config)
     again.rows = index.rows
     rows = index.rows.view()
-    again.state = again.backend.restored(rows, again.backend.encode(rows), saved)
+    again.state = again.backend.restore(rows, again.backend.encode(rows), saved)
     return again
 
 

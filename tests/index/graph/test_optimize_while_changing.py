@@ -10,7 +10,7 @@ import pytest
 from gcws_search.index.backends.gcws_state import GcwsState
 from gcws_search.index.backends.protocol import ProgressReport, unheard
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimize import improve
+from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
@@ -43,11 +43,11 @@ class Meanwhile:
 
     def __init__(self, collection: MemoryCollection, change: Callable[[], None]) -> None:
         backend: Any = collection.backend
-        self._improved, self._adopted = backend.improved, backend.adopted
+        self._improved, self._adopted = backend.optimize, backend.adopt
         self._change = change
         self._publishing = False
         self.left: list[int] = []
-        backend.improved, backend.adopted = self.improved, self.adopted
+        backend.optimize, backend.adopt = self.improved, self.adopted
 
     def improved(
         self,
@@ -86,7 +86,7 @@ def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
 ) -> None:
     new = clustered(rng, MIN // 2, 1)[0]
     meanwhile = Meanwhile(collection, lambda: put(collection, new))
-    assert improve(collection, meanwhile.publish, threading.Event())
+    assert optimize(collection, meanwhile.publish, threading.Event())
     assert meanwhile.left == [0]
     assert linked_rows(collection) == len(collection.view)
     queries = collection.space.prepare(collection.space.from_dense(new))
@@ -98,7 +98,7 @@ def test_lists_are_made_again_when_rows_were_renumbered_meanwhile(
     collection: MemoryCollection,
 ) -> None:
     meanwhile = Meanwhile(collection, collection.compact)
-    assert improve(collection, meanwhile.publish, threading.Event()) is False
+    assert optimize(collection, meanwhile.publish, threading.Event()) is False
     assert collection.view.state.graph is None
 
 
@@ -107,7 +107,7 @@ def test_lists_are_made_again_when_too_many_rows_were_put_meanwhile(
 ) -> None:
     new = clustered(rng, 2 * MIN, 1)[0]
     meanwhile = Meanwhile(collection, lambda: put(collection, new))
-    assert improve(collection, meanwhile.publish, threading.Event()) is False
+    assert optimize(collection, meanwhile.publish, threading.Event()) is False
     assert collection.overdue(collection.view) == "gcws"
 
 
@@ -134,6 +134,6 @@ def test_what_is_to_stop_while_it_is_measured_measures_no_further(
         return search(*given, **named)
 
     monkeypatch.setattr(GraphSearch, "search", once)
-    assert improve(collection, lambda work: work(), stop) is None
+    assert optimize(collection, lambda work: work(), stop) is None
     assert searches == 1
     assert collection.view.state.graph is None

@@ -169,10 +169,10 @@ class _Counted(Workers):
     parts = 0
 
     def split(
-        self, count: int, work: Callable[[int, int], None], *, least: int = 1, pieces: int = 1
+        self, count: int, work: Callable[[int, int], None], *, min_size: int = 1, pieces: int = 1
     ) -> None:
         self.parts = count
-        super().split(count, work, least=least, pieces=pieces)
+        super().split(count, work, min_size=min_size, pieces=pieces)
 
 
 @pytest.mark.parametrize("dim", [4096, None])

@@ -122,12 +122,12 @@ def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, co
     index.search(rows[:1], SearchParams(recall=0.9, guarantee="proven"))
     made = improved(index)
     index.add(rows[3000 : 3000 + count])
-    waiting = index.state.newest.count
+    waiting = index.state.delta.count
     assert waiting == (count if count == 5 else 0)
-    adopted = backend_of(index).adopted(index.state, index.rows.view(), made)
+    adopted = backend_of(index).adopt(index.state, index.rows.view(), made)
     assert adopted is not None
     index.state = adopted
-    assert index.state.newest.count == waiting
+    assert index.state.delta.count == waiting
     assert index.state.graph.neighbours is lists
     index.settle()
     assert_same(index.state.tables, built_at_once(index))
@@ -150,7 +150,7 @@ def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_throug
     links = saved.links.copy()
     links[::50] = UNKNOWN  # these are linked anew
     rows_again = index.rows.view()
-    again = backend_of(index).restored(
+    again = backend_of(index).restore(
         rows_again, backend_of(index).encode(rows_again), SavedIndex(links, saved.notes)
     )
     assert again.graph is not None

@@ -109,12 +109,12 @@ def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
     assert improved(index).tables.bands == index.state.tables.bands < BANDS
     index.search(rows[:1], PROVEN)
     made = improved(index)
-    assert (made.newest.count, len(made.tables), made.tables.bands) == (0, 3005, BANDS)
+    assert (made.delta.count, len(made.tables), made.tables.bands) == (0, 3005, BANDS)
     index.add(rows[3005:])
-    assert index.state.newest.count == 8
-    adopted = backend_of(index).adopted(index.state, index.rows.view(), made)
+    assert index.state.delta.count == 8
+    adopted = backend_of(index).adopt(index.state, index.rows.view(), made)
     assert adopted is not None
-    assert adopted.newest.count == 3
+    assert adopted.delta.count == 3
     index.state = adopted
     index.settle()
     assert_tables_are_those_of_keys(index)
@@ -134,7 +134,7 @@ def test_lists_kept_of_rows_along_few_dimensions_want_no_more_tables_than_there_
     backend = backend_of(index)
     saved = backend.saved(state)
     assert saved is not None
-    index.state = backend.restored(view, backend.encode(view), saved)
+    index.state = backend.restore(view, backend.encode(view), saved)
     assert index.state.graph is not None
     assert_tables_are_those_of_keys(index, bands)
 
@@ -144,7 +144,7 @@ def test_estimates_are_of_rows_that_wait_for_their_tables_too(rng: np.random.Gen
     index = index_of(rows[:3000])
     index.state = improved(index)
     index.add(rows[3000:])
-    assert index.state.newest.count == 5
+    assert index.state.delta.count == 5
     params = SearchParams(limit=1, rerank="none", candidates=1000)
     results = index.search(rows[3000:], params)
     assert [result.rows.tolist() for result in results] == [[row] for row in range(3000, 3005)]

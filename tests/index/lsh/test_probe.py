@@ -299,7 +299,7 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
     rows, queries, _ = made("counts", rng, 1000)
     index = SmallIndex(config_of("counts", GcwsParams())).add(rows)
     nanoseconds = 1e6 * scan_milliseconds
-    monkeypatch.setattr(probe, "most_scan_nanoseconds", lambda *_: nanoseconds)
+    monkeypatch.setattr(probe, "max_scan_nanoseconds", lambda *_: nanoseconds)
     monkeypatch.setattr(probe, "scan_nanoseconds", lambda *_: np.array([nanoseconds]))
     hashed_rows = counted(index, monkeypatch)
     index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))

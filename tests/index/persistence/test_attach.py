@@ -131,7 +131,7 @@ def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
         ours = replace(params, seed=seed)
         backend = make_backend(replace(config, backend=ours), threads=1)
         first = BackendIndex("boxes", ours, backend, backend.empty()).extended(rows[:30], rows[:30])
-        improved = first.improved(rows[:30], np.ones(30, np.uint8), threading.Event())
+        improved = first.optimize(rows[:30], np.ones(30, np.uint8), threading.Event())
         assert improved is not None
         return improved
 

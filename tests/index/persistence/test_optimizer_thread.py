@@ -15,7 +15,7 @@ from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
-from gcws_search.index.collection.optimize import improve
+from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.contracts.policies import CompactionPolicy
 from gcws_search.index.graph.lifecycle import GraphLifecycle
@@ -139,11 +139,11 @@ def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
             patched.setattr(stored.optimizer, "start_if_due", lambda: None)
             for first in range(3000, 3060):
                 put(stored, rows[first : first + 1], first)
-        assert stored.describe().backends[0].stats["newest_rows"] == 60
+        assert stored.describe().backends[0].stats["delta_rows"] == 60
         before = found(stored, rows[3000:], SearchParams(limit=3, recall=1.0))
     with opened(tmp_path) as stored:
         state = stored.memory.view.state
-        assert state.newest.count == 0
+        assert state.delta.count == 0
         assert (state.graph.links.array[:, 0] != NONE).all()
         assert found(stored, rows[3000:], SearchParams(limit=3, recall=1.0)) == before
 
@@ -159,7 +159,7 @@ def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.
             assert found(stored, rows[first : first + 1])[0][0] == (str(first), 1.0)
         stored.settle()
         state = stored.memory.view.state
-        assert state.newest.count == 0
+        assert state.delta.count == 0
         assert state.graph.neighbours is lists
         assert (state.graph.links.array[:, 0] != NONE).all()
 
@@ -237,9 +237,9 @@ def test_lists_that_a_compaction_overtook_are_made_again(
             memory.compact()
             return adopt()
 
-        assert improve(memory, after_compaction, threading.Event()) is False
+        assert optimize(memory, after_compaction, threading.Event()) is False
         assert not has_lists(stored)
-        assert improve(memory, lambda adopt: adopt(), threading.Event()) is True
+        assert optimize(memory, lambda adopt: adopt(), threading.Event()) is True
         assert len(memory.view.state.graph.links) == 1998
 
 
@@ -254,7 +254,7 @@ def test_an_improvement_that_fails_leaves_all_else_as_it_was(
 
     with opened(tmp_path) as stored:
         with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-            patched.setattr(stored.memory.backend, "improved", fail)
+            patched.setattr(stored.memory.backend, "optimize", fail)
             put(stored, rows)
             stored.settle()
             assert "could not be improved" in caplog.text

@@ -70,7 +70,7 @@ class LinkedBackend:
             self._link(links, row)
         return Linked(links, n)
 
-    def may_wait(self, state: Linked, rows: VectorBatch, count: int, numbers: int) -> bool:
+    def can_defer(self, state: Linked, rows: VectorBatch, count: int, numbers: int) -> bool:
         del state, rows, count, numbers
         return False
 
@@ -93,7 +93,7 @@ class LinkedBackend:
     def saved(self, state: Linked) -> SavedIndex | None:
         return SavedIndex(state.links[: state.count], self.notes) if self.keeps else None
 
-    def restored(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> Linked:
+    def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> Linked:
         self.notes = saved.notes or self.notes
         links = np.full((len(rows), WIDTH), NO_ROW, np.int32)
         width = min(WIDTH, saved.links.shape[1])

@@ -60,8 +60,8 @@ def improve(index: SmallIndex, alive: Mask | None = None) -> None:
     rows = index.rows.view()
     live = np.ones(len(rows), np.uint8) if alive is None else alive
     if is_overdue(index.backend, index.state, len(rows), int(live.sum())):
-        better = index.backend.improved(index.state, rows, live, threading.Event())
-        index.state = index.backend.adopted(index.state, rows, better)
+        better = index.backend.optimize(index.state, rows, live, threading.Event())
+        index.state = index.backend.adopt(index.state, rows, better)
 
 
 def made_index(

@@ -31,7 +31,7 @@ def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:
     assert isinstance(index.backend, GcwsBackend)
     improved = index.backend.linked(index.state, rows, mask, threading.Event())
     assert improved is not None
-    index.state = index.backend.adopted(index.state, rows, improved)
+    index.state = index.backend.adopt(index.state, rows, improved)
     assert index.state.graph is not None
     return index
 

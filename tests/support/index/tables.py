@@ -20,7 +20,7 @@ def improved(index: SmallIndex) -> GcwsState:
     """Return the index once more, with the lists or the tables that are overdue."""
     rows = index.rows.view()
     alive = np.ones(len(rows), np.uint8)
-    state = backend_of(index).improved(index.state, rows, alive, threading.Event())
+    state = backend_of(index).optimize(index.state, rows, alive, threading.Event())
     assert state is not None
     return state
 

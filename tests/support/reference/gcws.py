@@ -8,11 +8,11 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.hashing.gcws import Signatures, compressed
 from gcws_search.index.kernels.hashing.randomness import (
     RATE_SCALE,
-    _fine_gamma,
     arrival_of,
+    fine_gamma,
     hash_parameters,
-    least_rate,
     level_of,
+    min_rate,
     slot_words,
 )
 from gcws_search.index.kernels.lanes.logarithm import log_positive
@@ -73,7 +73,7 @@ def _bound_all(seed: np.uint64, out: Float32s) -> None:
         low, high = slot_words(seed, np.uint32(slot))
         for b in range(0, out.shape[1], LANES):
             samples = lane_numbers() + splat(np.int32(b))
-            store(out[slot], b, least_rate(splat(low), splat(high), samples) * scale)
+            store(out[slot], b, min_rate(splat(low), splat(high), samples) * scale)
 
 
 def fine_gammas(words: Int32s, endings: Int32s) -> Float32s:
@@ -86,4 +86,4 @@ def fine_gammas(words: Int32s, endings: Int32s) -> Float32s:
 @njit(nogil=True)
 def _name_all(words: Int32s, endings: Int32s, out: Float32s) -> None:
     for i in range(0, len(words), LANES):
-        store(out, i, _fine_gamma(load(words, i), load(endings, i)))
+        store(out, i, fine_gamma(load(words, i), load(endings, i)))
