@@ -14,9 +14,12 @@ from gcws_search.index.hashing.random_binning import RandomBinning
 
 SAMPLES: Final = 512
 COLUMNS: Final = (
-    "vectors", "pitches", "binning, ns a (coordinate, sample)", "GCWS, ns a (slot, sample)",
+    "vectors",
+    "pitches",
+    "binning, ns a (coordinate, sample)",
+    "GCWS, ns a (slot, sample)",
     "ratio",
-)  # fmt: skip
+)
 
 
 def measure(batch: VectorBatch, distribution: Distribution) -> tuple[float, float]:

@@ -109,10 +109,15 @@ def add_scan(table: Table, features: int, threads: int) -> None:
         )
     work = 2.0 * n * width * BATCH
     table.add(
-        f"{features}", f"{threads}", rows.nbytes / single / 1e9, BYTES / read / 1e9,
-        f"{read / single * rows.nbytes / BYTES:.2f}", work / batch / 1e9, work / product / 1e9,
+        f"{features}",
+        f"{threads}",
+        rows.nbytes / single / 1e9,
+        BYTES / read / 1e9,
+        f"{read / single * rows.nbytes / BYTES:.2f}",
+        work / batch / 1e9,
+        work / product / 1e9,
         f"{product / batch:.2f}",
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

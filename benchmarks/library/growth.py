@@ -125,10 +125,14 @@ def measure(folder: Path, items: int) -> Measured:
         asked.append(Asked(_recall(found, truth), took / QUERIES * 1e6, candidates))
     links = state.graph.links.array.nbytes
     return Measured(
-        items, seconds, scan_seconds / QUERIES * 1e6, tuple(asked),
+        items,
+        seconds,
+        scan_seconds / QUERIES * 1e6,
+        tuple(asked),
         (rows.nbytes, state.graph.neighbours.nbytes - links, links, state.tables.nbytes),
-        resident, peak,
-    )  # fmt: skip
+        resident,
+        peak,
+    )
 
 
 def _built(
@@ -206,14 +210,22 @@ def add_rows(costs: Table, memory: Table, each: Measured) -> None:
     """Add one size to both tables."""
     asked = each.asked
     costs.add(
-        f"{each.items:,}", sum(each.seconds), *each.seconds, *(a.microseconds for a in asked),
-        each.scan_microseconds, f"{each.scan_microseconds / asked[0].microseconds:,.0f} ×",
-        *(f"{a.recall:.4f}" for a in asked), asked[0].candidates,
-    )  # fmt: skip
+        f"{each.items:,}",
+        sum(each.seconds),
+        *each.seconds,
+        *(a.microseconds for a in asked),
+        each.scan_microseconds,
+        f"{each.scan_microseconds / asked[0].microseconds:,.0f} ×",
+        *(f"{a.recall:.4f}" for a in asked),
+        asked[0].candidates,
+    )
     memory.add(
-        f"{each.items:,}", *(f"{part / each.items:,.0f}" for part in each.bytes_),
-        f"{sum(each.bytes_) / each.items:,.0f}", each.resident / 2**30, each.peak / 2**30,
-    )  # fmt: skip
+        f"{each.items:,}",
+        *(f"{part / each.items:,.0f}" for part in each.bytes_),
+        f"{sum(each.bytes_) / each.items:,.0f}",
+        each.resident / 2**30,
+        each.peak / 2**30,
+    )
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -92,9 +92,17 @@ def add_rows(table: Table, task: Task, folder: Path, threads: int) -> None:
             pairs, seconds = found(engine, least, recall)
             share = np.isin(pairs, truth, assume_unique=True).sum() / max(1, len(truth))
             table.add(
-                task.data, vectors.shape[0], f"{least}", len(truth), f"{recall}", f"{share:.4f}",
-                seconds, all_seconds, f"{all_seconds / seconds:.1f} ×", engine.build_seconds,
-            )  # fmt: skip
+                task.data,
+                vectors.shape[0],
+                f"{least}",
+                len(truth),
+                f"{recall}",
+                f"{share:.4f}",
+                seconds,
+                all_seconds,
+                f"{all_seconds / seconds:.1f} ×",
+                engine.build_seconds,
+            )
 
 
 def main() -> None:

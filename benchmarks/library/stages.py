@@ -26,11 +26,26 @@ QUERIES: Final = 400
 RUNS: Final = 12
 TARGETS: Final = (0.8, 0.9, 0.99)
 SETS: Final = (
-    "letter", "covtype93k", "dailysports_frames", "fashion_mnist", "made, clustered",
-)  # fmt: skip
-OPTIONAL: Final = (None, *(stage for stage in STAGES if stage not in {
-    Stage.ENTRY_TABLES, Stage.BEAM_SEARCH, Stage.RERANK, Stage.FALLBACK,
-}))  # fmt: skip
+    "letter",
+    "covtype93k",
+    "dailysports_frames",
+    "fashion_mnist",
+    "made, clustered",
+)
+OPTIONAL: Final = (
+    None,
+    *(
+        stage
+        for stage in STAGES
+        if stage
+        not in {
+            Stage.ENTRY_TABLES,
+            Stage.BEAM_SEARCH,
+            Stage.RERANK,
+            Stage.FALLBACK,
+        }
+    ),
+)
 """Stages that can be left out; None leaves out none."""
 COLUMNS: Final = (
     "data", "recall asked", "stage left out", "recall", "answered by the graph",

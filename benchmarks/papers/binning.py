@@ -147,8 +147,9 @@ def frobenius(rows: Float32s, name: str, sizes: Sequence[int], repeats: int) -> 
         exact, doubled = family.kernel(rows), family.kernel(rows, stretch=2)
         size = np.sqrt(np.sum(exact**2))
         variances = {
-            "binning": exact * (1 - exact), "Fourier": 1 + doubled / 2 - exact**2,
-        }  # fmt: skip
+            "binning": exact * (1 - exact),
+            "Fourier": 1 + doubled / 2 - exact**2,
+        }
         for method, variance in variances.items():
             law = Curve(name, family.name, f"{method}, law")
             found = Curve(name, family.name, method)
@@ -227,13 +228,17 @@ def error_table(curves: Sequence[Curve], sizes: Sequence[int], *, rows: int, rep
         bin_law, bins, wave_law, waves = curves[at : at + 4]
         for k in sizes:
             table.add(
-                bins.data, bins.family, f"{k}",
-                f"{bin_law.values[k]:.4f}", f"{bins.values[k]:.4f}",
+                bins.data,
+                bins.family,
+                f"{k}",
+                f"{bin_law.values[k]:.4f}",
+                f"{bins.values[k]:.4f}",
                 f"{bins.sigmas[k]:+.1f}",
-                f"{wave_law.values[k]:.4f}", f"{waves.values[k]:.4f}",
+                f"{wave_law.values[k]:.4f}",
+                f"{waves.values[k]:.4f}",
                 f"{waves.sigmas[k]:+.1f}",
                 f"{waves.values[k] / bins.values[k]:.2f} ×",
-            )  # fmt: skip
+            )
     table.notes.append(
         f"‖K̂ − K‖_F/‖K‖_F of {rows} training rows, the root of the mean square over {repeats} "
         "draws, and how many standard errors the mean square is from its law; squares are skewed, "

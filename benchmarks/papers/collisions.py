@@ -85,10 +85,14 @@ class Pair:
         }
         same = slots[0] == slots[1]
         return cls(
-            name, float(batch.norms.max() / batch.norms.min()), gmm(batch[:1], batch[1:]),
-            same & (levels[0] == levels[1]), same, same & (((levels[0] ^ levels[1]) & 1) == 0),
+            name,
+            float(batch.norms.max() / batch.norms.min()),
+            gmm(batch[:1], batch[1:]),
+            same & (levels[0] == levels[1]),
+            same,
+            same & (((levels[0] ^ levels[1]) & 1) == 0),
             {b: cut[0] == cut[1] for b, cut in codes.items()},
-        )  # fmt: skip
+        )
 
     def b_bit_estimates(self, b: int, k: int) -> Float64s:
         """Return estimates of GMM from k b-bit samples each, the chance collisions taken off."""
@@ -116,8 +120,10 @@ def made_pairs() -> list[tuple[str, VectorBatch]]:
     pairs = []
     for ratio in RATIOS:
         for name, second in (
-            ("near", first + 0.5 * other), ("unrelated", other), ("parallel", first),
-        ):  # fmt: skip
+            ("near", first + 0.5 * other),
+            ("unrelated", other),
+            ("parallel", first),
+        ):
             if (name, ratio) == ("parallel", 1):
                 continue
             scaled = second * (ratio * np.abs(first).sum() / np.abs(second).sum())

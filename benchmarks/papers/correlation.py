@@ -147,10 +147,14 @@ def limit_table(repeats: int, length: int) -> Table:
         law = asymptotic_variance(rho, sigma=sigma)
         spread = math.sqrt(law / (length * repeats))
         table.add(
-            f"{rho:g}", f"{sigma:g}", f"{limit:.5f}", f"{trial.scores.mean():.5f}",
-            f"{(trial.scores.mean() - limit) / spread:+.1f}", f"{law:.4f}",
+            f"{rho:g}",
+            f"{sigma:g}",
+            f"{limit:.5f}",
+            f"{trial.scores.mean():.5f}",
+            f"{(trial.scores.mean() - limit) / spread:+.1f}",
+            f"{law:.4f}",
             f"{length * trial.scores.var(ddof=1):.4f}",
-        )  # fmt: skip
+        )
     table.notes.append(f"{repeats} pairs of normal vectors of {length:,} coordinates.")
     return table
 

@@ -125,10 +125,14 @@ def fourier_table(errors: Errors, repeats: int) -> Table:
             found = {kind: [errors[kind, gamma, rho, k] for k in SIZES] for kind in ("rff", "nrff")}
             worst = max(worst, *(abs(error / float(raw) - 1) for error in found["rff"]))
             table.add(
-                f"{gamma:g}", f"{rho:g}", f"{value:.4f}",
-                f"**{raw:.4f}**", *(f"{error:.4f}" for error in found["rff"]),
-                f"**{normalised:.4f}**", *(f"{error:.4f}" for error in found["nrff"]),
-            )  # fmt: skip
+                f"{gamma:g}",
+                f"{rho:g}",
+                f"{value:.4f}",
+                f"**{raw:.4f}**",
+                *(f"{error:.4f}" for error in found["rff"]),
+                f"**{normalised:.4f}**",
+                *(f"{error:.4f}" for error in found["nrff"]),
+            )
     sigmas = worst * np.sqrt(repeats / 2)
     table.notes.append(
         f"k times the mean squared error of {repeats:,} estimates, each from a map with a seed of "
@@ -151,11 +155,15 @@ def gcws_table(errors: Errors, repeats: int) -> Table:
                 "RFF": float(laws.fourier_variance(value)),
             }
             table.add(
-                f"{gamma:g}", f"{rho:g}", f"{value:.4f}", f"**{variances['GCWS']:.4f}**",
+                f"{gamma:g}",
+                f"{rho:g}",
+                f"{value:.4f}",
+                f"**{variances['GCWS']:.4f}**",
                 *(f"{errors['gcws', gamma, rho, k]:.4f}" for k in GCWS_SIZES),
-                f"{variances['NRFF']:.4f}", f"{variances['RFF']:.4f}",
+                f"{variances['NRFF']:.4f}",
+                f"{variances['RFF']:.4f}",
                 min(variances, key=lambda name: variances[name]),
-            )  # fmt: skip
+            )
     table.notes.append(
         f"GCWS through the limit of GMM, e^(−2γ((1 − X̄)/(1 + X̄))²) with X̄ the share of k "
         f"collisions, on normal vectors of {GCWS_DIM:,} coordinates; k times the mean squared "

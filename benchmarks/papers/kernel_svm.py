@@ -84,8 +84,10 @@ def voted(machine: SVC, values: Float64s) -> Int64s:
     ends = np.append(0, machine.n_support_.cumsum())
     classes, held = len(ends) - 1, values[:, machine.support_]
     # Row j of dual_coef_ has a class's multipliers against its j-th opponent, itself left out.
-    sums = [held[:, ends[c] : ends[c + 1]] @ machine.dual_coef_[:, ends[c] : ends[c + 1]].T
-            for c in range(classes)]  # fmt: skip
+    sums = [
+        held[:, ends[c] : ends[c + 1]] @ machine.dual_coef_[:, ends[c] : ends[c + 1]].T
+        for c in range(classes)
+    ]
     if classes == 2:  # of two classes the second is the positive one
         wins = sums[0][:, 0] + sums[1][:, 0] + machine.intercept_[0] > 0
         return np.asarray(machine.classes_[wins.astype(np.int64)])
@@ -177,9 +179,11 @@ def measure(
 ) -> Result:
     """Return the accuracies of every kernel on one set."""
     on_unit = replace(
-        data, train=unit_rows(data.train), test=unit_rows(data.test),
+        data,
+        train=unit_rows(data.train),
+        test=unit_rows(data.test),
         preparation=f"{data.preparation}, unit rows",
-    )  # fmt: skip
+    )
     return Result(
         data,
         gmm=gmm(data, kept, gmm_costs(data, costs)),

@@ -112,9 +112,13 @@ def margins(rows: Rows, weights: Float32s) -> Float32s:
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _step(
-    margin: Float32s, signs: Float32s, square: np.float32, ridge: np.float32, alpha: Float32s,
+    margin: Float32s,
+    signs: Float32s,
+    square: np.float32,
+    ridge: np.float32,
+    alpha: Float32s,
     change: Float32s,
-) -> float:  # fmt: skip
+) -> float:
     """Move one row's multipliers; write what is to be added to w along x; return the violation."""
     worst = np.float32(0)
     for c in range(len(signs)):
@@ -129,9 +133,14 @@ def _step(
 
 @njit(cache=True, nogil=True, fastmath=True)
 def _pass_codes(  # noqa: PLR0917 (arrays one by one, as compiled functions take them)
-    values: AnyArray, choices: int, order: Int64s, signs: Float32s, ridge: np.float32,
-    alpha: Float32s, weights: Float32s,
-) -> float:  # fmt: skip
+    values: AnyArray,
+    choices: int,
+    order: Int64s,
+    signs: Float32s,
+    ridge: np.float32,
+    alpha: Float32s,
+    weights: Float32s,
+) -> float:
     k, width = values.shape[1], weights.shape[1]
     scale = np.float32(1 / np.sqrt(k))
     margin, change = np.zeros(width, np.float32), np.zeros(width, np.float32)

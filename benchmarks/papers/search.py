@@ -160,9 +160,12 @@ class Truth:
         distances = np.abs(queries - stored[last]).sum(axis=1, dtype=np.float64)
         away = float(np.median(1 - cosines))
         return cls(
-            stored, queries, np.array([each.scores[LIMIT - 1] for each in hits]),
-            1 / max(away, 1e-5), float(np.median(distances)),
-        )  # fmt: skip
+            stored,
+            queries,
+            np.array([each.scores[LIMIT - 1] for each in hits]),
+            1 / max(away, 1e-5),
+            float(np.median(distances)),
+        )
 
     def measure(self, name: str, setting: Setting, engine: Engine) -> Measured:
         """Return what a backend finds."""
@@ -190,9 +193,12 @@ def result_tables(results: Sequence[Measured]) -> list[Table]:
     table, gcws = Table("search", COLUMNS), Table("search by gcws", GCWS_COLUMNS)
     for each in results:
         start = (
-            each.data, each.setting.name, each.setting.size, f"{each.bytes_:,.0f}",
+            each.data,
+            each.setting.name,
+            each.setting.size,
+            f"{each.bytes_:,.0f}",
             f"{each.build_seconds:.1f}",
-        )  # fmt: skip
+        )
         if each.setting.guarantee is None:
             table.add(*start, *(f"{recall:.3f}" for _, recall in each.points))
         else:
@@ -218,9 +224,10 @@ def draw(axes: Sequence[Axes], results: Sequence[Measured], data: str) -> None:
         axes[1].semilogx(*zip(*by_bytes, strict=True), f"C{i}.-", label=name)
     axes[0].set(xlabel="candidates", ylabel="recall", title=data)
     axes[1].set(
-        xlabel="bytes an item", ylabel="recall",
+        xlabel="bytes an item",
+        ylabel="recall",
         title=f"{CANDIDATES[MIDDLE]} candidates; GCWS asked {TARGETS[MIDDLE_TARGET]}",
-    )  # fmt: skip
+    )
     axes[1].xaxis.set_minor_formatter(NullFormatter())
     axes[0].legend(fontsize=7)
 

@@ -68,8 +68,9 @@ class Measured:
         """
         return [
             self._rate(recall, threads, by_cpu=by_cpu and threads == 1)
-            for threads in THREADS for recall in RECALLS
-        ]  # fmt: skip
+            for threads in THREADS
+            for recall in RECALLS
+        ]
 
     def _rate(self, recall: float, threads: int, *, by_cpu: bool) -> float | None:
         used = max((p.threads for p in self.points if p.threads <= threads), default=0)
@@ -119,18 +120,23 @@ def in_turns(
 def as_point(truth: Truth, threads: int, setting: float, answers: Sequence[Any]) -> Point:
     """Judge the answers to one setting by the first of them."""
     return Point(
-        threads, setting, len(truth.hits), truth.recall(answers[0].rows),
-        [answer.seconds for answer in answers], [answer.cpu_seconds for answer in answers],
-    )  # fmt: skip
+        threads,
+        setting,
+        len(truth.hits),
+        truth.recall(answers[0].rows),
+        [answer.seconds for answer in answers],
+        [answer.cpu_seconds for answer in answers],
+    )
 
 
 def usable(name: str) -> list[type[Method]]:
     """Return the methods that can index this data set here."""
     form = "sparse" if name in SPARSE else "dense"
     return [
-        method for method in METHODS
+        method
+        for method in METHODS
         if form in method.FORMS and name not in method.REFUSED and installed(method)
-    ]  # fmt: skip
+    ]
 
 
 def add_rows(table: Table, name: str, some: Sequence[Measured], *, by_cpu: bool) -> None:
@@ -150,11 +156,17 @@ def add_rows(table: Table, name: str, some: Sequence[Measured], *, by_cpu: bool)
             if tables is not None:
                 table_ratio = f"{fastest / tables:.1f} ×"
         table.add(
-            name, each.method,
+            name,
+            each.method,
             *("not reached" if rate is None else rate for rate in rates[each.method]),
-            ratio, each.built.seconds, build_ratio, "" if tables is None else tables, table_ratio,
-            each.built.compile_seconds, each.built.bytes_ / 1e6,
-        )  # fmt: skip
+            ratio,
+            each.built.seconds,
+            build_ratio,
+            "" if tables is None else tables,
+            table_ratio,
+            each.built.compile_seconds,
+            each.built.bytes_ / 1e6,
+        )
 
 
 def against(mine: float | None, theirs: Sequence[float]) -> str:
@@ -168,13 +180,16 @@ def notes(names: Sequence[str]) -> list[str]:
     """Return what a reader must know."""
     refused = [
         f"{method.NAME} is left out on {name}: {reason}."
-        for method in METHODS for name, reason in method.REFUSED.items() if name in names
-    ]  # fmt: skip
+        for method in METHODS
+        for name, reason in method.REFUSED.items()
+        if name in names
+    ]
     missing = [f"{method.NAME} was not installed." for method in METHODS if not installed(method)]
     versions = [
         f"{library} {metadata.version(library)}"
-        for library in OTHER_LIBRARIES if find_spec(library) is not None
-    ]  # fmt: skip
+        for library in OTHER_LIBRARIES
+        if find_spec(library) is not None
+    ]
     return [
         f"1,000 held-out queries in one call, repeated until {MIN_SECONDS} s have passed, of "
         "which the median counts; all methods on L1-normalised rows, where L1 ranks as GMM does; "

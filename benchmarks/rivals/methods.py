@@ -135,9 +135,12 @@ class PyNNDescent(Method):
         self._index: Any = library.NNDescent(
             stored,
             metric="braycurtis" if sparse.issparse(stored) else "manhattan",
-            n_neighbors=30, pruning_degree_multiplier=1.5, diversify_prob=1.0,
-            n_jobs=threads, random_state=0,
-        )  # fmt: skip
+            n_neighbors=30,
+            pruning_degree_multiplier=1.5,
+            diversify_prob=1.0,
+            n_jobs=threads,
+            random_state=0,
+        )
         self._index.prepare()
 
     def set_threads(self, threads: int) -> bool:

@@ -140,9 +140,12 @@ def single_queries(
             ways.reverse()
     ours, bare_p50 = (statistics.median(found[name]) for name in ("ours", "bare"))
     table.add(
-        "`query` p50, bare httpx beside", f"{ours * 1e3:.3f} ms", f"{bare_p50 * 1e3:.3f} ms",
-        ours / bare_p50, "at most 1.15",
-    )  # fmt: skip
+        "`query` p50, bare httpx beside",
+        f"{ours * 1e3:.3f} ms",
+        f"{bare_p50 * 1e3:.3f} ms",
+        ours / bare_p50,
+        "at most 1.15",
+    )
     server.drop("queries")
 
 
@@ -168,9 +171,11 @@ def many_queries(table: Table, stored: Vectors, queries: Vectors, folder: Path) 
     rates = {name: len(queries) / each for name, each in seconds.items()}
     table.add(
         f"embedded `query_many` of {len(queries):,}, the index itself beside",
-        f"{rates['ours']:,.0f}/s", f"{rates['index']:,.0f}/s",
-        rates["ours"] / rates["index"], "0.95",
-    )  # fmt: skip
+        f"{rates['ours']:,.0f}/s",
+        f"{rates['index']:,.0f}/s",
+        rates["ours"] / rates["index"],
+        "0.95",
+    )
 
 
 def processor_seconds(*words: str) -> float:
@@ -189,9 +194,12 @@ def starts(table: Table) -> None:
     """Measure what help and an import cost."""
     for what, words, goal in (
         ("processor of `gcws-search --help`", ("-m", "gcws_search", "--help"), "0.6 s"),
-        ("processor of `from gcws_search import connect`",
-         ("-c", "from gcws_search import connect"), "0.4 s"),
-    ):  # fmt: skip
+        (
+            "processor of `from gcws_search import connect`",
+            ("-c", "from gcws_search import connect"),
+            "0.4 s",
+        ),
+    ):
         table.add(what, f"{processor_seconds(*words):.2f} s", "", "", f"at most {goal}")
 
 

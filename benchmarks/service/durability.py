@@ -183,8 +183,12 @@ def single_inserts(table: Table, vectors: Vectors, like: Prepared) -> None:
             add(table, f"single inserts{kind}, library, {told}, 1/s", found, goal)
         with served(vectors[:BEFORE]) as server, bare_file(like, BEFORE) as bare:
             ours = shared_out(by_http(server.port, vectors), clients)
-            add(table, f"single inserts, HTTP, {told}, 1/s",
-                in_turn(ours, bare_inserts(bare, like), NUMBERS), _MAX)  # fmt: skip
+            add(
+                table,
+                f"single inserts, HTTP, {told}, 1/s",
+                in_turn(ours, bare_inserts(bare, like), NUMBERS),
+                _MAX,
+            )
 
 
 def by_connections(table: Table, like: Prepared) -> None:
@@ -348,10 +352,13 @@ def change(connection: Connection, vectors: Vectors, draw: random.Random) -> Non
     gone = [str(number) for number in chosen[: CHURN_BATCH // 2]]
     connection.ask("POST", f"{_URL}/items/delete", {"ids": gone})
     sent = [
-        {"id": str(number), "vector": vectors[draw.randrange(len(vectors))].tolist(),
-         "payload": {"text": "x" * draw.randrange(200)}}
+        {
+            "id": str(number),
+            "vector": vectors[draw.randrange(len(vectors))].tolist(),
+            "payload": {"text": "x" * draw.randrange(200)},
+        }
         for number in chosen
-    ]  # fmt: skip
+    ]
     connection.ask("PUT", f"{_URL}/items", {"items": sent})
 
 

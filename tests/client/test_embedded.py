@@ -50,8 +50,11 @@ def test_the_folder_of_another_process_is_refused_with_its_name(tmp_path: Path) 
     )
     with subprocess.Popen(
         [sys.executable, "-c", program],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY,
-    ) as other:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
         with pytest.raises(gcws_search.DirectoryLocked, match=f"process {other.pid}"):
@@ -119,8 +122,11 @@ print("no byte was written")
 def test_memory_needs_no_disk() -> None:
     found = subprocess.run(
         [sys.executable, "-B", "-c", _IN_MEMORY],
-        capture_output=True, text=True, cwd=REPOSITORY, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
     assert (found.stdout, found.stderr) == ("no byte was written\n", "")
 
 

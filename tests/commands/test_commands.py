@@ -163,10 +163,12 @@ def test_an_export_is_loaded_again_as_it_was(
     payloads = data.draw(st.lists(PAYLOADS, min_size=len(vectors), max_size=len(vectors)))
     ids = data.draw(
         st.lists(
-            st.text(TEXT, min_size=1, max_size=9), min_size=len(vectors), max_size=len(vectors),
+            st.text(TEXT, min_size=1, max_size=9),
+            min_size=len(vectors),
+            max_size=len(vectors),
             unique=True,
         )
-    )  # fmt: skip
+    )
     path = str(tmp_path / f"a.{suffix}")
     with gcws_search.connect(url) as server:
         for each in server.collections():
@@ -225,9 +227,13 @@ def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
         "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path,
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-    )  # fmt: skip
+    )
     shown, _, loaded = done.stdout.partition("LOADED")
     assert not set(loaded.split()) & {"numpy", "numba", "fastapi", "pydantic", "httpx", "pyarrow"}
     for name in COMMANDS:

@@ -21,8 +21,11 @@ def loading(url: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "gcws_search", "load", "-", "--into", "plants"]
     return subprocess.Popen(
         [*command, "--key", "plants-1", "--url", url],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=REPOSITORY,
+    )
 
 
 @pytest.mark.parametrize("sent", [1, ROWS // 2, ROWS - 1])

@@ -195,9 +195,11 @@ def nursery() -> Iterator[Nursery]:
     cache = {"NUMBA_CACHE_DIR": str(REPOSITORY / ".pytest_cache" / "kernels")}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.crashes.nursery"],
-        env={**cache, **os.environ, **alone}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        env={**cache, **os.environ, **alone},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     with process:
         try:
             yield Nursery(process)

@@ -64,10 +64,14 @@ def test_without_a_descriptor_each_route_answers_and_the_server_recovers(
                     assert refused in (OUT, (415, None, "unsupported_media_type")), (method, path)
                 assert asked(connection, "PUT", "/v1/collections/new", {"dim": 4}) == OUT
                 for method, path, body in (
-                    ("GET", "/v1/collections", None), ("GET", URL, None), ("GET", "/livez", None),
-                    ("GET", f"{URL}/items/a", None), ("POST", f"{URL}/query", QUERY),
-                    ("PUT", f"{URL}/items", ITEMS), ("GET", "/metrics", None),
-                ):  # fmt: skip
+                    ("GET", "/v1/collections", None),
+                    ("GET", URL, None),
+                    ("GET", "/livez", None),
+                    ("GET", f"{URL}/items/a", None),
+                    ("POST", f"{URL}/query", QUERY),
+                    ("PUT", f"{URL}/items", ITEMS),
+                    ("GET", "/metrics", None),
+                ):
                     status, retry, code = asked(connection, method, path, body)
                     assert status == 200 or (status, retry, code) == OUT, (method, path)
                 assert asked(connection, "DELETE", URL) == OUT

@@ -13,8 +13,7 @@ from tests.support.service.ports import HOST
 
 URL = "/v1/collections/things"
 ROWS = 200
-_POINTS = ["in a transaction", "after commit, before memory",
-           "after the write, before the answer"]  # fmt: skip
+_POINTS = ["in a transaction", "after commit, before memory", "after the write, before the answer"]
 
 
 def sent(server: Running, kind: str, body: bytes) -> Any:  # noqa: ANN401

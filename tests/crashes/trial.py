@@ -22,8 +22,10 @@ _FIXTURE: Final = OLD_FORMATS / "format_1.sqlite"
 _OF_OLD_FILES: Final = ("during a migration", "while codes are replaced")
 """Points that only a file of the first format leads to."""
 _SETTINGS: Final = {
-    "GCWS_LOG_LEVEL": "warning", "GCWS_LOAD_CHUNK_ROWS": str(CHUNK_ROWS), "GCWS_THREADS": "1",
-}  # fmt: skip
+    "GCWS_LOG_LEVEL": "warning",
+    "GCWS_LOAD_CHUNK_ROWS": str(CHUNK_ROWS),
+    "GCWS_THREADS": "1",
+}
 _STARTING_SECONDS: Final = 0.4
 _WRITING_SECONDS: Final = 1.0
 _POINT_SECONDS: Final = 60.0

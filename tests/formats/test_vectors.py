@@ -35,10 +35,15 @@ def test_arrays_of_every_type_and_order(dtype: str, order: str) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        sparse.csr_matrix, sparse.csc_matrix, sparse.coo_matrix, sparse.lil_matrix,
-        sparse.dok_matrix, sparse.csr_array, sparse.bsr_array,
+        sparse.csr_matrix,
+        sparse.csc_matrix,
+        sparse.coo_matrix,
+        sparse.lil_matrix,
+        sparse.dok_matrix,
+        sparse.csr_array,
+        sparse.bsr_array,
     ],
-)  # fmt: skip
+)
 def test_sparse_matrices_of_every_format(made: Json) -> None:
     rows = rows_of(made(VALUES.astype(float)))
     assert isinstance(rows, SparseRows)
@@ -87,10 +92,16 @@ def test_names_stay_names() -> None:
 
 @pytest.mark.parametrize(
     "vector",
-    [VALUES[0], VALUES[0].tolist(), VALUES[:1], {1: 1, 3: 2}, sparse.csr_matrix(VALUES)[0],
-     sparse.csr_array(VALUES)[0]],
+    [
+        VALUES[0],
+        VALUES[0].tolist(),
+        VALUES[:1],
+        {1: 1, 3: 2},
+        sparse.csr_matrix(VALUES)[0],
+        sparse.csr_array(VALUES)[0],
+    ],
     ids=["array", "list", "matrix", "dict", "csr", "csr-1d"],
-)  # fmt: skip
+)
 def test_one_vector(vector: Json) -> None:
     assert_array_equal(dense_of(row_of(vector)), VALUES[:1])
 

@@ -20,20 +20,23 @@ URL: Final = f"/v1/collections/{NAME}"
 JSON_TYPE: Final = {"Content-Type": "application/json"}
 JSONS: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner,
-                                                                max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 NUMBERS: Final = st.floats(width=32) | st.floats() | st.integers() | st.just(0)
 VECTORS: Final = st.one_of(
     st.lists(NUMBERS, min_size=4, max_size=4),
     st.lists(NUMBERS, max_size=6),
     st.fixed_dictionaries(
-        {"indices": st.lists(st.integers(0, 3) | st.integers(), max_size=5, unique=True),
-         "values": st.lists(NUMBERS, max_size=5)}
+        {
+            "indices": st.lists(st.integers(0, 3) | st.integers(), max_size=5, unique=True),
+            "values": st.lists(NUMBERS, max_size=5),
+        }
     ),
     JSONS,
-)  # fmt: skip
+)
 
 
 def _post(client: Client, path: str, document: object) -> httpx.Response:
@@ -75,9 +78,12 @@ def _streams() -> dict[str, bytes]:
     file = io.BytesIO()
     np.save(file, np.arange(1, 13, dtype=np.float32).reshape(3, 4))
     table = pa.table(
-        {"id": ["p", "q"], "vector": pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.float32(), 4)),
-         "payload": ['{"n": 1}', None]}
-    )  # fmt: skip
+        {
+            "id": ["p", "q"],
+            "vector": pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.float32(), 4)),
+            "payload": ['{"n": 1}', None],
+        }
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -90,12 +96,16 @@ def _streams() -> dict[str, bytes]:
 
 
 STREAMS: Final = _streams()
-EDITS: Final = st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 6)),
-                        max_size=4)  # fmt: skip
+EDITS: Final = st.lists(
+    st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 6)), max_size=4
+)
 BODIES: Final = st.tuples(
-    st.sampled_from(sorted(STREAMS)), EDITS, st.sampled_from(["plain", "gzip", "cut"]), EDITS,
+    st.sampled_from(sorted(STREAMS)),
+    EDITS,
+    st.sampled_from(["plain", "gzip", "cut"]),
+    EDITS,
     st.sampled_from(["stop", "skip"]),
-)  # fmt: skip
+)
 
 
 def edited(data: bytes, edits: list[tuple[float, bytes, int]]) -> bytes:

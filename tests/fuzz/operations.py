@@ -51,9 +51,11 @@ def try_operation(
         inputs = operation.as_strategy(generation_mode=mode, **kind, **more)
         try:
             count += tried(
-                inputs, lambda case: send(client, method, path, case),
-                examples=examples, number=number,
-            )  # fmt: skip
+                inputs,
+                lambda case: send(client, method, path, case),
+                examples=examples,
+                number=number,
+            )
         except Unsatisfiable:  # nothing of this operation can be wrong
             continue
     return count
@@ -67,9 +69,12 @@ def send(client: Client, method: str, path: str, case: "Case[Any]") -> None:
         content = json.dumps(sent["json"]).encode()
     try:
         request = httpx.Request(
-            sent["method"], sent["url"], headers=dict(sent["headers"]), params=sent["params"],
+            sent["method"],
+            sent["url"],
+            headers=dict(sent["headers"]),
+            params=sent["params"],
             content=content,
-        )  # fmt: skip
+        )
     except (httpx.InvalidURL, UnicodeEncodeError):
         reject()  # no client could send it
     require_sound(method, path, client.run(client.http.send(request)))
@@ -92,6 +97,7 @@ def require_sound(method: str, path: str, answer: httpx.Response) -> None:
         if kind != JSON or schema is None:
             return
     jsonschema.validate(
-        answer.json(), {**schema, "components": PAGE["components"]},
+        answer.json(),
+        {**schema, "components": PAGE["components"]},
         cls=jsonschema.Draft202012Validator,
-    )  # fmt: skip
+    )

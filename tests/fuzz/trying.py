@@ -20,9 +20,12 @@ def tried(
 
     @seed(number)
     @settings(
-        max_examples=examples, deadline=None, database=None, derandomize=False,
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=False,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(inputs)
     def run(value: Any) -> None:  # noqa: ANN401
         nonlocal count

@@ -323,17 +323,26 @@ def _numbers_of_rows(file: sqlite3.Connection, changes: Changes) -> None:
 
 
 def _write_row(
-    file: sqlite3.Connection, key: int, item_id: str, vector: bytes, codes: bytes,
+    file: sqlite3.Connection,
+    key: int,
+    item_id: str,
+    vector: bytes,
+    codes: bytes,
     payload: bytes | None,
-) -> None:  # fmt: skip
+) -> None:
     file.execute(
         "UPDATE OR IGNORE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
         "checksum = ?, codes_checksum = ? WHERE key = ?",
         (
-            item_id, vector, codes, payload, content_checksum(item_id.encode(), vector, payload),
-            codes_checksum(codes), key,
+            item_id,
+            vector,
+            codes,
+            payload,
+            content_checksum(item_id.encode(), vector, payload),
+            codes_checksum(codes),
+            key,
         ),
-    )  # fmt: skip
+    )
 
 
 PAYLOADS: Final = (
@@ -441,9 +450,10 @@ def _trials() -> st.SearchStrategy[Any]:
         return st.tuples(st.just(target), st.lists(pairs, min_size=1, max_size=3))
 
     return st.tuples(
-        st.sampled_from([*CONFIGS]), st.sampled_from(["open", "restore"]),
+        st.sampled_from([*CONFIGS]),
+        st.sampled_from(["open", "restore"]),
         st.sampled_from([*TARGETS]).flatmap(changes),
-    )  # fmt: skip
+    )
 
 
 TRIALS: Final = _trials()
@@ -545,8 +555,10 @@ def require_sound(stored: Collection) -> None:
     )
     for backend in (None, *(each.name for each in described.backends)):
         for params in (
-            SearchParams(limit=3), SearchParams(limit=40, recall=0.99), SearchParams(recall=1.0),
-        ):  # fmt: skip
+            SearchParams(limit=3),
+            SearchParams(limit=40, recall=0.99),
+            SearchParams(recall=1.0),
+        ):
             for found in stored.search(queries, params, backend=backend):
                 assert {*found.ids} <= held
                 assert all(0 <= score <= 1 + 1e-6 for score in found.scores)

@@ -174,9 +174,11 @@ class Operations:
                 updated.add(item_id)
             shelf.put(item_id, vector, payload)
         answer = self._ask(
-            "POST", f"/{name}/load?on_error=skip", content=lines(sent),
+            "POST",
+            f"/{name}/load?on_error=skip",
+            content=lines(sent),
             headers={"Content-Type": "application/x-ndjson"},
-        )  # fmt: skip
+        )
         assert answer["updated"] == len(updated)
         assert answer["inserted"] == len(sent) - len(rejected) - len(updated)
         assert [each["row"] for each in answer["rejected"]] == rejected

@@ -15,8 +15,12 @@ import pytest
 
 ERRNOS: Final = ("ENOENT", "EACCES", "ENOSPC", "EMFILE", "ENFILE", "EIO", "EROFS")
 SQLITE_CODES: Final = (
-    "SQLITE_IOERR_READ", "SQLITE_IOERR_FSYNC", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_FULL",
-)  # fmt: skip
+    "SQLITE_IOERR_READ",
+    "SQLITE_IOERR_FSYNC",
+    "SQLITE_CANTOPEN",
+    "SQLITE_READONLY",
+    "SQLITE_FULL",
+)
 SYSTEM: Final = "system"
 """One errno after the other."""
 SQLITE: Final = "SQLite"

@@ -47,9 +47,13 @@ def made(request: pytest.FixtureRequest) -> tuple[SmallIndex, Rows]:
 @pytest.mark.parametrize("limit", [1, 10, 30])
 @pytest.mark.parametrize("skipping", [False, True])
 def test_a_query_alone_is_answered_as_in_a_batch(
-    made: tuple[SmallIndex, Rows], which: str, limit: int, skipping: bool,
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    made: tuple[SmallIndex, Rows],
+    which: str,
+    limit: int,
+    skipping: bool,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     index, queries = made
     permitted = passing(which, ROWS + WAITING, rng)

@@ -301,6 +301,12 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
         rows[number, : len(kept)] = [row for _, row in kept]
         values[number, : len(kept)] = [-score for score, _ in kept]
     return BatchHits.found(
-        TABLES, rows, values, np.array([len(kept) for kept in lines]), expected_recall=0.9,
-        candidates=seen, scored=seen, wider=wider,
-    )  # fmt: skip
+        TABLES,
+        rows,
+        values,
+        np.array([len(kept) for kept in lines]),
+        expected_recall=0.9,
+        candidates=seen,
+        scored=seen,
+        wider=wider,
+    )

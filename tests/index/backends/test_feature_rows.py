@@ -208,8 +208,11 @@ def test_a_collection_of_features_outlives_the_process(
     def asked(catalog: Catalog) -> list[object]:
         stored = catalog.get("things")
         asked = stored.space.from_items(items_of(queries, dim))
-        found = [stored.search(asked, params, where=where)
-                 for params in (estimated, scored) for where in (None, even)]  # fmt: skip
+        found = [
+            stored.search(asked, params, where=where)
+            for params in (estimated, scored)
+            for where in (None, even)
+        ]
         return [[(hit.id, hit.score) for hit in result.hits] for some in found for result in some]
 
     for catalog in opened():

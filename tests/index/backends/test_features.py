@@ -72,8 +72,10 @@ def test_candidates_are_scored_by_the_kernel_that_is_estimated(
     rows, queries = data_of(rng, dim)
     index = made_index(rows, dim, params)
     own = own_scores(index, queries)
-    for wanted in (SearchParams(limit=5, rerank="own", candidates=ALL),
-                   SearchParams(limit=5, rerank="own", recall=1.0)):  # fmt: skip
+    for wanted in (
+        SearchParams(limit=5, rerank="own", candidates=ALL),
+        SearchParams(limit=5, rerank="own", recall=1.0),
+    ):
         for i, hits in enumerate(index.search(queries, wanted)):
             # GmmKernel is of float32, hits are not.
             np.testing.assert_allclose(hits.scores[:5], best(own, 5)[i], atol=4e-6)

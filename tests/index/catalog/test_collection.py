@@ -197,8 +197,13 @@ def test_pairs_are_ranked_and_cut_with_ties_by_id(stored: Collection) -> None:
     put(stored, {"d": 1, "b": 1, "c": 1, "a": 2})
     pairs = stored.pairs(min_score=0.01, recall=1)
     assert [(a, b) for a, b, _ in pairs] == [
-        ("b", "c"), ("b", "d"), ("c", "d"), ("a", "b"), ("a", "c"), ("a", "d")
-    ]  # fmt: skip
+        ("b", "c"),
+        ("b", "d"),
+        ("c", "d"),
+        ("a", "b"),
+        ("a", "c"),
+        ("a", "d"),
+    ]
     assert [score for _, _, score in pairs[:3]] == [1.0] * 3
     for limit in range(7):
         assert stored.pairs(min_score=0.01, recall=1, limit=limit) == pairs[:limit]

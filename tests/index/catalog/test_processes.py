@@ -39,9 +39,12 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 def python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, **options,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        **options,
+    )
 
 
 def output_of(process: subprocess.Popen[str]) -> Iterator[str]:

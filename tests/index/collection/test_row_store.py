@@ -28,9 +28,12 @@ def add(held: RowStore, dim: int | None, numbers: list[int]) -> None:
 def content(held: RowStore) -> list[object]:
     n, rows = len(held), held.rows.view()
     return [
-        held.ids, held.payloads, held.keys[:n].tolist(), held.alive[:n].tolist(),
+        held.ids,
+        held.payloads,
+        held.keys[:n].tolist(),
+        held.alive[:n].tolist(),
         [(expanded_row(rows, row), float(rows.norms[row])) for row in range(n)],
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("dim", DIMS)

@@ -24,17 +24,30 @@ def batch(method: int, sizes: list[int], *, width: int, first: int = 0) -> Batch
     rows = 100 * numbers[:, None] + np.arange(width)
     scores = np.tile(1.0 / np.arange(1, width + 1), (m, 1))
     return BatchHits.found(
-        method, rows, scores, np.array(sizes), expected_recall=1.0 / (1 + numbers),
-        bands=32, depth=numbers, candidates=10 * numbers, scored=numbers + 1, beam=numbers + 2,
-    )  # fmt: skip
+        method,
+        rows,
+        scores,
+        np.array(sizes),
+        expected_recall=1.0 / (1 + numbers),
+        bands=32,
+        depth=numbers,
+        candidates=10 * numbers,
+        scored=numbers + 1,
+        beam=numbers + 2,
+    )
 
 
 def expected(method: str, number: int, size: int) -> tuple[Wide, Explanation]:
     rows = [100 * number + i for i in range(size)]
     explanation = Explanation(
-        method, bands=32, depth=number, candidates=10 * number, scored=number + 1, beam=number + 2,
+        method,
+        bands=32,
+        depth=number,
+        candidates=10 * number,
+        scored=number + 1,
+        beam=number + 2,
         expected_recall=1.0 / (1 + number),
-    )  # fmt: skip
+    )
     return (rows, [1.0 / (1 + i) for i in range(size)]), explanation
 
 
@@ -93,9 +106,14 @@ def test_no_queries_have_no_hits() -> None:
 
 def test_a_number_stands_for_as_many_as_there_are_queries() -> None:
     hits = BatchHits.found(
-        SCAN, np.zeros((2, 1), np.int64), np.zeros((2, 1)), np.ones(2, np.int64),
-        expected_recall=1.0, candidates=np.array([5, 6]), scored=7,
-    )  # fmt: skip
+        SCAN,
+        np.zeros((2, 1), np.int64),
+        np.zeros((2, 1)),
+        np.ones(2, np.int64),
+        expected_recall=1.0,
+        candidates=np.array([5, 6]),
+        scored=7,
+    )
     assert [one.explanation for one in hits] == [
         Explanation("scan", 0, 0, candidates, 7, 0, 1.0) for candidates in (5, 6)
     ]

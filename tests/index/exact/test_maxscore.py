@@ -58,9 +58,13 @@ def test_hits_are_those_of_brute_force_ties_included(
     view = RowView(rows, np.array(mask, np.uint8), sum(mask))
     skip = np.array([random.randrange(-1, len(vectors)) for _ in queries])
     found = scan(
-        view, asked, SearchParams(limit=limit, recall=1.0, min_score=least), skip=skip,
-        inverted=_index(rows), workers=ONE,
-    )  # fmt: skip
+        view,
+        asked,
+        SearchParams(limit=limit, recall=1.0, min_score=least),
+        skip=skip,
+        inverted=_index(rows),
+        workers=ONE,
+    )
     for number, query in enumerate(queries):
         allowed = [ok and row != skip[number] for row, ok in enumerate(mask)]
         whole = mathematics.brute_force(

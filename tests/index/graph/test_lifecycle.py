@@ -326,11 +326,16 @@ def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 0}, {"version": None}, {"rounding": None}, {"rounding": [0, "a", 1]},
-        {"calibration": {}}, {"tables": "many"}, {"built": None},
+        {"version": 0},
+        {"version": None},
+        {"rounding": None},
+        {"rounding": [0, "a", 1]},
+        {"calibration": {}},
+        {"tables": "many"},
+        {"built": None},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_notes_of_another_version_or_damaged_ones_are_made_anew(
     change: dict[str, Any], rng: np.random.Generator
 ) -> None:

@@ -185,9 +185,12 @@ def view_of(index: SmallIndex) -> RowView:
     [(0.5, 0.0, 32), (0.5, 1e9, 8), (0.9, 0.0, 32), (0.9, 0.7e6, 16), (0.9, 1e9, 8)],
 )
 def test_so_many_tables_are_made_for_a_join_as_pay(
-    recall: float, price: float, taken: int, rng: np.random.Generator,
+    recall: float,
+    price: float,
+    taken: int,
+    rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
     rows[ROWS // 2 :] = rows[: ROWS // 2] + 0.15 * rng.standard_normal((ROWS // 2, DIM))
     index = unlinked(rows, 32)
@@ -258,10 +261,8 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     assert alive[a].all()
     assert alive[b].all()
     truth = {
-        (x, y)
-        for x, y in true_pairs(all_scores(rows, rows, DIM), MIN)
-        if alive[x] and alive[y]
-    }  # fmt: skip
+        (x, y) for x, y in true_pairs(all_scores(rows, rows, DIM), MIN) if alive[x] and alive[y]
+    }
     assert len(a) >= 0.95 * len(truth)
 
 

@@ -71,9 +71,11 @@ def _own(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def _targets(statement: ast.Assign) -> list[ast.Name]:
     return [
-        node for target in statement.targets for node in ast.walk(target)
+        node
+        for target in statement.targets
+        for node in ast.walk(target)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]  # fmt: skip
+    ]
 
 
 def _is_call(node: ast.AST, name: str) -> bool:
@@ -113,12 +115,15 @@ def test_an_array_that_is_used_last_by_name_is_none(last: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "f(pointer(a))", "p = pointer(a)\n    f(p)", "p = offset(pointer(a), 1)\n    f(p)",
-        "p = Rows(pointer(a))\n    a[0] = 1\n    f(p)", "p, q = pointer(a), b\n    f(p)",
+        "f(pointer(a))",
+        "p = pointer(a)\n    f(p)",
+        "p = offset(pointer(a), 1)\n    f(p)",
+        "p = Rows(pointer(a))\n    a[0] = 1\n    f(p)",
+        "p, q = pointer(a), b\n    f(p)",
         "p = pointer(a)\n    q = p\n    for i in range(2):\n        a[0] = 1\n    f(q)",
         "return pointer(a)",
     ],
-)  # fmt: skip
+)
 def test_an_array_that_is_used_last_by_address_is_told(body: str) -> None:
     assert used_too_long(f"def k():\n    a = np.empty(1)\n    {body}") == ["k: a"]
 

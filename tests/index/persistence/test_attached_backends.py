@@ -309,9 +309,12 @@ def test_without_room_nothing_is_attached(
     ("step", "expected"), [("before", ["exact"]), ("after", ["exact", "nrff"])]
 )
 def test_a_kill_between_two_steps_leaves_all_or_nothing(
-    tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch,
-    step: str, expected: list[str],
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    stored: Collection,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    expected: list[str],
+) -> None:
     """A copy of the files is what another process finds after a kill at that moment."""
     copies: list[Catalog] = []
     add = Store.add_backend

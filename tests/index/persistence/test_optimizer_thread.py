@@ -73,10 +73,11 @@ def mean_recall(stored: Collection, queries: Floats) -> tuple[float, float]:
     shares = [
         mathematics.recall_by_score([score for _, score in some], [score for _, score in best])
         for some, best in zip(
-            found(stored, queries), found(stored, queries, SearchParams(limit=10, recall=1.0)),
+            found(stored, queries),
+            found(stored, queries, SearchParams(limit=10, recall=1.0)),
             strict=True,
         )
-    ]  # fmt: skip
+    ]
     return float(np.mean(shares)), float(np.std(shares)) / len(shares) ** 0.5
 
 
@@ -244,9 +245,11 @@ def test_lists_that_a_compaction_overtook_are_made_again(
 
 
 def test_an_improvement_that_fails_leaves_all_else_as_it_was(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     rows, queries = clustered(rng, 2000, 10, dim=DIM)
 
     def fail(*_: object) -> None:

@@ -40,9 +40,13 @@ def test_of_equal_scales_limit_and_variance_are_the_closed_forms(rho: float) -> 
     a = math.asin(math.sqrt((1 - rho) / 2))
     limit = (1 - math.sin(a)) / (1 + math.sin(a))
     inner = (
-        3 * math.pi - 8 * math.cos(a) + 2 * math.sin(2 * a) + math.pi * math.cos(2 * a)
-        - 8 * a * math.sin(a) - 4 * a * math.cos(2 * a)
-    )  # fmt: skip
+        3 * math.pi
+        - 8 * math.cos(a)
+        + 2 * math.sin(2 * a)
+        + math.pi * math.cos(2 * a)
+        - 8 * a * math.sin(a)
+        - 4 * a * math.cos(2 * a)
+    )
     assert gmm_limit(rho) == pytest.approx(limit, abs=1e-14)
     factor, mean = variance_factor(rho)
     assert factor == pytest.approx(4 / math.pi**3 * math.sin(a) ** 2 * inner, abs=1e-14)

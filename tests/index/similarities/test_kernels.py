@@ -111,8 +111,9 @@ def test_numbers_of_any_size_are_compared() -> None:
     big, other = [3e37, -3e37], [3e37, 3e37]
     assert rbf(big, other) == pytest.approx(math.exp(-1))
     assert rbf([1e-40, 0.0], [1e-40, 1e-40]) == pytest.approx(
-        math.exp(math.sqrt(0.5) - 1), rel=1e-4  # subnormal float32 numbers
-    )  # fmt: skip
+        math.exp(math.sqrt(0.5) - 1),
+        rel=1e-4,  # subnormal float32 numbers
+    )
     for name in ("laplace", "gaussian", "polya"):
         assert score(kernel_named(name, {"scale": 1e-300}), big, other) == 0.0
 

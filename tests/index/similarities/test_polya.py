@@ -79,11 +79,20 @@ def test_the_mean_and_the_quantiles_are_the_distributions(
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("gamma", 0.01), ("gamma", 1 - 1e-12), ("gamma", 1 + 1e-12), ("gamma", 1e6),
-        ("chi", 0.01), ("chi_square", 0.01), ("nakagami", 1e6), ("weibull", 0.05),
-        ("weibull", 0.5), ("weibull", 1e6), ("shifted_poisson", 1e-6), ("shifted_poisson", 1e6),
+        ("gamma", 0.01),
+        ("gamma", 1 - 1e-12),
+        ("gamma", 1 + 1e-12),
+        ("gamma", 1e6),
+        ("chi", 0.01),
+        ("chi_square", 0.01),
+        ("nakagami", 1e6),
+        ("weibull", 0.05),
+        ("weibull", 0.5),
+        ("weibull", 1e6),
+        ("shifted_poisson", 1e-6),
+        ("shifted_poisson", 1e6),
     ],
-)  # fmt: skip
+)
 def test_kernels_of_extreme_shapes_fall_from_1_to_0_and_are_convex(
     name: Distribution, shape: float
 ) -> None:
@@ -134,19 +143,33 @@ def test_every_distribution_has_a_law() -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("gamma", 2.0), ("gamma", 0.2), ("gamma", 300.0), ("gamma", 1e5), ("chi", 0.1),
-     ("nakagami", 1e6), ("weibull", 0.05), ("weibull", 300.0), ("shifted_poisson", 0.01),
-     ("shifted_poisson", 3.0), ("shifted_poisson", 1e4)],
-)  # fmt: skip
+    [
+        ("gamma", 2.0),
+        ("gamma", 0.2),
+        ("gamma", 300.0),
+        ("gamma", 1e5),
+        ("chi", 0.1),
+        ("nakagami", 1e6),
+        ("weibull", 0.05),
+        ("weibull", 300.0),
+        ("shifted_poisson", 0.01),
+        ("shifted_poisson", 3.0),
+        ("shifted_poisson", 1e4),
+    ],
+)
 def test_many_values_are_read_off_pieces_nowhere_far_from_the_kernel(
     rng: np.random.Generator, name: Distribution, shape: float
 ) -> None:
     law, curve = pitches(name, shape), curve_of(name, shape)
     assert curve is not None
-    distances = np.concatenate([
-        3.0 * rng.random(400), 10.0 ** rng.uniform(-12.0, 3.0, 200),
-        np.abs(1.0 + rng.normal(0.0, 1e-3, 400)), np.arange(5.0) / law.mean,
-        [1e-300, 2.0**-120, 1e-40, 1e30, 1e300],
-    ])  # fmt: skip
+    distances = np.concatenate(
+        [
+            3.0 * rng.random(400),
+            10.0 ** rng.uniform(-12.0, 3.0, 200),
+            np.abs(1.0 + rng.normal(0.0, 1e-3, 400)),
+            np.arange(5.0) / law.mean,
+            [1e-300, 2.0**-120, 1e-40, 1e30, 1e300],
+        ]
+    )
     truth = law.kernel(np.minimum(distances, 1e250) * law.mean)
     np.testing.assert_allclose(curve.along(distances), truth, rtol=0.0, atol=1e-8)

@@ -63,9 +63,12 @@ def test_a_closed_file_has_no_companions(path: Path) -> None:
 
 def test_the_file_is_in_the_mode_that_keeps_what_was_acknowledged(store: Store) -> None:
     for pragma, expected in (
-        ("journal_mode", "wal"), ("synchronous", 2), ("page_size", 8192), ("secure_delete", 1),
+        ("journal_mode", "wal"),
+        ("synchronous", 2),
+        ("page_size", 8192),
+        ("secure_delete", 1),
         ("auto_vacuum", 2),
-    ):  # fmt: skip
+    ):
         assert store.connection.execute(f"PRAGMA {pragma}").fetchone()[0] == expected
 
 
@@ -78,9 +81,14 @@ def test_durability_normal_waits_less(path: Path) -> None:
 def test_the_schema_is_what_it_says(path: Path) -> None:
     with Database(path) as database:
         assert database.table("items").columns_dict == {
-            "key": int, "id": str, "vector": bytes, "codes": bytes, "payload": str,
-            "checksum": int, "codes_checksum": int,
-        }  # fmt: skip
+            "key": int,
+            "id": str,
+            "vector": bytes,
+            "codes": bytes,
+            "payload": str,
+            "checksum": int,
+            "codes_checksum": int,
+        }
         assert database.table("items").strict
         assert database.table("links").columns_dict == {"part": int, "data": bytes}
         applied = [row["name"] for row in database.table("_sqlite_migrations").rows]

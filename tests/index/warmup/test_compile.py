@@ -63,8 +63,14 @@ def test_basics_of_dense_vectors_come_first_and_are_told(monkeypatch: pytest.Mon
     ]
     run(todo, lambda done, total, name: told.append((done, total, name)), basics_ready=told.append)
     assert told == [
-        "run b", (1, 4, "b"), (2, 4, "a"), "dense", (3, 4, "d"), "sparse", (4, 4, "c"),
-    ]  # fmt: skip
+        "run b",
+        (1, 4, "b"),
+        (2, 4, "a"),
+        "dense",
+        (3, 4, "d"),
+        "sparse",
+        (4, 4, "c"),
+    ]
 
 
 def test_all_exercises_have_names_of_their_own() -> None:

@@ -95,9 +95,12 @@ def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> No
     def folder(root: Path) -> str:
         done = subprocess.run(
             [sys.executable, "-c", program],
-            cwd=root, env={"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            cwd=root,
+            env={"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.strip()
 
     copy = tmp_path / "copy"

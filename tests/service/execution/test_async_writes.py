@@ -114,8 +114,10 @@ def test_the_vectors_of_one_commit_are_hashed_in_one_call(
     answers = answers_during_a_commit(client, gate, bodies)
     assert [answer.json()["inserted"] for answer in answers] == [1, 2, 1, 1]
     assert hashed == [1, 4]
-    for item_id, vector in [*((f"new-{n}", v) for n, v in enumerate(vectors)),
-                            ("new-1b", [5, 6, -7, 8])]:  # fmt: skip
+    for item_id, vector in [
+        *((f"new-{n}", v) for n, v in enumerate(vectors)),
+        ("new-1b", [5, 6, -7, 8]),
+    ]:
         body = {"vector": vector, "limit": 1, "with_vector": True}
         [hit] = client.post("/v1/collections/plants/query", json=body).json()["hits"]
         assert (hit["id"], hit["vector"], hit["score"]) == (item_id, vector, 1)

@@ -133,10 +133,20 @@ def test_a_file_of_keys_that_is_missing_ends_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "alone"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True),
-     ("0.0.0.0", False), ("::", False), ("10.0.0.7", False), ("example.org", False), ("", False),
-     ("127.1", False), ("localhost.example.org", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.7", False),
+        ("example.org", False),
+        ("", False),
+        ("127.1", False),
+        ("localhost.example.org", False),
+    ],
+)
 def test_loopback_is_what_surely_is(host: str, alone: bool) -> None:
     assert is_loopback(host) == alone
 

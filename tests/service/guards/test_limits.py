@@ -59,21 +59,46 @@ def test_items_that_are_too_long_for_a_body_belong_into_a_load(serve: Serve) -> 
     ("settings", "path", "body", "code", "words"),
     [
         ({"max_nonzeros": 3}, "query", {"vector": [1, 2, 3, 4]}, "invalid_vector", "at most 3"),
-        ({"max_nonzeros": 1}, "query", {"vector": {"indices": [0, 1], "values": [1, 1]}},
-         "invalid_vector", "at most 1"),
+        (
+            {"max_nonzeros": 1},
+            "query",
+            {"vector": {"indices": [0, 1], "values": [1, 1]}},
+            "invalid_vector",
+            "at most 1",
+        ),
         ({"max_nonzeros": 3}, "sketch", {"vectors": [[1, 2, 3, 4]]}, "invalid_vector", "vector 0"),
-        ({"max_filter_depth": 2}, "query", {"id": "a", "filter": nested(3)}, "invalid_filter",
-         "2 deep"),
-        ({"max_filter_conditions": 1}, "items/delete",
-         {"filter": {"must": [nested(0), nested(0)]}}, "invalid_filter", "at most 1"),
+        (
+            {"max_filter_depth": 2},
+            "query",
+            {"id": "a", "filter": nested(3)},
+            "invalid_filter",
+            "2 deep",
+        ),
+        (
+            {"max_filter_conditions": 1},
+            "items/delete",
+            {"filter": {"must": [nested(0), nested(0)]}},
+            "invalid_filter",
+            "at most 1",
+        ),
         ({"max_answer_bytes": 8}, "query", {"id": "b"}, "answer_too_large", "fewer hits"),
-        ({"max_answer_bytes": 8}, "query/batch", {"queries": [{"id": "b"}]}, "answer_too_large",
-         "fewer hits"),
-        ({"max_answer_bytes": 100}, "query", {"id": "b", "with_vector": True, "limit": 3},
-         "answer_too_large", "at most 100"),
+        (
+            {"max_answer_bytes": 8},
+            "query/batch",
+            {"queries": [{"id": "b"}]},
+            "answer_too_large",
+            "fewer hits",
+        ),
+        (
+            {"max_answer_bytes": 100},
+            "query",
+            {"id": "b", "with_vector": True, "limit": 3},
+            "answer_too_large",
+            "at most 100",
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_is_beyond_a_limit_is_refused(
     serve: Serve, settings: Json, path: str, body: Json, code: str, words: str
 ) -> None:
@@ -284,13 +309,19 @@ LONG: Final[list[Json]] = [{"id": number} for number in range(1000)]
 
 @pytest.mark.parametrize(
     "document",
-    [{"queries": LONG}, {"queries": [*LONG, {"id": 1.5}]},
-     {"queries": [*LONG, {"vector": [1e999]}]},
-         {"queries": [*LONG, {"id": 1, "limt": 3}]},
-     {"queries": [*LONG, 7]}, {"queries": LONG, "x": 1},
-     {"queris": LONG}, [LONG], {"queries": [*LONG, {"vector": {"indices": [0.5], "values": [1]}}]}],
+    [
+        {"queries": LONG},
+        {"queries": [*LONG, {"id": 1.5}]},
+        {"queries": [*LONG, {"vector": [1e999]}]},
+        {"queries": [*LONG, {"id": 1, "limt": 3}]},
+        {"queries": [*LONG, 7]},
+        {"queries": LONG, "x": 1},
+        {"queris": LONG},
+        [LONG],
+        {"queries": [*LONG, {"vector": {"indices": [0.5], "values": [1]}}]},
+    ],
     ids=lambda document: str(document)[-50:],
-)  # fmt: skip
+)
 def test_a_long_body_is_read_as_a_short_one_is(document: Json) -> None:
     text = json.dumps(document).encode()
 
@@ -311,8 +342,9 @@ def test_a_long_body_that_is_no_json_is_malformed(text: bytes) -> None:
 
 
 def test_long_bodies_are_stored_and_answered(client: Client) -> None:
-    items = [{"id": str(n), "vector": [1, 2, 3, 4.5], "payload": {"t": "x" * 100}}
-             for n in range(3000)]  # fmt: skip
+    items = [
+        {"id": str(n), "vector": [1, 2, 3, 4.5], "payload": {"t": "x" * 100}} for n in range(3000)
+    ]
     assert client.put(f"{URL}/items", json={"items": items}).json()["inserted"] == 2999
     queries = [{"id": str(n), "limit": 1, "with_payload": True} for n in range(3000)]
     answer = client.post(f"{URL}/query/batch", json={"queries": queries}).json()

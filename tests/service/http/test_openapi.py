@@ -134,11 +134,18 @@ def test_examples_of_filters_permit_what_they_say(
 
 @pytest.mark.parametrize(
     "document",
-    [{"must": 3}, {"must": [{"key": "a"}]}, {"may": []}, {"must": {"key": "", "match": {}}},
-     {"must": {"key": "a", "match": {"value": [1]}}}, {"must": {"key": "a", "range": {"eq": 1}}},
-     {"must": {"key": "a", "match": {"any": 1}}}, {"must": {"key": "a", "range": {"gt": "1"}}}],
+    [
+        {"must": 3},
+        {"must": [{"key": "a"}]},
+        {"may": []},
+        {"must": {"key": "", "match": {}}},
+        {"must": {"key": "a", "match": {"value": [1]}}},
+        {"must": {"key": "a", "range": {"eq": 1}}},
+        {"must": {"key": "a", "match": {"any": 1}}},
+        {"must": {"key": "a", "range": {"gt": "1"}}},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_filters_the_page_refuses_are_refused(document: Json) -> None:
     schema = resolved(SCHEMAS["FilterBody"])
     with pytest.raises(jsonschema.ValidationError):
@@ -217,9 +224,10 @@ def test_the_load_example_can_be_sent(client: Client) -> None:
     operation = PAGE["paths"]["/v1/collections/{name}/load"]["post"]
     content = operation["requestBody"]["content"]["application/x-ndjson"]
     answer = client.post(
-        "/v1/collections/plants/load", content=content["example"],
+        "/v1/collections/plants/load",
+        content=content["example"],
         headers={"Content-Type": "application/x-ndjson"},
-    )  # fmt: skip
+    )
     assert answer.json()["updated"] == 1
     _check_answer("post", "/v1/collections/{name}/load", 200, answer.text)
 
@@ -231,9 +239,10 @@ def test_a_watched_load_answers_as_the_page_says(client: Client, on_error: str, 
     shown = operation["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
     body = '{"id": "c", "vector": [0.5, 0, 0, 1]}\n{"id": "d", "vector": [1]}\n'
     answer = client.post(
-        f"/v1/collections/plants/load?on_error={on_error}", content=body,
+        f"/v1/collections/plants/load?on_error={on_error}",
+        content=body,
         headers={"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"},
-    )  # fmt: skip
+    )
     told = [json.loads(line) for line in answer.text.splitlines()]
     assert len(told) == lines
     for line in told:
@@ -242,9 +251,17 @@ def test_a_watched_load_answers_as_the_page_says(client: Client, on_error: str, 
 
 
 @pytest.mark.parametrize(
-    "path", ["/livez", "/readyz", "/healthz", "/v1/collections", "/v1/collections/plants",
-             "/v1/collections/plants/items", "/v1/collections/plants/items/a"],
-)  # fmt: skip
+    "path",
+    [
+        "/livez",
+        "/readyz",
+        "/healthz",
+        "/v1/collections",
+        "/v1/collections/plants",
+        "/v1/collections/plants/items",
+        "/v1/collections/plants/items/a",
+    ],
+)
 def test_what_is_shown_is_as_the_page_says(client: Client, path: str) -> None:
     answer = client.get(path)
     template = path.replace("plants", "{name}").replace("/a", "/{item_id}")

@@ -159,15 +159,21 @@ def test_request_ids_differ(client: Client) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
-        ("query", {"vector": [1, 2, 3, 4], "limt": 3},
-         "unknown field 'limt'; expected one of vector, id, limit, recall, min_score, filter, "
-         "guarantee, with_payload, with_vector, backend, rerank, candidates, explain"),
+        (
+            "query",
+            {"vector": [1, 2, 3, 4], "limt": 3},
+            "unknown field 'limt'; expected one of vector, id, limit, recall, min_score, filter, "
+            "guarantee, with_payload, with_vector, backend, rerank, candidates, explain",
+        ),
         ("items/delete", {"id": ["a"]}, "unknown field 'id'; expected one of ids, filter"),
         ("query/batch", {"queries": [{"id": "a"}, {"ids": "a"}]}, "query 1: unknown field 'ids'; "),
-        ("query", {"vector": {"indices": [1], "values": [1], "dim": 4}},
-         "vector: unknown field 'dim'; expected one of indices, values"),
+        (
+            "query",
+            {"vector": {"indices": [1], "values": [1], "dim": 4}},
+            "vector: unknown field 'dim'; expected one of indices, values",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_field_is_answered_with_those_there_are(
     client: Client, path: str, body: Json, detail: str
 ) -> None:
@@ -178,13 +184,19 @@ def test_an_unknown_field_is_answered_with_those_there_are(
 
 @pytest.mark.parametrize(
     ("backend", "detail"),
-    [({"kind": "gcws", "params": {"band": 3}},
-      "backend.params: unknown field 'band'; expected one of bands, band_width, encoding, bits, "
-      "seed"),
-     ({"kind": "exact", "params": {"bands": 3}},
-      "backend.params: unknown field 'bands'; expected none"),
-     ({"param": {}}, "backend: unknown field 'param'; expected one of kind, params")],
-)  # fmt: skip
+    [
+        (
+            {"kind": "gcws", "params": {"band": 3}},
+            "backend.params: unknown field 'band'; expected one of bands, band_width, encoding, "
+            "bits, seed",
+        ),
+        (
+            {"kind": "exact", "params": {"bands": 3}},
+            "backend.params: unknown field 'bands'; expected none",
+        ),
+        ({"param": {}}, "backend: unknown field 'param'; expected one of kind, params"),
+    ],
+)
 def test_an_unknown_field_of_a_backend_is_answered_with_those_it_has(
     client: Client, backend: Json, detail: str
 ) -> None:

@@ -187,15 +187,32 @@ def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
     }
     assert load(empty, "arrow", arrow(columns), "?columns=payload").json()["inserted"] == 2
     assert payload_of(empty, "a") == {
-        "label": 7, "name": "x", "single": 0.1, "price": 1.25, "sold": True, "tags": ["p", "q"],
-        "size": {"w": 1, "h": None}, "day": "2024-05-06", "at": "1970-01-01T00:00:00.000000001",
-        "zoned": "2024-05-06T07:00:00.000000+0100", "none": None,
-    }  # fmt: skip
+        "label": 7,
+        "name": "x",
+        "single": 0.1,
+        "price": 1.25,
+        "sold": True,
+        "tags": ["p", "q"],
+        "size": {"w": 1, "h": None},
+        "day": "2024-05-06",
+        "at": "1970-01-01T00:00:00.000000001",
+        "zoned": "2024-05-06T07:00:00.000000+0100",
+        "none": None,
+    }
     assert payload_of(empty, "b") == {
-        "own": [1], "label": None, "name": "y", "single": 2, "price": 3, "sold": False, "tags": [],
-        "size": {"w": 2, "h": 3}, "day": None, "at": "1970-01-01T00:00:00.000000002",
-        "zoned": None, "none": None,
-    }  # fmt: skip
+        "own": [1],
+        "label": None,
+        "name": "y",
+        "single": 2,
+        "price": 3,
+        "sold": False,
+        "tags": [],
+        "size": {"w": 2, "h": 3},
+        "day": None,
+        "at": "1970-01-01T00:00:00.000000002",
+        "zoned": None,
+        "none": None,
+    }
     where = {"must": {"key": "tags", "match": {"value": "q"}}}
     query = {"vector": [1, 1, 1, 1], "filter": where}
     hits = empty.post(f"{PLANTS}/query", json=query).json()["hits"]
@@ -204,11 +221,15 @@ def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
 
 @pytest.mark.parametrize(
     "column",
-    [pa.array([b"x"]), pa.array([datetime.timedelta(1)]), pa.array([[b"x"]]),
-     pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
-     pa.array([[datetime.date(2024, 5, 6)]])],
+    [
+        pa.array([b"x"]),
+        pa.array([datetime.timedelta(1)]),
+        pa.array([[b"x"]]),
+        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([[datetime.date(2024, 5, 6)]]),
+    ],
     ids=lambda column: str(column.type),
-)  # fmt: skip
+)
 def test_columns_that_json_has_no_words_for_are_refused_by_name(
     empty: Client, column: Json
 ) -> None:
@@ -226,8 +247,9 @@ def test_a_payload_that_cannot_be_stored_is_a_bad_row(empty: Client) -> None:
     }
     answer = load(empty, "arrow", arrow(columns), "?columns=payload&on_error=skip").json()
     assert [(one["row"], one["code"]) for one in answer["rejected"]] == [
-        (0, "invalid_payload"), (2, "invalid_payload")
-    ]  # fmt: skip
+        (0, "invalid_payload"),
+        (2, "invalid_payload"),
+    ]
     assert "'x'" in answer["rejected"][0]["detail"]
     assert payload_of(empty, "b") == {"y": 1, "x": 2}
 
@@ -282,8 +304,12 @@ LIST = pa.list_(pa.float64())
 @pytest.mark.parametrize(
     ("columns", "status", "code", "words"),
     [
-        ({"vector": pa.array([[1, 2, 3, 4], [1, 2, 3]], LIST)}, 422, "invalid_vector",
-         ["query 1", "4 values", "got 3"]),
+        (
+            {"vector": pa.array([[1, 2, 3, 4], [1, 2, 3]], LIST)},
+            422,
+            "invalid_vector",
+            ["query 1", "4 values", "got 3"],
+        ),
         ({"vector": pa.array([[1.0] * 4, [0.0] * 4])}, 422, "invalid_vector", ["query 1", "zero"]),
         ({"vector": pa.array([[1.0] * 4, None])}, 422, "invalid_vector", ["query 1", "null"]),
         ({"vector": pa.array([[1.0] * 4, [1, 2, None, 3]])}, 422, "invalid_vector", ["query 1"]),
@@ -294,7 +320,7 @@ LIST = pa.list_(pa.float64())
         ({"values": pa.array([[1.0] * 4])}, 422, "invalid_parameter", ["indices"]),
         ({"vector": ["a"]}, 422, "invalid_parameter", ["lists of numbers"]),
     ],
-)  # fmt: skip
+)
 def test_a_bad_stream_of_queries_is_refused(
     client: Client, columns: Json, status: int, code: str, words: list[str]
 ) -> None:

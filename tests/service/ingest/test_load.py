@@ -37,8 +37,11 @@ def test_every_format_loads(empty: Client, kind: str, packed: str, size: int) ->
     assert answer.status_code == 200, answer.text
     assert answer.json().pop("seconds") > 0
     assert {k: v for k, v in answer.json().items() if k != "seconds"} == {
-        "inserted": 10, "updated": 0, "rejected": [], "rejected_count": 0
-    }  # fmt: skip
+        "inserted": 10,
+        "updated": 0,
+        "rejected": [],
+        "rejected_count": 0,
+    }
     assert count(empty) == 10
     assert vector_of(empty, "9") == rows(10)[9].tolist()
     hits = empty.post("/v1/collections/plants/query", json={"vector": rows(10)[6].tolist()})

@@ -56,21 +56,34 @@ def test_a_body_of_another_format_is_malformed(empty: Client, kind: str, body: b
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [(b"", "an empty body"), (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as an .npz"),
-     (b"1,2,3,4\n", "CSV"), (b"words, no", "CSV"), (b"some words", "starts with 'some wo"),
-     (b"\x93NUM", "ends inside"),
-     (b"\x00\x01\x02\x03\x04\x05\x06\x07", "the bytes 00 01 02"), (b"ARROW1\0\0", "Arrow file")],
-)  # fmt: skip
+    [
+        (b"", "an empty body"),
+        (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as an .npz"),
+        (b"1,2,3,4\n", "CSV"),
+        (b"words, no", "CSV"),
+        (b"some words", "starts with 'some wo"),
+        (b"\x93NUM", "ends inside"),
+        (b"\x00\x01\x02\x03\x04\x05\x06\x07", "the bytes 00 01 02"),
+        (b"ARROW1\0\0", "Arrow file"),
+    ],
+)
 def test_a_body_that_is_no_npy_is_named(empty: Client, body: bytes, words: str) -> None:
     assert_problem(load(empty, "npy", body), 400, "malformed_body", "expected .npy data", words)
 
 
 @pytest.mark.parametrize(
     "header",
-    ["{}", "{'descr': '<f4'}", "[", "{'descr': '<f4', 'fortran_order': 0, 'shape': (1, 4)}",
-     "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}",
-     "{'descr': '<f4', 'fortran_order': False, 'shape': 4}", "(" * 999, "__import__('os')"],
-)  # fmt: skip
+    [
+        "{}",
+        "{'descr': '<f4'}",
+        "[",
+        "{'descr': '<f4', 'fortran_order': 0, 'shape': (1, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': 4}",
+        "(" * 999,
+        "__import__('os')",
+    ],
+)
 def test_a_bad_npy_header_is_malformed(empty: Client, header: str) -> None:
     body = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
     assert_problem(load(empty, "npy", body), 400, "malformed_body")

@@ -250,8 +250,11 @@ def test_a_watched_load_counts_what_came_before(
 ) -> None:
     body = bodies(ROWS)["npy"]
     broken_off(empty, monkeypatch, 3, lambda: keyed(empty, "npy", body))
-    headers = {"Content-Type": TYPES["npy"], "Idempotency-Key": "k",
-               "Accept": "application/x-ndjson"}  # fmt: skip
+    headers = {
+        "Content-Type": TYPES["npy"],
+        "Idempotency-Key": "k",
+        "Accept": "application/x-ndjson",
+    }
     answer = empty.post(URL, content=body, headers=headers)
     told = [json.loads(line) for line in answer.text.splitlines()]
     assert [line["committed"] for line in told[:-1]] == [16, 20, 23]

@@ -207,9 +207,11 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
             if number:
                 read.set()
             yield ItemRows(
-                numbers=np.arange(1), ids=[str(number)], payloads=[None],
+                numbers=np.arange(1),
+                ids=[str(number)],
+                payloads=[None],
                 vectors=DenseRows(rows(1)),
-            )  # fmt: skip
+            )
 
     monkeypatch.setattr(stored, "commit", committed)
     if searched:

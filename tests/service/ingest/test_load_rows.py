@@ -30,8 +30,9 @@ def test_skip_stores_the_good_rows_and_names_the_bad(empty: Client, kind: str) -
     assert answer["inserted"] == 8
     assert answer["rejected_count"] == 2
     assert [(one["row"], one["code"]) for one in answer["rejected"]] == [
-        (2, "invalid_vector"), (9, "invalid_vector")
-    ]  # fmt: skip
+        (2, "invalid_vector"),
+        (9, "invalid_vector"),
+    ]
     assert "row 2: expected a vector with a non-zero value" in answer["rejected"][0]["detail"]
     assert "row 9: expected a finite" in answer["rejected"][1]["detail"]
     assert count(empty) == 8
@@ -109,9 +110,14 @@ def test_arrow_names_bad_ids_payloads_and_missing_values(empty: Client) -> None:
     answer = load(empty, "arrow", arrow(columns), "?on_error=skip").json()
     assert answer["inserted"] == 1
     assert [(one["row"], one["code"]) for one in answer["rejected"]] == [
-        (1, "invalid_id"), (2, "invalid_id"), (3, "invalid_payload"), (4, "invalid_vector"),
-        (5, "invalid_vector"), (6, "invalid_vector"), (7, "invalid_payload"),
-    ]  # fmt: skip
+        (1, "invalid_id"),
+        (2, "invalid_id"),
+        (3, "invalid_payload"),
+        (4, "invalid_vector"),
+        (5, "invalid_vector"),
+        (6, "invalid_vector"),
+        (7, "invalid_payload"),
+    ]
 
 
 def test_arrow_names_bad_sparse_rows(serve: Serve) -> None:

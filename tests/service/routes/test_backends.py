@@ -99,12 +99,17 @@ def test_more_landmarks_than_items_are_refused(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [({"kind": "hnsw"}, ["kind", "'nrff'"]), ({}, ["kind"]), ({"kind": 3}, ["kind"]),
-     ({"kind": "nrff", "name": ""}, ["name"]), ({"kind": "nrff", "name": "a/b"}, ["name"]),
-     ({"kind": "nrff", "parms": {}}, ["'parms'", "kind, name, params"]),
-     ({"kind": "nrff", "params": 3}, ["params", "an object"])],
+    [
+        ({"kind": "hnsw"}, ["kind", "'nrff'"]),
+        ({}, ["kind"]),
+        ({"kind": 3}, ["kind"]),
+        ({"kind": "nrff", "name": ""}, ["name"]),
+        ({"kind": "nrff", "name": "a/b"}, ["name"]),
+        ({"kind": "nrff", "parms": {}}, ["'parms'", "kind, name, params"]),
+        ({"kind": "nrff", "params": 3}, ["params", "an object"]),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_bad_request_is_refused(client: Client, body: Json, words: list[str]) -> None:
     assert_problem(client.post(f"{URL}/backends", json=body), 422, "invalid_parameter", *words)
 
@@ -189,18 +194,20 @@ def test_a_sample_is_the_same_for_the_same_seed(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("body", "code", "words"),
-    [({"sample": 0}, "invalid_parameter", ["sample", "at least 1"]),
-     ({"sample": 10**9}, "invalid_parameter", ["sample", "at most"]),
-     ({"queries": []}, "invalid_parameter", ["queries", "at least one"]),
-     ({"queries": [VECTOR], "sample": 2}, "invalid_parameter", ["'queries' and 'sample'"]),
-     ({"queries": [VECTOR, [1, 2]]}, "invalid_vector", ["query 1", "4 values"]),
-     ({"sample": 2, "recall": 0}, "invalid_parameter", ["recall"]),
-     ({"sample": 2, "limit": 0}, "invalid_parameter", ["limit"]),
-     ({"sample": 2, "seed": -1}, "invalid_parameter", ["seed"]),
-     ({"backends": []}, "invalid_parameter", ["backends", "at least one name"]),
-     ({"samples": 2}, "invalid_parameter", ["'samples'"])],
+    [
+        ({"sample": 0}, "invalid_parameter", ["sample", "at least 1"]),
+        ({"sample": 10**9}, "invalid_parameter", ["sample", "at most"]),
+        ({"queries": []}, "invalid_parameter", ["queries", "at least one"]),
+        ({"queries": [VECTOR], "sample": 2}, "invalid_parameter", ["'queries' and 'sample'"]),
+        ({"queries": [VECTOR, [1, 2]]}, "invalid_vector", ["query 1", "4 values"]),
+        ({"sample": 2, "recall": 0}, "invalid_parameter", ["recall"]),
+        ({"sample": 2, "limit": 0}, "invalid_parameter", ["limit"]),
+        ({"sample": 2, "seed": -1}, "invalid_parameter", ["seed"]),
+        ({"backends": []}, "invalid_parameter", ["backends", "at least one name"]),
+        ({"samples": 2}, "invalid_parameter", ["'samples'"]),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_bad_comparison_is_refused(
     client: Client, body: Json, code: str, words: list[str]
 ) -> None:

@@ -29,10 +29,8 @@ def test_a_collection_shows_its_whole_configuration(serve: Serve) -> None:
         assert answer["transform"] == {"center": None, "power": 0.5, "normalize": "none"}
         assert answer["backend"] == {
             "kind": "gcws",
-            "params": {
-                "bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0
-            },
-        }  # fmt: skip
+            "params": {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0},
+        }
         assert answer["backends"][0]["stats"]["bands"] == 32
         assert answer["bytes_on_disk"] > 0
         assert answer["bytes_in_memory"] > 0

@@ -36,11 +36,15 @@ def test_no_items_are_no_error(client: Client) -> None:
 
 def test_an_item_comes_back_as_it_was_sent(client: Client) -> None:
     assert client.get(f"{URL}/a").json() == {
-        "id": "a", "vector": [0.1, -2.0, 0.0, 3.0], "payload": {"label": 3}
-    }  # fmt: skip
+        "id": "a",
+        "vector": [0.1, -2.0, 0.0, 3.0],
+        "payload": {"label": 3},
+    }
     assert client.get(f"{URL}/c").json() == {
-        "id": "c", "vector": [0.0, -2.0, 0.0, 2.5], "payload": None
-    }  # fmt: skip
+        "id": "c",
+        "vector": [0.0, -2.0, 0.0, 2.5],
+        "payload": None,
+    }
 
 
 def test_an_integer_id_is_its_decimal_string(client: Client) -> None:
@@ -80,9 +84,11 @@ def test_a_payload_comes_back_whole(client: Client, payload: dict[str, Json]) ->
 
 def test_an_insert_of_a_known_id_stores_nothing(client: Client) -> None:
     answer = put(
-        client, {"id": "n", "vector": [1, 1, 1, 1]}, {"id": "a", "vector": [1, 1, 1, 1]},
+        client,
+        {"id": "n", "vector": [1, 1, 1, 1]},
+        {"id": "a", "vector": [1, 1, 1, 1]},
         mode="insert",
-    )  # fmt: skip
+    )
     assert_problem(answer, 409, "item_exists", "item 1", "'a'")
     assert count(client) == 4
 
@@ -105,31 +111,38 @@ GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
         ({"id": "x"}, "invalid_vector", ["item 1", "vector"]),
         (
             {"id": "x", "vector": {"indices": [1, 1], "values": [1, 2]}},
-            "invalid_vector", ["item 1", "vector.indices", "twice"],
+            "invalid_vector",
+            ["item 1", "vector.indices", "twice"],
         ),
         (
             {"id": "x", "vector": {"indices": [-1], "values": [1]}},
-            "invalid_vector", ["item 1", "vector.indices[0]", "-1"],
+            "invalid_vector",
+            ["item 1", "vector.indices[0]", "-1"],
         ),
         (
             {"id": "x", "vector": {"indices": [4], "values": [1]}},
-            "invalid_vector", ["item 1", "vector.indices[0]", "0 to 3"],
+            "invalid_vector",
+            ["item 1", "vector.indices[0]", "0 to 3"],
         ),
         (
             {"id": "x", "vector": {"indices": [2**70], "values": [1]}},
-            "invalid_vector", ["item 1", "vector.indices"],
+            "invalid_vector",
+            ["item 1", "vector.indices"],
         ),
         (
             {"id": "x", "vector": {"indices": [1.5], "values": [1]}},
-            "invalid_vector", ["item 1", "vector.indices[0]", "1.5"],
+            "invalid_vector",
+            ["item 1", "vector.indices[0]", "1.5"],
         ),
         (
             {"id": "x", "vector": {"indices": [1, 2], "values": [1]}},
-            "invalid_vector", ["item 1", "2 indices", "1 values"],
+            "invalid_vector",
+            ["item 1", "2 indices", "1 values"],
         ),
         (
             {"id": "x", "vector": {"indices": [1], "values": [1], "dim": 4}},
-            "invalid_vector", ["item 1", "'dim'", "indices, values", "in vector"],
+            "invalid_vector",
+            ["item 1", "'dim'", "indices, values", "in vector"],
         ),
         ({"id": "", "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "0 characters"]),
         ({"id": "x" * 256, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "256"]),
@@ -143,7 +156,7 @@ GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
         ("x", "invalid_parameter", ["item 1", "an object"]),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_bad_item_is_named_and_nothing_stored(
     client: Client, bad: Json, code: str, words: list[str]
 ) -> None:
@@ -168,9 +181,18 @@ def test_a_payload_with_numbers_json_cannot_say_is_refused(client: Client, numbe
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b'{"items": [', b"items", b'{"items": []} x', b"\xff\xfe", b'{"items": [1,]}',
-     b'{"items": [{"id": "\\ud800", "vector": [1]}]}', b'{"a":' * 5000 + b"1" + b"}" * 5000],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b'{"items": [',
+        b"items",
+        b'{"items": []} x',
+        b"\xff\xfe",
+        b'{"items": [1,]}',
+        b'{"items": [{"id": "\\ud800", "vector": [1]}]}',
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    ],
+)
 def test_a_body_that_is_no_json_is_malformed(client: Client, body: bytes) -> None:
     assert_problem(client.put(URL, content=body), 400, "malformed_body")
     assert count(client) == 4
@@ -249,9 +271,15 @@ def test_pages_show_every_item_once_in_a_stable_order(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("query", "word"),
-    [("limit=0", "limit"), ("limit=x", "limit"), ("limit=99999999", "limit"),
-     ("offset=3", "offset"), ("cursor=%21%21", "cursor"), ("with_vector=maybe", "with_vector")],
-)  # fmt: skip
+    [
+        ("limit=0", "limit"),
+        ("limit=x", "limit"),
+        ("limit=99999999", "limit"),
+        ("offset=3", "offset"),
+        ("cursor=%21%21", "cursor"),
+        ("with_vector=maybe", "with_vector"),
+    ],
+)
 def test_a_bad_page_is_refused(client: Client, query: str, word: str) -> None:
     assert_problem(client.get(f"{URL}?{query}"), 422, "invalid_parameter", word)
 

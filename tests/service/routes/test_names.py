@@ -65,8 +65,9 @@ def test_a_collection_of_fixed_dim_is_given_its_names(client: Client) -> None:
     assert client.get(f"{URL}/names").json() == {"names": [], "count": 0}
     answer = client.put(f"{URL}/names", json={"names": FOUR})
     assert answer.json() == {
-        "names": [{"index": i, "name": name} for i, name in enumerate(FOUR)], "count": 4
-    }  # fmt: skip
+        "names": [{"index": i, "name": name} for i, name in enumerate(FOUR)],
+        "count": 4,
+    }
     assert client.get(f"{URL}/names").json() == answer.json()
     assert client.get(URL).json()["names"] == 4
     vector = {"names": ["bitterness", "body"], "values": [2.5, -2]}
@@ -532,9 +533,19 @@ def test_names_are_found_by_prefix_and_by_index(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["limit=0", "limit=x", "limit=10001", "indices=", "indices=a", "indices=-1", "indices=1,,2",
-     "indices=1&prefix=a", "indices=99999999999", "name=a"],
-)  # fmt: skip
+    [
+        "limit=0",
+        "limit=x",
+        "limit=10001",
+        "indices=",
+        "indices=a",
+        "indices=-1",
+        "indices=1,,2",
+        "indices=1&prefix=a",
+        "indices=99999999999",
+        "name=a",
+    ],
+)
 def test_bad_questions_for_names_are_refused(client: Client, query: str) -> None:
     answer = client.get(f"{URL}/names?{query}")
     assert_problem(answer, 422, "invalid_parameter", query.partition("=")[0])

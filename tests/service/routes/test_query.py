@@ -68,8 +68,15 @@ def test_explain_says_what_a_query_cost(client: Client, guarantee: str) -> None:
     body = {"vector": VECTOR, "explain": True, "guarantee": guarantee}
     explained = client.post(f"{URL}/query", json=body).json()["explain"]
     assert set(explained) == {
-        "method", "bands", "depth", "candidates", "scored", "beam", "expected_recall", "seconds"
-    }  # fmt: skip
+        "method",
+        "bands",
+        "depth",
+        "candidates",
+        "scored",
+        "beam",
+        "expected_recall",
+        "seconds",
+    }
     assert explained["seconds"] > 0
     assert explained["expected_recall"] >= 0.9
 
@@ -135,9 +142,12 @@ def test_searches_of_an_unknown_collection_are_404(client: Client, path: str) ->
 
 @pytest.mark.parametrize(
     ("more", "inline"),
-    [({}, True), ({"with_vector": True}, False),
-     ({"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}, False)],
-)  # fmt: skip
+    [
+        ({}, True),
+        ({"with_vector": True}, False),
+        ({"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}, False),
+    ],
+)
 def test_only_a_search_that_waits_for_nothing_runs_on_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch, more: Json, inline: bool
 ) -> None:
@@ -165,14 +175,18 @@ def test_what_only_the_transform_shows_is_named(serve: Serve) -> None:
     fill(client, transform={"center": [9, 9, 9, 9]})
     nines = [9, 9, 9, 9]
     assert_problem(
-        client.post(f"{URL}/query", json={"vector": nines}), 422, "invalid_vector",
-        "vector: expected", "after the transform",
-    )  # fmt: skip
+        client.post(f"{URL}/query", json={"vector": nines}),
+        422,
+        "invalid_vector",
+        "vector: expected",
+        "after the transform",
+    )
     batch = {"queries": [{"id": "a"}, {"vector": VECTOR}, {"vector": nines}]}
     answer = client.post(f"{URL}/query/batch", json=batch)
     assert_problem(answer, 422, "invalid_vector", "query 2", "after the transform")
     answer = client.post(
-        f"{URL}/query/batch", content=npy(np.full((1, 4), 9.0)),
+        f"{URL}/query/batch",
+        content=npy(np.full((1, 4), 9.0)),
         headers={"Content-Type": "application/x-npy"},
-    )  # fmt: skip
+    )
     assert_problem(answer, 422, "invalid_vector", "query 0", "after the transform")

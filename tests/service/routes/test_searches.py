@@ -24,10 +24,16 @@ def test_pairs_come_one_a_line_most_similar_first(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("body", "word"),
-    [({}, "min_score"), ({"min_score": 0}, "min_score"), ({"min_score": 1.5}, "min_score"),
-     ({"min_score": 0.5, "limit": 0}, "limit"), ({"min_score": 0.5, "recall": 0}, "recall"),
-     ({"min_score": 0.5, "k": 1}, "k"), ({"min_score": "0.5"}, "min_score")],
-)  # fmt: skip
+    [
+        ({}, "min_score"),
+        ({"min_score": 0}, "min_score"),
+        ({"min_score": 1.5}, "min_score"),
+        ({"min_score": 0.5, "limit": 0}, "limit"),
+        ({"min_score": 0.5, "recall": 0}, "recall"),
+        ({"min_score": 0.5, "k": 1}, "k"),
+        ({"min_score": "0.5"}, "min_score"),
+    ],
+)
 def test_bad_pairs_are_refused(client: Client, body: Json, word: str) -> None:
     assert_problem(client.post(f"{URL}/pairs", json=body), 422, "invalid_parameter", word)
 
@@ -103,11 +109,14 @@ POISSON_AT_ONE = np.exp(-1)
         ("laplace", {"scale": 2}, np.exp(-6 / 2)),
         ("gaussian", {"scale": 2}, np.exp(-20 / 8)),
         ("polya", {"scale": 4}, np.exp(-6 / 2)),
-        ("polya", {"distribution": "shifted_poisson", "shape": 1, "scale": 8},
-         POISSON_AT_HALF * POISSON_AT_ONE),
+        (
+            "polya",
+            {"distribution": "shifted_poisson", "shape": 1, "scale": 8},
+            POISSON_AT_HALF * POISSON_AT_ONE,
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_two_vectors_are_compared_by_any_kernel(
     client: Client, kernel: str, params: Json, expected: float
 ) -> None:
@@ -129,40 +138,52 @@ def test_two_vectors_are_compared_by_any_kernel(
         ({"a": [1], "b": [1], "params": {"gamma": 1}}, "invalid_parameter", ["params", "gamma"]),
         (
             {"a": [1], "b": [1], "kernel": "rbf", "params": {"gamma": -1}},
-            "invalid_parameter", ["params.gamma", "-1"],
+            "invalid_parameter",
+            ["params.gamma", "-1"],
         ),
         (
             {"a": [1], "b": [1], "kernel": "rbf", "params": {"gamma": True}},
-            "invalid_parameter", ["params.gamma"],
+            "invalid_parameter",
+            ["params.gamma"],
         ),
         (
             {"a": [1], "b": [1], "kernel": "folded_rbf", "params": {"gamma": 1e7}},
-            "invalid_parameter", ["params.gamma", "above 0, at most 1e+06"],
+            "invalid_parameter",
+            ["params.gamma", "above 0, at most 1e+06"],
         ),
         (
             {"a": [1], "b": [1], "kernel": "laplace", "params": {"scale": 0}},
-            "invalid_parameter", ["params.scale", "above 0, at most 1e+09"],
+            "invalid_parameter",
+            ["params.scale", "above 0, at most 1e+09"],
         ),
         (
             {"a": [1], "b": [1], "kernel": "gaussian", "params": {"gamma": 1}},
-            "invalid_parameter", ["params", "scale", "gamma"],
+            "invalid_parameter",
+            ["params", "scale", "gamma"],
         ),
         (
             {"a": [1], "b": [1], "kernel": "polya", "params": {"distribution": "cauchy"}},
-            "invalid_parameter", ["params.distribution", "half_normal", "cauchy"],
+            "invalid_parameter",
+            ["params.distribution", "half_normal", "cauchy"],
         ),
         (
-            {"a": [1], "b": [1], "kernel": "polya",
-             "params": {"distribution": "nakagami", "shape": 0.4}},
-            "invalid_parameter", ["params.shape", "0.5 to 1e+06", "0.4"],
+            {
+                "a": [1],
+                "b": [1],
+                "kernel": "polya",
+                "params": {"distribution": "nakagami", "shape": 0.4},
+            },
+            "invalid_parameter",
+            ["params.shape", "0.5 to 1e+06", "0.4"],
         ),
         (
             {"a": [1], "b": [1], "kernel": "polya", "params": {"shape": [2]}},
-            "invalid_parameter", ["params.shape", "null or a number"],
+            "invalid_parameter",
+            ["params.shape", "null or a number"],
         ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_bad_similarity_is_refused(
     client: Client, body: Json, code: str, words: list[str]
 ) -> None:

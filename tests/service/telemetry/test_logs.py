@@ -73,9 +73,10 @@ def test_neither_log_nor_answer_holds_vectors_keys_or_tracebacks(
     ]:
         texts.append(client.put(f"{URL}/{path}", json=body, headers=headers).text)
     load = client.post(
-        f"{URL}/load", content=json.dumps({"id": "z", "vector": NUMBERS}).encode(),
+        f"{URL}/load",
+        content=json.dumps({"id": "z", "vector": NUMBERS}).encode(),
         headers=headers | {"Content-Type": "application/x-ndjson"},
-    )  # fmt: skip
+    )
     texts += [load.text, client.get(f"{URL}?key={SECRET}").text]
     assert_problem(load, 500, "internal_error", "its log says what")
     told = json.dumps(lines, ensure_ascii=False)

@@ -103,9 +103,13 @@ class LinkedBackend:
         return Linked(links, len(rows))
 
     def search(
-        self, state: Linked, view: Any, queries: VectorBatch, params: SearchParams,  # noqa: ANN401
+        self,
+        state: Linked,
+        view: Any,  # noqa: ANN401
+        queries: VectorBatch,
+        params: SearchParams,
         skip: Int64s | None = None,
-    ) -> Any:  # noqa: ANN401  # fmt: skip
+    ) -> Any:  # noqa: ANN401
         return self._exact.search(self._exact.empty(), view, queries, params, skip)
 
     def pairs(self, state: Linked, view: Any, **options: Any) -> Pairs:  # noqa: ANN401

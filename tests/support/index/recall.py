@@ -58,17 +58,25 @@ class Recall:
 
 
 def recall(
-    index: SmallIndex, queries: Rows, limit: int, asked: float = 0.9, *,
-    permitted: Mask | None = None, min_score: float = 0.0, skip: Sequence[int] | None = None,
-) -> Recall:  # fmt: skip
+    index: SmallIndex,
+    queries: Rows,
+    limit: int,
+    asked: float = 0.9,
+    *,
+    permitted: Mask | None = None,
+    min_score: float = 0.0,
+    skip: Sequence[int] | None = None,
+) -> Recall:
     """Compare the answers at the recall asked for with those of the exact scan."""
     found, true = (
         index.search(
-            queries, SearchParams(limit=limit, recall=share, min_score=min_score),
-            permitted=permitted, skip=skip,
+            queries,
+            SearchParams(limit=limit, recall=share, min_score=min_score),
+            permitted=permitted,
+            skip=skip,
         )
         for share in (asked, 1.0)
-    )  # fmt: skip
+    )
     shares = []
     for hits, best in zip(found, true, strict=True):
         check_hits(hits, limit, min_score, permitted)

@@ -25,9 +25,13 @@ def listening(
 ) -> Iterator[int]:
     """Serve over a port of loopback; yield the port once all is ready, put the server in `seen`."""
     settings = Settings(
-        data_dir=data_dir, threads=1, durability="normal", max_memory_share=1, max_disk_share=1,
+        data_dir=data_dir,
+        threads=1,
+        durability="normal",
+        max_memory_share=1,
+        max_disk_share=1,
         **more,
-    )  # fmt: skip
+    )
     app = create_app(settings)
     config = uvicorn.Config(
         app, log_level="critical", http=timed(settings), ws="none", lifespan="on"
