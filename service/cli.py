@@ -22,13 +22,11 @@ from threadpoolctl import threadpool_limits
 
 from gcws_search.index import GcwsError, check_directory, vacuum_directory
 from gcws_search.service.app import create_app, open_catalog
-from gcws_search.service.commands.snapshots import snapshots
 from gcws_search.service.guards.keys import require_guard
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.http.timeouts import timed
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
-from gcws_search.version import program_version
 
 _KEEP_ALIVE_SECONDS = 75
 
@@ -36,16 +34,7 @@ _SWITCH_SECONDS: Final = 0.0005
 """How long a thread that computes in Python, as a load does, keeps the interpreter from others. By
 default that is ten times as long, and a query waits for it several times."""
 
-cli = typer.Typer(
-    name="gcws-search",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # boxes cut names at 80 columns, and "[default: …]" is no markup
-)
-
-
-cli.add_typer(snapshots)
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 Folder = Annotated[
     Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
@@ -153,25 +142,6 @@ serve.__signature__ = _flags()  # type: ignore[attr-defined]
 cli.command("serve")(serve)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(program_version())
-        raise typer.Exit
-
-
-@cli.callback()
-def _top(
-    *,
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    """Near-neighbour search for weighted, signed vectors."""
-
-
 @cli.command("check")
 def check(
     data_dir: Folder = Path("data"),
@@ -225,9 +195,3 @@ def _told(data_dir: Path) -> Iterator[None]:
     except (GcwsError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
-
-
-@cli.command("version")
-def show_version() -> None:
-    """Print the version."""
-    typer.echo(program_version())

@@ -39,7 +39,7 @@ class ItemBatch:
     ids : list of str
     vectors : RawBatch
     payloads : list of bytes or None
-        Compact JSON text of an object (`index.payload.encoding.encode_payload`); None without one.
+        Compact JSON text of an object; None without one.
 
     Raises
     ------

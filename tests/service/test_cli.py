@@ -16,6 +16,7 @@ import typer
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
+from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.cli import cli, settings_from
 from gcws_search.service.settings import Settings
@@ -45,7 +46,7 @@ def test_help_fits_80_columns_cuts_no_name_and_shows_defaults() -> None:
 
 @pytest.mark.parametrize("words", [["version"], ["--version"]])
 def test_the_version_is_printed(words: list[str]) -> None:
-    shown = CliRunner().invoke(cli, words)
+    shown = CliRunner().invoke(app, words)
     assert shown.output.strip() == create_app(Settings()).version
 
 
@@ -85,8 +86,11 @@ def test_products_are_on_one_thread_while_it_serves(tmp_path: Path) -> None:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
         [sys.executable, "-c", _SHOW_THREADS, str(tmp_path)],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "{1}"
 
 

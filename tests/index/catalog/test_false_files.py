@@ -18,9 +18,10 @@ from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import count_of, number_of, text_of
-from gcws_search.index.payload.encoding import encode_payload, is_payload
+from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.storage.records import backend_checksum, content_checksum, text_checksum
 from tests.fuzz.values import BESIDE, Bench, Sound, repacked, require_sound
+from tests.support.data.payloads import encode_payload
 
 Change = Callable[[sqlite3.Connection], None]
 
@@ -404,11 +405,16 @@ def sparse_row(indices: list[int], values: list[float]) -> bytes:
 @pytest.mark.parametrize(
     "vector",
     [
-        sparse_row([-1, 2], [1, 1]), sparse_row([2, 2], [1, 1]), sparse_row([5, 2], [1, 1]),
-        sparse_row([1, 2], [1, 0]), sparse_row([1], [float("inf")]), sparse_row([1, 2], [1]), b"",
+        sparse_row([-1, 2], [1, 1]),
+        sparse_row([2, 2], [1, 1]),
+        sparse_row([5, 2], [1, 1]),
+        sparse_row([1, 2], [1, 0]),
+        sparse_row([1], [float("inf")]),
+        sparse_row([1, 2], [1]),
+        b"",
     ],
     ids=["below", "twice", "falling", "zero", "infinite", "half", "nothing"],
-)  # fmt: skip
+)
 def test_false_sparse_vectors_are_refused(bench: Bench, way: str, vector: bytes) -> None:
     path = crafted(bench, "sparse", rewritten(vector=vector))
     refusal = DamagedFile if way == "open" else DamagedSnapshot

@@ -8,7 +8,7 @@ import pytest
 from gcws_search.index.collection.items import QueryResult, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.payload.encoding import encode_payload
+from tests.support.data.payloads import encode_payload
 from tests.support.index.items import put_rows
 
 DIM = 24

@@ -221,9 +221,11 @@ def test_filters_that_differ_in_type_only_are_not_mistaken_for_each_other() -> N
 
 
 numbers = st.one_of(
-    st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3), st.floats(allow_nan=False, width=64),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-3, 3),
+    st.floats(allow_nan=False, width=64),
     st.sampled_from([2**53, 2**53 + 1, float(2**53), -(2**53) - 1]),
-).filter(lambda x: abs(x) < float("inf"))  # fmt: skip
+).filter(lambda x: abs(x) < float("inf"))
 
 
 @given(values=st.lists(numbers, min_size=1, max_size=20), bound=numbers)

@@ -39,10 +39,10 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
     Transform,
 )
-from gcws_search.index.payload.encoding import decode_payload, encode_payload
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence.changes import WriteResult
 from gcws_search.index.vectors.space import RawBatch, SparseVector
+from tests.support.data.payloads import decode_payload, encode_payload
 from tests.support.index.policies import compacting_from
 from tests.support.reference.mathematics import gmm, transform
 

@@ -22,9 +22,9 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.contracts.policies import GroupCommitPolicy
-from gcws_search.index.payload.encoding import encode_payload
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.persistence.changes import WriteResult
+from tests.support.data.payloads import encode_payload
 from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
 
 # Failing
@@ -175,8 +175,10 @@ def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(stored: Colle
     assert results == [WriteResult(2, 0), WriteResult(1, 2), 1, WriteResult(1, 2)]
     found = {each: stored.get(each) for each in "abc"}
     assert {each: item.payload for each, item in found.items()} == {
-        "a": encode_payload({"x": 1}), "b": None, "c": None
-    }  # fmt: skip
+        "a": encode_payload({"x": 1}),
+        "b": None,
+        "c": None,
+    }
     assert [item.vector for item in found.values()] == [vector(7), vector(8), vector(9)]
 
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from gcws_search.commands.app import app
 from gcws_search.index.contracts.saved_index import text_of
-from gcws_search.service.cli import cli
 from tests.fuzz.values import SMALL_GRAPHS, Sound, small_lists
 from tests.support.service.client import (
     Client,
@@ -63,9 +63,10 @@ def test_a_snapshot_moves_to_an_empty_server_that_answers_the_same(
     assert len(got.content) == snapshot["bytes"] == int(got.headers["content-length"])
 
     sent = other.put(
-        f"{URL}/moved?sha256={snapshot['sha256']}", content=chunked(got.content, 5000),
+        f"{URL}/moved?sha256={snapshot['sha256']}",
+        content=chunked(got.content, 5000),
         headers=SQLITE,
-    )  # fmt: skip
+    )
     assert sent.status_code == 201
     assert sent.json()["sha256"] == snapshot["sha256"]
     restored = other.post(f"{URL}/moved/restore")
@@ -147,7 +148,7 @@ def run(client: Client, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     monkeypatch.setattr(logging.getLogger("httpx"), "disabled", True)
 
     def run(*words: str, code: int = 0) -> str:
-        shown = CliRunner().invoke(cli, ["snapshot", *words])
+        shown = CliRunner().invoke(app, ["snapshot", *words])
         assert shown.exit_code == code, shown.output
         return shown.output
 
@@ -178,28 +179,28 @@ def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Pa
     fill(client)
     client.stop()
     command = ["check", str(data_dir)]
-    assert CliRunner().invoke(cli, command).output == "plants: sound, 4 items\n"
+    assert CliRunner().invoke(app, command).output == "plants: sound, 4 items\n"
     connection = sqlite3.connect(data_dir / "plants.sqlite", isolation_level=None)
     connection.execute("UPDATE items SET payload = '{}' WHERE id = 'a'")
     connection.close()
-    damaged = CliRunner().invoke(cli, command)
+    damaged = CliRunner().invoke(app, command)
     assert damaged.exit_code == 1
     assert damaged.output.startswith("plants: damaged, 3 items, 1 lost\n")
     assert "'a'" in damaged.output
-    repaired = CliRunner().invoke(cli, [*command, "--repair"])
+    repaired = CliRunner().invoke(app, [*command, "--repair"])
     assert (repaired.exit_code, repaired.output[:17]) == (0, "plants: repaired,")
     assert count(serve()) == 3
-    assert "in use" in CliRunner().invoke(cli, command).output
-    missing = CliRunner().invoke(cli, ["check", str(data_dir / "none")])
+    assert "in use" in CliRunner().invoke(app, command).output
+    missing = CliRunner().invoke(app, ["check", str(data_dir / "none")])
     assert (missing.exit_code, "no folder" in missing.output) == (1, True)
 
 
 def test_the_command_line_vacuums_a_folder(serve: Serve, data_dir: Path) -> None:
     client = serve()
     fill(client)
-    assert "in use" in CliRunner().invoke(cli, ["vacuum", str(data_dir)]).output
+    assert "in use" in CliRunner().invoke(app, ["vacuum", str(data_dir)]).output
     client.stop()
-    done = CliRunner().invoke(cli, ["vacuum", str(data_dir)])
+    done = CliRunner().invoke(app, ["vacuum", str(data_dir)])
     size = (data_dir / "plants.sqlite").stat().st_size
     assert (done.exit_code, done.output.split()[-1]) == (0, str(size))
     assert count(serve()) == 4

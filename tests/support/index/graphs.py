@@ -1,6 +1,7 @@
 """Rows linked to random rows, searched by these links, and what plain Python finds."""
 
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -56,24 +57,17 @@ class Graph:
             self.links.array[row, :count] = self.chosen[row]
             assert (self.links.array[row, count:] == NONE).all()
 
-    def search(  # noqa: PLR0913 (what is searched, for what, and how)
+    def search(
         self,
         setting: BeamSetting,
         limit: int,
-        *,
-        permitted: set[int] | None = None,
-        queries: slice = slice(None),
-        hidden: UInt8s = _NOTHING_HIDDEN,
-        hard: Extension = NO_EXTENSION,
-        foreign: Extension = NO_EXTENSION,
-        policy: SearchPolicy | None = None,
-        most: float = inf,
+        **others: Any,  # noqa: ANN401
     ) -> list[tuple[list[int], int]]:
-        """Return for each query the rows found, best first, and how many have been seen."""
-        found = self.hits(
-            setting, limit, permitted=permitted, queries=queries, hidden=hidden, hard=hard,
-            foreign=foreign, policy=policy, most=most,
-        )  # fmt: skip
+        """Return for each query the rows found, best first, and how many have been seen.
+
+        Others are parameters of `hits`.
+        """
+        found = self.hits(setting, limit, **others)
         return [(each.rows.tolist(), each.explanation.candidates) for each in found.hits]
 
     def hits(  # noqa: PLR0913 (what is searched, for what, and how)
@@ -146,10 +140,14 @@ class Graph:
     ) -> mathematics.Walked:
         scores = [self.score(query, row) for row in range(ROWS)]
         return mathematics.best_first(
-            self.entries(query, setting.tables(self.links.entry_tables)), self.chosen,
-            scores.__getitem__, beam=setting.beam + 1, most=int(setting.max_expanded),
-            reach=(limit, setting.slack), permitted=permitted,
-        )  # fmt: skip
+            self.entries(query, setting.tables(self.links.entry_tables)),
+            self.chosen,
+            scores.__getitem__,
+            beam=setting.beam + 1,
+            most=int(setting.max_expanded),
+            reach=(limit, setting.slack),
+            permitted=permitted,
+        )
 
     def walked_on(  # noqa: PLR0913 (where it begins, how it goes on)
         self,

@@ -13,8 +13,8 @@ from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform
-from gcws_search.index.payload.encoding import encode_payload
 from gcws_search.index.persistence.changes import WriteResult
+from tests.support.data.payloads import encode_payload
 
 DIM = 4
 SQUARED = Transform(power=2.0)
