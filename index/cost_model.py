@@ -54,7 +54,7 @@ _PREFIX_PAIR: Final = 10.0
 _PREFIX_SUM: Final = 0.5
 """Hashing and sorting an entry; looking at a posting; adding up an entry of the row it names."""
 _PAIR_FOUND: Final = 35.0
-_WALK_LIST: Final = 60.0
+_EXPANDED_ROW: Final = 60.0
 _HASH_GENERATED: Final = 1.0
 _HASH_STORED: Final = 0.16
 _HASH_STORED_ALONE: Final = 0.3  # its parameters are read from a far cache
@@ -194,6 +194,6 @@ def prefix_nanoseconds(view: RowView, reads: float) -> float:
     return ordering + reads * (_PREFIX_PAIR + _PREFIX_SUM * entries)
 
 
-def walk_nanoseconds(view: RowView, scored: float, lists: float) -> float:
-    """Return what reading lists and scoring rows of them takes."""
-    return scored * row_nanoseconds(view) + lists * _WALK_LIST
+def graph_join_nanoseconds(view: RowView, scored: float, expanded: float) -> float:
+    """Return what a graph join takes that scores and expands so many rows."""
+    return scored * row_nanoseconds(view) + expanded * _EXPANDED_ROW

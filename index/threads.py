@@ -65,7 +65,7 @@ def available_threads() -> int:
 def give_way() -> None:
     """Leave, in this thread and for good, most of a processor to others that want it.
 
-    A thread that searched beside lists being made on both of two processors waited 5 ms or more
+    A thread that searched beside a build of the graph on both of two processors waited 5 ms or more
     for one 40 times where this was done, and 180 times where not.
     """
     if sys.platform == "linux":  # elsewhere a priority is the whole process's

@@ -195,7 +195,7 @@ class FeatureBackend:
     def adopt(
         self, state: FeatureState, rows: VectorBatch, optimize: FeatureState
     ) -> FeatureState | None:
-        """Return the improved features with those of the rows put since."""
+        """Return the replacement with features of the rows put since."""
         del state
         return self._extended(optimize, rows)
 

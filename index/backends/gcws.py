@@ -99,12 +99,12 @@ class GcwsBackend:
         return self.complete(extended, rows, self.workers)
 
     def can_defer(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether further rows would wait beside tables and lists."""
+        """Return whether further rows would stay in the delta."""
         delta = self._policies.delta
         return state.is_settled and state.delta.has_room(delta, rows, count, numbers)
 
     def complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
-        """Return the state with all of ``rows`` in tables and lists."""
+        """Return the state with all of ``rows`` in tables and graph."""
         delta = state.delta
         if not delta.count:
             return state
@@ -136,7 +136,7 @@ class GcwsBackend:
         return self.complete(renumbered, rows, self.workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        """Return whether rows wait, lists should be made, or made anew, or all tables."""
+        """Return whether rows wait in the delta, or a graph or all tables should be built."""
         return (
             bool(state.delta.count)
             or self.graph_is_overdue(state, rows, live)
@@ -162,12 +162,12 @@ class GcwsBackend:
         stop: threading.Event,
         report: ProgressReport = unheard,
     ) -> GcwsState | None:
-        """Return ``state`` with all rows in tables and lists.
+        """Return ``state`` with all rows in tables and graph.
 
-        Lists that are overdue are made anew, in random order, and calibrated; none are made where
+        A graph that is overdue is built in random order, and calibrated; none is built where
         scans are quick enough. Otherwise, all tables are made where there is use for them.
         """
-        del report  # lists are linked in one go
+        del report  # a graph is built in one go
         live = int(np.count_nonzero(alive))
         wanted = self._tables_are_wanted(state)
         if (state.delta.count or wanted) and not self.graph_is_overdue(state, len(rows), live):
@@ -184,9 +184,9 @@ class GcwsBackend:
     def linked(
         self, state: GcwsState, rows: VectorBatch, alive: UInt8s, stop: threading.Event
     ) -> GcwsState | None:
-        """Return ``state`` with lists of all rows, in random order; None when stopped.
+        """Return ``state`` with a graph of all rows, built in random order; None when stopped.
 
-        `optimize` makes them where they are of use.
+        `optimize` builds one where it is of use.
         """
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         built = self.graphs.build(
@@ -197,10 +197,10 @@ class GcwsBackend:
     def adopt(
         self, state: GcwsState, rows: VectorBatch, replacement: GcwsState
     ) -> GcwsState | None:
-        """Return ``state`` with tables and lists that were relinked for the first of its rows.
+        """Return ``state`` with tables and graph that were built for the first of its rows.
 
         Its own tables have more rows than those made where many were put at once meanwhile; then
-        lists are taken, if they were made anew, and further tables.
+        the graph is taken, if it was built anew, and further tables.
         """
         relinked = replacement.graph
         if not replacement.is_settled and replacement.tables.bands == state.tables.bands:
@@ -226,7 +226,7 @@ class GcwsBackend:
         return inverted.cover(rows, workers) if self._form == "sparse" else inverted
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
-        """Return the neighbour lists; all else is made from the codes."""
+        """Return the neighbour graph; all else is made from the codes."""
         return None if state.graph is None else self.graphs.save(state.graph)
 
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:

@@ -17,15 +17,15 @@ class GcwsState:
     Attributes
     ----------
     tables : Tables
-        As many as have been needed: the first, and those that lists or proofs want beside.
+        As many as have been needed: the first, and those that a graph or proofs want beside.
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
     graph : GraphSearch or None
         Neighbour lists of the same rows, once they have been made.
     delta : Delta
-        Later rows, which are in none of these; none where lists have yet to be judged or made.
+        Later rows, which are in none of these; none where a graph has yet to be judged or built.
     scanned : int
-        For so many rows scans were found to be as quick as walks, and no lists are made; or 0.
+        For so many rows scans were found to be as quick, and no graph is built; or 0.
     """
 
     tables: Tables
@@ -36,5 +36,5 @@ class GcwsState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether lists have been made, or found to be of no use."""
+        """Whether a graph has been built, or found to be of no use."""
         return self.graph is not None or self.scanned > 0

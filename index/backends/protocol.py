@@ -168,12 +168,12 @@ class SelfOptimizing(Protocol[State]):
         """
 
     def adopt(self, state: State, rows: VectorBatch, replacement: State) -> State | None:
-        """Return ``state`` improved; quick.
+        """Return ``state`` with what was optimized; quick.
 
         Parameters
         ----------
         state : State
-            The state that was improved, or one extended since.
+            The state that was optimized, or one extended since.
         rows : VectorBatch
             All its rows.
         replacement : State
@@ -206,7 +206,7 @@ class StateSaving(Protocol[State]):
             What `encode` returned for the rows.
         saved : SavedIndex
             What was kept of an earlier state, in numbers of the present rows, the backend's to
-            keep. R is that of the widest list kept, 1 without any. Lists may stem from several
+            keep. R is that of the widest row kept, 1 without any. Links may stem from several
             moments: of two rows, one may name the other and not be named back. Entries for rows
             that are gone have been left out; a row that lost all it had is `UNKNOWN`. Notes are
             empty when there are none.

@@ -28,8 +28,8 @@ from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 
 SMALL_BATCH: Final = 32
 MAX_CATCHING_UP: Final = 8
-"""An index that was made or improved takes in the rows put meanwhile until few are left, or so many
-times; changes wait only while it takes in the last."""
+"""An index that was built or optimized takes in the rows put meanwhile until few are left, or so
+many times; changes wait only while it takes in the last."""
 
 _CHUNK_ROWS: Final = 8192
 """Rows an index takes in between two looks at whether it is still wanted."""
@@ -139,7 +139,7 @@ class BackendIndex:
     @property
     def notes(self) -> dict[str, Any]:
         """What is worth keeping of the index beside the vectors it is made from."""
-        if isinstance(self.params, GcwsParams):  # its notes are about lists, which are made anew
+        if isinstance(self.params, GcwsParams):  # its notes are about a graph, which is built anew
             return {}
         saved = saved_index(self.backend, self.state)
         return {} if saved is None else saved.notes

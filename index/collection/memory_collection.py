@@ -320,10 +320,10 @@ class MemoryCollection:
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
         self.shown = replace(view, attached=attached, version=view.version + 1)
 
-    # Improving (`collection.optimize`): one thread at a time, beside those that read and write.
+    # Optimizing (`collection.optimize`): one thread at a time, beside those that read and write.
 
     def overdue(self, view: View) -> str | None:
-        """Return the name of a backend that is worth improving."""
+        """Return the name of a backend whose index is to be optimized."""
         for indexed in (self.indexed(view), *view.attached.values()):
             if is_overdue(indexed.backend, indexed.state, len(view), view.count):
                 return indexed.name

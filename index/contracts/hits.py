@@ -47,16 +47,16 @@ class Explanation:
     method : str
         One of `METHODS`: "scan", "tables" or "graph", or the kind of a backend that estimates.
     bands, depth : int
-        Tables probed, or entered by a walk, and the least depth reached (0 where no table was
-        probed).
+        Tables probed, or entered by a graph search, and the least depth reached (0 where no table
+        was probed).
     candidates : int
-        Live, permitted rows found in tables, or scanned; of a walk all rows met.
+        Live, permitted rows found in tables, or scanned; of a graph search all rows met.
     scored : int
         Rows whose exact similarity was computed.
     beam : int
-        Best rows that a walk over neighbour lists kept, 0 without one.
+        Best rows that a graph search held at once, 0 without one.
     expected_recall : float
-        The promise a probe stopped at, the recall measured of such walks; 1 for a scan, 0 for a
+        The promise a probe stopped at, the recall measured of such searches; 1 for a scan, 0 for a
         backend that estimates and promises nothing.
     """
 

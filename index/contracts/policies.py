@@ -116,7 +116,7 @@ class ReclaimPolicy:
     share : int
         ... or 1/share of all pages, when that is more.
     rest_seconds : float
-        Rest before and in between, so that many deletes are tidied up after at once.
+        Rest before and in between, so that the space of many deletes is reclaimed at once.
     max_rest_seconds : float
         It rests twice as long after each failure, up to so long.
     retry_seconds : float
@@ -148,7 +148,7 @@ class OptimizerPolicy:
     ----------
     pause_seconds : float
     quiet_growth : float
-        While more rows than that are put in a pause, as in a bulk load, improving would be in vain.
+        While more rows than that are put in a pause, as in a bulk load, it would be in vain.
     """
 
     pause_seconds: float = 0.2

@@ -29,7 +29,7 @@ class SavedIndex:
         has `UNKNOWN` as its first entry.
     notes : dict
         JSON-able, numpy's numbers and arrays included (which come back as Python's), all finite:
-        what the backend has measured of its rows. Lists that change while no rows are added or
+        what the backend has measured of its rows. Links that change while no rows are added or
         removed are only written if the notes change, too.
     """
 

@@ -1,7 +1,7 @@
-"""The join that finds near-duplicate pairs: by tables, by neighbour lists, or every pair.
+"""The join that finds near-duplicate pairs: by tables, by the neighbour graph, or every pair.
 
-What the buckets of tables hold is counted, what lists find is measured on some of the rows, and
-what the exact join takes is foreseen: the quickest way that keeps the recall asked for is taken.
+What the buckets of tables hold is counted, what the graph finds is measured on some of the rows,
+and what the exact join takes is foreseen. The quickest way that keeps the recall is taken.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.cost_model import (
     all_pairs_nanoseconds,
     bucket_nanoseconds,
+    graph_join_nanoseconds,
     table_nanoseconds,
-    walk_nanoseconds,
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
@@ -48,7 +48,7 @@ _OWN_LIST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class GraphJoin:
-    """What walks over lists are expected to do.
+    """What searches of the graph are expected to do.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class PairJoin:
     widened : callable
         Returns the same rows in at least so many tables.
     links : (n, R) int32 or None
-        Neighbour lists, where there are any.
+        Links of the neighbour graph, where there is one.
     inverted : InvertedIndex
     workers : Workers
     policy : PairPolicy
@@ -136,7 +136,7 @@ class PairJoin:
         if self.view.permitted_count < 2:  # noqa: PLR2004 (a pair)
             return
         if sink.limit is not None and self.links is not None:
-            self.walk_links(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
+            self.join_links(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
             sink.settle()
         if recall >= 1 or not self._offer_some(sink, recall):
             self._exact(sink.threshold).offer(sink, self.workers)
@@ -153,13 +153,13 @@ class PairJoin:
         trial = policy.min_gain * all_pairs_nanoseconds(self.view, policy.sampled)
         if self.links is not None and sink.threshold > 0 and quickest > trial:
             sample = self.sampled(sink.threshold)
-            walks = None if sample is None else self.measured(self.links, sample, recall)
+            searches = None if sample is None else self.measured(self.links, sample, recall)
             joining = self._joining(sink.threshold, recall, sample)
             if exact.prefixes is None:  # tables seemed to be quicker
                 exact = self._exact(sink.threshold, joining.nanoseconds)
             quickest = min(joining.nanoseconds, exact.nanoseconds)
-            if walks is not None and walks.nanoseconds < quickest:
-                self.walk_links(self.links, sink, walks.patience)
+            if searches is not None and searches.nanoseconds < quickest:
+                self.join_links(self.links, sink, searches.patience)
                 return True
         if joining.nanoseconds > exact.nanoseconds:
             exact.offer(sink, self.workers)
@@ -213,16 +213,16 @@ class PairJoin:
         every = self.view.permitted_count / len(sample.rows) / 2  # each pair has two rows
         return float(matches.sum()) * plan.bands * every
 
-    def walk_links(self, links: Int32s, sink: PairSink, patience: int) -> None:
-        """Offer each row with its list's partners, and theirs."""
+    def join_links(self, links: Int32s, sink: PairSink, patience: int) -> None:
+        """Offer each row with the rows it is linked to, and those they are linked to."""
         chosen = np.flatnonzero(self.view.permitted)
 
-        def walk(first: int, last: int) -> None:
+        def join_part(first: int, last: int) -> None:
             for start in range(first, last, self.policy.call_rows):
                 part = chosen[start : min(start + self.policy.call_rows, last)]
                 self._partners(links, part, patience, sink)
 
-        self.workers.split(len(chosen), walk)
+        self.workers.split(len(chosen), join_part)
 
     def _rows(self) -> PairRows:
         """Return the rows as kernels take them."""
@@ -239,7 +239,7 @@ class PairJoin:
     def _partners(
         self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Offered
     ) -> Int64s:
-        """Offer the pairs that walks from chosen rows find; return what they cost."""
+        """Offer the pairs that searches from chosen rows find; return what they cost."""
         vectors = self.view.vectors
         capacity = max(self.policy.capacity, len(vectors))
         a, b = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
@@ -253,19 +253,19 @@ class PairJoin:
         return work
 
     def measured(self, links: Int32s, sample: PairSample, recall: float) -> GraphJoin | None:
-        """Return walks that find the share of the pairs asked for, as some rows' partners tell.
+        """Return searches that find the share of the pairs asked for, as some rows' partners tell.
 
-        None when no walks do, or when there are too few pairs to tell.
+        None when none do, or when there are too few pairs to tell.
         """
         threshold, rows, numbers = sample.threshold, sample.rows, sample.numbers
         weights = np.bincount(numbers, minlength=len(rows)).astype(np.float64)
         judged = _some_of_each(numbers, self.policy.max_partners)
         a, b, numbers = rows[numbers[judged]], sample.partners[judged], numbers[judged]
         wanted = np.minimum(a, b) << 32 | np.maximum(a, b)
-        walkers = np.unique(np.concatenate([a, b]))
+        starts = np.unique(np.concatenate([a, b]))
         for patience in self.policy.patience:
             offered = _Offered(threshold)
-            self._partners(links, walkers, patience, offered)
+            self._partners(links, starts, patience, offered)
             found = np.isin(wanted, offered.packed()).astype(np.float64)
             expected = _cautious_recall(
                 np.bincount(numbers, found, len(rows)).astype(np.float64),
@@ -275,7 +275,9 @@ class PairJoin:
             if expected >= recall:
                 work = self._partners(links, rows, patience, _Offered(threshold))
                 scale = self.view.permitted_count / len(rows)
-                cost = walk_nanoseconds(self.view, work[SCORED] * scale, work[EXPANDED] * scale)
+                cost = graph_join_nanoseconds(
+                    self.view, work[SCORED] * scale, work[EXPANDED] * scale
+                )
                 return GraphJoin(patience, expected, cost)
         return None
 

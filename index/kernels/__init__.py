@@ -6,8 +6,8 @@ one vector in two ways. So the cache of compiled kernels lies in a folder that i
 content of all kernel files.
 
 This is the one module that sets something when it is imported. numba opens the cache of a function
-while its decorator runs, so the folder must be known before the first kernel is defined, and cannot
-be handed down later. Names of the client side import neither numba nor this module.
+while its decorator runs. So the folder must be known before the first kernel is defined, and nobody
+can hand it down. Names of the client side import neither numba nor this module.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """What an index keeps beside its items, written now and then and not with each change.
 
-An insert touches the lists of many rows, so lists are written part by part, in between changes. A
+An insert touches the links of many rows, so links are written part by part, in between changes. A
 part is right by itself, so a process may end at any moment; what is missing at the next start, or
 is damaged, is made anew.
 """
@@ -58,19 +58,19 @@ class _Copy:
     ----------
     view : View
     rows : slice
-    lists : (m, R) int32 or None
+    links : (m, R) int32 or None
         Of these rows of the view; None where nothing is to be kept.
     """
 
     view: View
     rows: slice
-    lists: Int32s | None
+    links: Int32s | None
 
     def packed(self) -> bytes | None:
         """Return the part's bytes, None when there are none."""
-        if self.lists is None:
+        if self.links is None:
             return None
-        return packed(self.rows, self.view.keys, self.view.alive, self.lists)
+        return packed(self.rows, self.view.keys, self.view.alive, self.links)
 
 
 class Checkpoints:
@@ -92,8 +92,8 @@ class Checkpoints:
         self._notes: str | None = None
         self._had_notes = False  # whether the file had notes
         self._next_key = store.next_key  # rows from here on have not been written
-        self._complete = False  # whether the file had the lists of all rows
-        self._version: int | None = None  # of the view whose lists the file has
+        self._complete = False  # whether the file had the links of all rows
+        self._version: int | None = None  # of the view whose links the file has
         self._starting = threading.Lock()
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
@@ -210,7 +210,7 @@ class Checkpoints:
     def _write(self, do: Between) -> None:
         """Bring the file up to date, until ``do`` does nothing more.
 
-        Only the copying of lists goes through ``do``: whoever changes the collection need not
+        Only the copying of links goes through ``do``: whoever changes the collection need not
         wait while this thread waits for the interpreter, the disk or SQLite's lock.
         """
         self._next_key = self._store.next_key
@@ -237,7 +237,7 @@ class Checkpoints:
         view = self._collection.view
         rows = rows_of_part(number, view.keys)
         saved = saved_index(self._collection.backend, view.state)
-        return _Copy(view, rows, None if saved is None else _lists(saved.links, rows))
+        return _Copy(view, rows, None if saved is None else _links_of(saved.links, rows))
 
     def _write_part(self, number: int, data: bytes | None) -> None:
         checksum = None if data is None else zlib.crc32(data)
@@ -261,9 +261,9 @@ class Checkpoints:
         _log.warning("links of collection %r: %s (%s)", self._store.name, what, error)
 
 
-def _lists(links: Int32s, rows: slice) -> Int32s:
-    """Return a copy of the lists of some rows; those after the last list are not known yet."""
-    lists = np.full((rows.stop - rows.start, links.shape[1]), UNKNOWN, np.int32)
+def _links_of(links: Int32s, rows: slice) -> Int32s:
+    """Return a copy of the links of some rows; those of the last rows may not be known yet."""
+    copy = np.full((rows.stop - rows.start, links.shape[1]), UNKNOWN, np.int32)
     known = links[rows]
-    lists[: len(known)] = known
-    return lists
+    copy[: len(known)] = known
+    return copy

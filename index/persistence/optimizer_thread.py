@@ -1,4 +1,4 @@
-"""The thread that improves a collection's index once it has grown, beside those that use it."""
+"""The thread that optimizes a collection's index once it has grown, beside those that use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class OptimizerThread:
-    """Improves one collection in the background.
+    """Optimizes one collection in the background.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class OptimizerThread:
     writer : Writer
         Makes the changes of the collection.
     on_publish : callable
-        Is called after each improvement.
+        Is called after an optimized index was published.
     paused : threading.Event
         It begins nothing while this is set.
     """
@@ -57,7 +57,7 @@ class OptimizerThread:
             # Looking is what an insert waits for: while the thread runs it looks by itself.
             if not self._busy and not self._stopping.is_set() and self._is_due:
                 self._busy = True
-                self.thread = threading.Thread(target=self._run, name="improver", daemon=True)
+                self.thread = threading.Thread(target=self._run, name="optimizer", daemon=True)
                 self.thread.start()
 
     def settle(self) -> None:
@@ -90,7 +90,7 @@ class OptimizerThread:
                     self._published()
         except Exception:
             # Searches go on without; the next change tries again.
-            _log.exception("an index could not be improved")
+            _log.exception("an index could not be optimized")
             with self._starting:
                 self._busy = False
 

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reclaimer:
-    """Tidies one collection's file in a thread of its own.
+    """Reclaims the space of one collection's file in a thread of its own.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Reclaimer:
         with self._starting:
             self._due = True
             if self.thread is None and not self._stopping:
-                self.thread = threading.Thread(target=self._run, name="tidier", daemon=True)
+                self.thread = threading.Thread(target=self._run, name="reclaimer", daemon=True)
                 self.thread.start()
 
     def settle(self) -> None:
@@ -99,19 +99,21 @@ class Reclaimer:
         Nobody waits for the storage: it is not due any more where somebody waits for this thread.
         """
         try:
-            if not self._tidy():
+            if not self._reclaim():
                 self._due = True
                 time.sleep(self._policy.retry_seconds)
         except StoreError as error:
-            _log.warning("file of collection %r: not tidied (%s)", self._store.name, error)
+            _log.warning(
+                "file of collection %r: its space is not reclaimed (%s)", self._store.name, error
+            )
         except Exception:
-            _log.exception("file of collection %r: not tidied", self._store.name)
+            _log.exception("collection %r: its space is not reclaimed", self._store.name)
         else:
             return True
         self._due = self._due or not self._hurried.is_set()
         return False
 
-    def _tidy(self) -> bool:
+    def _reclaim(self) -> bool:
         """Do what is due; False where others were in the way."""
         name, path = self._store.name, self._store.path
         try:

@@ -29,7 +29,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 _KEY_TYPES: Final[dict[int, np.dtype[Any]]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
 _NO_KEY: Final = 0  # keys start at 1
 MAX_ENTRIES: Final = 64
-"""No list names more rows: memory for all lists is reserved by the widest part."""
+"""No row has more links: memory for all of them is reserved by the widest part."""
 MAX_KEY: Final = 1 << 62
 """No key is beyond it."""
 _TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table over all keys
@@ -37,7 +37,7 @@ _TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table ov
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some rows' lists.
+    """Some rows' links.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ def rows_of_part(part: int, keys: Int64s) -> slice:
     return slice(start, stop)
 
 
-def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | None:
+def packed(rows: slice, keys: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
     """Return one part's bytes, None when no live row of it has a list.
 
     Parameters
@@ -74,19 +74,19 @@ def packed(rows: slice, keys: Int64s, alive: UInt8s, lists: Int32s) -> bytes | N
     keys : (n,) int64
         Of all rows, rising.
     alive : (n,) uint8
-    lists : (m, R) int32
+    own_links : (m, R) int32
         Row numbers, for each of the part's rows; as `saved_index.SavedIndex` has them.
     """
-    known = alive[rows].view(np.bool_) & (lists[:, 0] != UNKNOWN)
-    lists = lists[known]
-    if not len(lists):
+    known = alive[rows].view(np.bool_) & (own_links[:, 0] != UNKNOWN)
+    own_links = own_links[known]
+    if not len(own_links):
         return None
-    named = np.where(lists >= 0, keys[lists], _NO_KEY)
+    named = np.where(own_links >= 0, keys[own_links], _NO_KEY)
     own = keys[rows][known]
     width = 4 if max(int(named.max()), int(own[-1])) < 1 << 32 else 8
     stored = _KEY_TYPES[width]
     body: bytes = own.astype(stored).tobytes() + named.astype(stored).tobytes()
-    head = _HEAD.pack(_MAGIC, width, *lists.shape, 0)[: -_CHECKSUM.size]
+    head = _HEAD.pack(_MAGIC, width, *own_links.shape, 0)[: -_CHECKSUM.size]
     return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
@@ -118,7 +118,7 @@ def unpacked(number: int, data: bytes) -> Part:
 
 
 def _check_keys(number: int, part: Part) -> None:
-    """Raise ValueError unless keys rise within the part, and lists name others, each once."""
+    """Raise ValueError unless keys rise within the part, and each row is linked to others, once."""
     keys, named = part.keys.astype(np.int64), part.named
     if (np.diff(keys) <= 0).any():
         raise ValueError("keys do not rise")
@@ -148,11 +148,11 @@ def joined(keys: Int64s, parts: Sequence[Part]) -> Int32s:
     rows_of = _looked_up(keys)
     for part in parts:
         rows = rows_of(part.keys)
-        lists = rows_of(part.named)[rows >= 0]
-        emptied = (lists < 0).all(axis=1) & (part.named[rows >= 0] != _NO_KEY).any(axis=1)
-        _close_gaps(lists)
-        lists[emptied, 0] = UNKNOWN
-        links[rows[rows >= 0], : lists.shape[1]] = lists
+        own_links = rows_of(part.named)[rows >= 0]
+        emptied = (own_links < 0).all(axis=1) & (part.named[rows >= 0] != _NO_KEY).any(axis=1)
+        _close_gaps(own_links)
+        own_links[emptied, 0] = UNKNOWN
+        links[rows[rows >= 0], : own_links.shape[1]] = own_links
     return links
 
 
@@ -173,9 +173,9 @@ def _looked_up(keys: Int64s) -> Callable[[AnyArray], Int32s]:
     return search
 
 
-def _close_gaps(lists: Int32s) -> None:
+def _close_gaps(own_links: Int32s) -> None:
     """Move the rows named in each list to its front, in place; they keep their order."""
-    none = lists < 0
+    none = own_links < 0
     gaps = (none[:, :-1] & ~none[:, 1:]).any(axis=1)
     order = np.argsort(none[gaps], axis=1, kind="stable")
-    lists[gaps] = np.take_along_axis(lists[gaps], order, axis=1)
+    own_links[gaps] = np.take_along_axis(own_links[gaps], order, axis=1)

@@ -83,7 +83,7 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
     backend, state, view = linked(rows, DIM)
     sink = PairSink(view, MIN, None)
     join = join_of(backend, state, view)
-    join.walk_links(state.graph.links.array, sink, 0)
+    join.join_links(state.graph.links.array, sink, 0)
     a, b, scores = sink.result()
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) >= ROWS * (each - 1) / 2 * 0.9
@@ -98,7 +98,7 @@ def test_walks_close_over_clusters_larger_than_a_list(rng: np.random.Generator, 
 def test_a_join_with_lists_finds_the_share_asked_for(
     kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "walk_nanoseconds", lambda *_: 0.0)
+    monkeypatch.setattr(planner, "graph_join_nanoseconds", lambda *_: 0.0)
     rows: Rows
     if kind == "dense":
         rows, dim = clusters(rng, 20), DIM
@@ -110,13 +110,13 @@ def test_a_join_with_lists_finds_the_share_asked_for(
     truth = true_pairs(all_scores(rows, rows, dim), MIN)
     assert len(truth) > 300
     walked = []
-    walk = PairJoin.walk_links
+    walk = PairJoin.join_links
 
     def note(self: PairJoin, links: Int32s, sink: PairSink, patience: int) -> None:
         walked.append(patience)
         walk(self, links, sink, patience)
 
-    monkeypatch.setattr(PairJoin, "walk_links", note)
+    monkeypatch.setattr(PairJoin, "join_links", note)
     for recall in (0.5, 0.8, 0.95):
         a, b, _ = backend.pairs(state, view, min_score=MIN, recall=recall)
         found = set(zip(a.tolist(), b.tolist(), strict=True))
@@ -150,7 +150,7 @@ def test_what_is_measured_is_what_walks_find(rng: np.random.Generator) -> None:
     walks = measured(join, links, MIN, 0.3)
     assert walks is not None
     sink = PairSink(view, MIN, None)
-    join.walk_links(links, sink, walks.patience)
+    join.join_links(links, sink, walks.patience)
     share = len(sink.result()[0]) / len(truth)
     assert walks.recall < share  # one standard error is taken off
     # 256 rows in 150 clusters of 20: as many coins as clusters, 4 sigma, and the one taken off.
@@ -256,7 +256,7 @@ def test_deleted_rows_are_in_no_pair_but_may_lead_to_others(rng: np.random.Gener
     alive = (rng.random(ROWS) < 0.5).astype(np.uint8)
     some = RowView(view.vectors, alive, int(alive.sum()))
     sink = PairSink(some, MIN, None)
-    join_of(backend, state, some).walk_links(state.graph.links.array, sink, 0)
+    join_of(backend, state, some).join_links(state.graph.links.array, sink, 0)
     a, b, _ = sink.result()
     assert alive[a].all()
     assert alive[b].all()

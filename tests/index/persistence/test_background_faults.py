@@ -90,7 +90,7 @@ def test_what_could_not_be_reclaimed_is_without_a_further_delete(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reclaim = ReclaimPolicy(min_pages=0, share=1 << 20, rest_seconds=0.01)
-    faults = Faults(code, "tidier")
+    faults = Faults(code, "reclaimer")
     values = some(600)
     for turn, _, stored in turns(faults, tmp_path, monkeypatch, Policies(reclaim=reclaim)):
         put(stored, values)
@@ -111,7 +111,7 @@ def test_what_could_not_be_reclaimed_is_without_a_further_delete(
 def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faults = Faults(code, "improver")
+    faults = Faults(code, "optimizer")
     for turn, catalog, stored in turns(faults, tmp_path, monkeypatch):
         put(stored, some(10))
         stored.attach(LANDMARKS)

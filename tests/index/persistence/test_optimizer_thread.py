@@ -43,7 +43,7 @@ def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[Collectio
         yield catalog.create("things", CollectionConfig(dim=DIM))[0]
     finally:
         catalog.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "improver"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "optimizer"]
 
 
 def put(stored: Collection, rows: Floats, first: int = 0) -> None:
@@ -260,7 +260,7 @@ def test_an_improvement_that_fails_leaves_all_else_as_it_was(
             patched.setattr(stored.memory.backend, "optimize", fail)
             put(stored, rows)
             stored.settle()
-            assert "could not be improved" in caplog.text
+            assert "could not be optimized" in caplog.text
         assert all(len(hits) == 10 for hits in found(stored, queries))
         put(stored, rows[:1], 5000)
         stored.settle()
