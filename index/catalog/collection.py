@@ -388,9 +388,9 @@ class Collection:
             self.memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
         found = self.memory.search(view, prepared, params, where=where, backend=backend)
-        return self._waking_improver(params, found)
+        return self._waking_optimizer(params, found)
 
-    def _waking_improver(self, params: SearchParams, found: T) -> T:
+    def _waking_optimizer(self, params: SearchParams, found: T) -> T:
         """Return what was found; an index gets what searches with these parameters have use for."""
         if params.guarantee == "proven" or params.rerank == "none":
             self.optimizer.start_if_due()
@@ -416,7 +416,7 @@ class Collection:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
         found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
-        return self._waking_improver(params, found)[0]
+        return self._waking_optimizer(params, found)[0]
 
     def search_with_unknown(
         self,
@@ -488,7 +488,7 @@ class Collection:
             chosen = ComparedQueries.sampled(view, sample, seed)
         else:
             chosen = ComparedQueries.given(self.space.prepare(queries))
-        return self._waking_improver(params, compare(self.memory, view, chosen, params, backends))
+        return self._waking_optimizer(params, compare(self.memory, view, chosen, params, backends))
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent; see `ItemReader.vectors`."""

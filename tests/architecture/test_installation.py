@@ -137,6 +137,18 @@ def test_a_name_of_the_client_side_loads_neither_compiler_nor_framework(tmp_path
     assert not loaded & {"numba", "llvmlite", "fastapi", "pydantic", "scipy", "pyarrow", "httpx"}
 
 
+def test_a_name_of_the_client_side_sets_nothing(tmp_path: Path) -> None:
+    """The folder of compiled kernels is set by `index.kernels`, and known by no client."""
+    program = (
+        "import json, os, sys, threading\n"
+        "before = dict(os.environ), sys.getswitchinterval(), threading.active_count()\n"
+        "from gcws_search import SearchParams, connect, connect_async, Collection\n"
+        "after = dict(os.environ), sys.getswitchinterval(), threading.active_count()\n"
+        "print(json.dumps([before == after, 'gcws_search.index.kernels' in sys.modules]))"
+    )
+    assert json.loads(said(Path(sys.executable), program, tmp_path)) == [True, False]
+
+
 def test_every_public_name_can_be_imported() -> None:
     import gcws_search  # noqa: PLC0415
     from gcws_search import index  # noqa: PLC0415
