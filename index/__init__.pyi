@@ -155,10 +155,19 @@ from .contracts.parameters import (
     CollectionConfig as CollectionConfig,
 )
 from .contracts.parameters import (
+    Distribution as Distribution,
+)
+from .contracts.parameters import (
+    Encoding as Encoding,
+)
+from .contracts.parameters import (
     ExactParams as ExactParams,
 )
 from .contracts.parameters import (
     Form as Form,
+)
+from .contracts.parameters import (
+    FourierKind as FourierKind,
 )
 from .contracts.parameters import (
     FourierParams as FourierParams,
@@ -167,10 +176,19 @@ from .contracts.parameters import (
     GcwsParams as GcwsParams,
 )
 from .contracts.parameters import (
+    Guarantee as Guarantee,
+)
+from .contracts.parameters import (
+    Normalize as Normalize,
+)
+from .contracts.parameters import (
     NystroemParams as NystroemParams,
 )
 from .contracts.parameters import (
     RandomBinningParams as RandomBinningParams,
+)
+from .contracts.parameters import (
+    Rerank as Rerank,
 )
 from .contracts.parameters import (
     SearchParams as SearchParams,
@@ -192,6 +210,9 @@ from .payload.filters import (
 )
 from .payload.filters import (
     parse_filter as parse_filter,
+)
+from .persistence.changes import (
+    Mode as Mode,
 )
 from .persistence.changes import (
     Put as Put,

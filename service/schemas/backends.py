@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
+from gcws_search import index as ix
 from gcws_search.service.schemas.base import Body, ShownAs, bounds, examples
 
 _ABOVE_0: Final = {"exclusiveMinimum": 0}
@@ -46,7 +47,7 @@ class GcwsParamsBody(Body):
         description="Samples of every band, 1 to 64; null: depth is chosen per query.",
         json_schema_extra=bounds(1, 64),
     )
-    encoding: Literal["full", "zero_bit", "b_bit"] = Field(
+    encoding: ix.Encoding = Field(
         default="full",
         description="What of a sample (i*, t*) goes into a key: "
         "both, i* alone, or `bits` bits of it.",
@@ -85,17 +86,7 @@ class RandomBinningParamsBody(Body):
         {"distribution": "rayleigh", "scale": 0.5},
     )
 
-    distribution: Literal[
-        "gamma",
-        "exponential",
-        "chi_square",
-        "chi",
-        "half_normal",
-        "rayleigh",
-        "nakagami",
-        "weibull",
-        "shifted_poisson",
-    ] = Field(
+    distribution: ix.Distribution = Field(
         default="gamma",
         description="Of the pitches of bins; it says which kernel is estimated. `gamma` of shape "
         "2: the Laplace kernel.",
@@ -172,7 +163,7 @@ class FourierBackendBody(Body):
         {"kind": "nrff", "params": {"features": 1024, "gamma": 2.5}},
     )
 
-    kind: Literal["rff", "nrff", "folded_rff"] = Field(description="The method.")
+    kind: ix.FourierKind = Field(description="The method.")
     params: FourierParamsBody = Field(
         default_factory=FourierParamsBody, description="Parameters of the features."
     )

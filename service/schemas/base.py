@@ -21,6 +21,16 @@ def examples(*documents: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": list(documents)})
 
 
+CONFIGURATION: Final[dict[str, Any]] = {
+    "transform": {"center": None, "power": 1.0, "normalize": "none"},
+    "backend": {
+        "kind": "gcws",
+        "params": {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0},
+    },
+}
+"""What a collection is created with unless it is said, for examples."""
+
+
 def _id_text(value: str | int) -> str:
     """Return the id as text; an integer means its decimal string."""
     text = value if isinstance(value, str) else str(value)

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gcws_search.service.schemas.base import Answer, examples
+from gcws_search.service.schemas.base import CONFIGURATION, Answer, examples
 
 
 class CollectionSummary(Answer):
@@ -84,17 +84,7 @@ class CollectionAnswer(Answer):
         {
             "name": "plants",
             "dim": 4,
-            "transform": {"center": None, "power": 1.0, "normalize": "none"},
-            "backend": {
-                "kind": "gcws",
-                "params": {
-                    "bands": 32,
-                    "band_width": None,
-                    "encoding": "full",
-                    "bits": 8,
-                    "seed": 0,
-                },
-            },
+            **CONFIGURATION,
             "bytes": 57344,
             "items": 3,
             "rows": 4,

@@ -1,9 +1,10 @@
 """What queries ask for: options, and filters as the API page shows (the index parses them)."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from gcws_search import index as ix
 from gcws_search.service.schemas.base import Body, ShownAs, bounds, examples
 
 
@@ -108,7 +109,7 @@ MinScore = Annotated[
     ),
 ]
 Guarantee = Annotated[
-    Literal["measured", "proven"],
+    ix.Guarantee,
     Field(
         description="In which sense `recall` is promised. `measured`: as the mean over queries "
         "like the collection's own items, by calibration; the quickest. `proven`: as this query's "
@@ -127,7 +128,7 @@ BackendName = Annotated[
     ),
 ]
 Rerank = Annotated[
-    Literal["gmm", "own", "none"],
+    ix.Rerank,
     Field(
         description="How hits are scored, and ranked by it: `gmm`, the exact GMM; `own`, the "
         "exact kernel that the backend estimates; `none`, its own estimate. `exact` gives the "

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gcws_search import index as ix
 from gcws_search.service.schemas.backends import BackendBody, GcwsBackendBody
 from gcws_search.service.schemas.base import (
+    CONFIGURATION,
     Body,
     FirstErrorOnly,
     Id,
@@ -47,9 +48,7 @@ class TransformBody(Body):
         description="p of sign(x)·|x|^p, above 0 and at most 64.",
         json_schema_extra={"exclusiveMinimum": 0, "maximum": 64},
     )
-    normalize: Literal["none", "l1", "l2"] = Field(
-        default="none", description="Norm to divide by at the end."
-    )
+    normalize: ix.Normalize = Field(default="none", description="Norm to divide by at the end.")
 
 
 class CreateBody(Body):
@@ -61,17 +60,7 @@ class CreateBody(Body):
         {"dim": 4},
         {
             "dim": 784,
-            "transform": {"center": None, "power": 1.0, "normalize": "none"},
-            "backend": {
-                "kind": "gcws",
-                "params": {
-                    "bands": 32,
-                    "band_width": None,
-                    "encoding": "full",
-                    "bits": 8,
-                    "seed": 0,
-                },
-            },
+            **CONFIGURATION,
         },
         {"dim": None, "backend": {"kind": "exact"}},
     )
@@ -151,7 +140,7 @@ class PutItemsBody(Body):
     items: Annotated[list[ItemBody], FirstErrorOnly()] = Field(
         description="The items; of an id given twice the last one counts, where `mode` permits it."
     )
-    mode: Literal["upsert", "insert"] = Field(
+    mode: ix.Mode = Field(
         default="upsert",
         description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
         "refuses it.",
@@ -211,7 +200,7 @@ class LoadParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: Literal["upsert", "insert"] = Field(
+    mode: ix.Mode = Field(
         default="upsert",
         description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
         "refuses it.",
@@ -384,7 +373,7 @@ class SketchBody(Body):
     vectors: Annotated[list[VectorBody], FirstErrorOnly()] = Field(
         description="The vectors; a collection whose backend is `exact` does not hash."
     )
-    encoding: Literal["full", "zero_bit", "b_bit"] = Field(
+    encoding: ix.Encoding = Field(
         default="full",
         description="What is returned of a sample (i*, t*): `slots` and `levels`; `slots`, "
         "which are `codes` too; or `codes` of the collection's `bits` bits.",
