@@ -365,6 +365,7 @@ OLD = (
     "index/graph/",
     "index/kernels/gmm/",
     "index/kernels/graph/",
+    "index/kernels/quantized/",
     "index/vectors/quantization.py",
 )
 """Where functions and parameters have some banned words still."""
