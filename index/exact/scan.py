@@ -144,8 +144,8 @@ class _Scan:
             parts.append(heaps)
 
         faster = 1 if self._view.copies is None else _BYTES_A_FLOAT
-        least = faster * _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
-        workers.split(len(vectors), scan_rows, min_size=least)
+        size = faster * _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
+        workers.split(len(vectors), scan_rows, min_size=size)
         self._rank(self._queries, slice(0, m), parts)
 
     def _rank(self, some: VectorBatch, part: slice, heaps: list[Heaps]) -> None:
@@ -248,7 +248,7 @@ class Scanner:
         width = self.vectors.dense.shape[1]
         return float((4 * (RUN + width / RUN) + 16) * EPSILON)
 
-    def _least(self, queries: VectorBatch) -> np.float32:
+    def _threshold(self, queries: VectorBatch) -> np.float32:
         # Below 0 where no least score is set: rounding can make a score of 0 negative.
         return np.float32(self._min_score - 2 * self.tolerance(queries))
 
@@ -260,7 +260,7 @@ class Scanner:
         self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: Heaps
     ) -> None:
         """Offer the rows first … last - 1 to the heaps of the queries."""
-        wanted = self._wanted(skip, self._least(queries))
+        wanted = self._wanted(skip, self._threshold(queries))
         copies = self._copies
         if copies is not None:
             scan_copies(rows_of(queries), self.rows, copies, wanted, first, last, heaps)
@@ -291,7 +291,7 @@ class Scanner:
             queries.values[entries],
             queries.norms,
         )
-        wanted = self._wanted(skip, self._least(queries))
+        wanted = self._wanted(skip, self._threshold(queries))
         slack = np.float32(2 * self.tolerance(queries))
         room = self._scratch(queries, heaps.scores.shape[1])
         for postings in self._inverted.segments:
@@ -300,8 +300,8 @@ class Scanner:
 
     def _scratch(self, queries: VectorBatch, places: int) -> TermScratch:
         """Return room for the scan of any segment for one query of these."""
-        most = max((each.last - each.first for each in self._inverted.segments), default=0)
-        return scratch(most, queries.longest, places)
+        longest = max((each.last - each.first for each in self._inverted.segments), default=0)
+        return scratch(longest, queries.longest, places)
 
     def _tail(self, query: VectorBatch) -> Float32s:
         """Return Σ min of one query and the rows that have no postings yet."""
@@ -327,7 +327,7 @@ class Scanner:
             Of sparse rows, only those after this one.
         """
         asked, found = rows_of(query), np.empty(len(self.vectors), np.int64)
-        min_score = np.float32(max(bound, float(self._least(query))))
+        min_score = np.float32(max(bound, float(self._threshold(query))))
         wanted = self._wanted(np.array([skip]), min_score)
         copies = self._copies
         if copies is not None:

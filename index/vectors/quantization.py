@@ -80,12 +80,12 @@ class Quantizer:
         kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
         if count_of(kind, BYTES, SPARSE) not in kinds:
             raise ValueError(f"{form} rows are not kept as {NAMES[kind]}")
-        least = _MIN_STEP if kind in (BYTES, SHORTS) else 1.0
-        most = float(np.finfo(np.float32).max) if kind in (BYTES, SHORTS) else 1.0
+        low = _MIN_STEP if kind in (BYTES, SHORTS) else 1.0
+        high = float(np.finfo(np.float32).max) if kind in (BYTES, SHORTS) else 1.0
         origin = count_of(origin, 0, _SIGNED_VALUES + 1 if kind == BYTES else 0)
         if origin not in (0, _SIGNED_VALUES + 1):
             raise ValueError(f"{origin} stands for 0")
-        return cls(kind, number_of(step, least, most), origin)
+        return cls(kind, number_of(step, low, high), origin)
 
     def stride(self, width: int) -> int:
         """Return the bytes of one row of ``width`` floats."""
@@ -159,16 +159,16 @@ def choose_quantizer(
     if not bytes_ or greatest / MAX_SHORT < _MIN_STEP:
         return Quantizer(FLOATS)
     exact = _distances(groups, centres)
-    rounding, kept = _best(bytes_, groups, centres, exact)
+    rounding, agreement = _best(bytes_, groups, centres, exact)
     if copies is not None:
         shared = Quantizer(BYTES, copies.step, copies.origin)
-        if _kept(shared, groups, centres, exact) >= max(_MIN_AGREEMENT, kept - _AS_GOOD):
+        if _agreement(shared, groups, centres, exact) >= max(_MIN_AGREEMENT, agreement - _AS_GOOD):
             return shared
-    if kept < _MIN_AGREEMENT:
-        most = max(float(rows.max()), -float(rows.min()))
-        shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (most, greatest)]
-        rounding, kept = _best(shorts, groups, centres, exact)
-    return rounding if kept >= _MIN_AGREEMENT else Quantizer(FLOATS)
+    if agreement < _MIN_AGREEMENT:
+        widest = max(float(rows.max()), -float(rows.min()))
+        shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (widest, greatest)]
+        rounding, agreement = _best(shorts, groups, centres, exact)
+    return rounding if agreement >= _MIN_AGREEMENT else Quantizer(FLOATS)
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:
@@ -205,23 +205,23 @@ def _rounded_distances(
 def _best(
     roundings: list[Quantizer], groups: Float32s, centres: Float32s, exact: Float64s
 ) -> tuple[Quantizer, float]:
-    """Return the first rounding that leaves most, and the share; see `_kept`."""
-    kept = [_kept(rounding, groups, centres, exact) for rounding in roundings]
-    best = int(np.argmax(kept))
-    return roundings[best], kept[best]
+    """Return the first rounding of the best agreement, and that; see `_agreement`."""
+    agreements = [_agreement(rounding, groups, centres, exact) for rounding in roundings]
+    best = int(np.argmax(agreements))
+    return roundings[best], agreements[best]
 
 
-def _kept(rounding: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
+def _agreement(rounding: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
     """Return the share of the nearest rows that rounding leaves among twice as many."""
     within = -float(MAX_SHORT), float(MAX_SHORT)
     if rounding.kind == BYTES:
         within = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
     rounded = _rounded_distances(groups, centres, rounding.step, within)
     order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
-    return min(_share_kept(exact, order, nearest) for nearest in _NEAREST)
+    return min(_share_of_nearest(exact, order, nearest) for nearest in _NEAREST)
 
 
-def _share_kept(exact: Float64s, order: Int64s, nearest: int) -> float:
+def _share_of_nearest(exact: Float64s, order: Int64s, nearest: int) -> float:
     """Return the share of the nearest rows among the first ones of an order, twice as many."""
     # By distance, not by row: copies of one row may stand for each other.
     found = np.sort(np.take_along_axis(exact, order[:, : 2 * nearest], 1), axis=1)[:, :nearest]
@@ -281,13 +281,13 @@ class QuantizedRows:
         self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
         self._count = 0
 
-    def take(self, kept: Int64s) -> QuantizedRows:
+    def take(self, places: Int64s) -> QuantizedRows:
         """Return the copies of some rows, in that order."""
         taken = QuantizedRows(self.rounding, 0)
         taken._is_copied = self._is_copied
         if self._count:
-            taken._copies, taken._norms = self._copies[kept], self._norms[kept]
-            taken._count = len(kept)
+            taken._copies, taken._norms = self._copies[places], self._norms[places]
+            taken._count = len(places)
         return taken
 
 

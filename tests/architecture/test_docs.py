@@ -361,12 +361,10 @@ def functions(path: Path) -> Iterator[str]:
 
 
 OLD = (
-    "index/exact/",
     "index/graph/",
     "index/kernels/gmm/",
     "index/kernels/graph/",
     "index/kernels/quantized/",
-    "index/vectors/quantization.py",
 )
 """Where functions and parameters have some banned words still."""
 
