@@ -30,7 +30,7 @@ from gcws_search.client.retries import RetryPolicy, answered
 from gcws_search.formats import bodies
 from gcws_search.formats.items import Items, items_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
@@ -208,9 +208,7 @@ class RemoteOperations:
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(first, min(first + step, len(rows)))
-            # Names that a fixed dim does not have are permitted in queries one by one alone.
-            one_by_one = isinstance(part, SparseRows) and part.is_named and self.config.dim
-            if where is None and not one_by_one:
+            if where is None:
                 found += yield from self._matrix(part, asked)
             else:
                 each = asked | ({} if where is None else {"filter": filter_of(where)})

@@ -379,8 +379,17 @@ class GcwsBackend:
         join.offer(sink, recall)
         return sink.result()
 
-    def sketch(self, batch: VectorBatch, encoding: Encoding) -> Signatures | UInt16s:
+    def sketch(
+        self, batch: VectorBatch, encoding: Encoding, *, is_wider: bool = False
+    ) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
+
+        Parameters
+        ----------
+        batch : VectorBatch
+        encoding : {"full", "zero_bit", "b_bit"}
+        is_wider : bool
+            Whether there are slots beyond the space, which the parameter table does not have.
 
         Returns
         -------
@@ -390,7 +399,10 @@ class GcwsBackend:
             For ``b_bit``: ``bits`` bits of i* ([BBIT]).
         """
         k = self.plan.samples
-        signatures = self.hash.sketch(batch)
+        drawn = self.hash
+        if is_wider:
+            drawn = Gcws(seed=drawn.seed, samples=drawn.samples, dense_width=None)
+        signatures = drawn.sketch(batch)
         if encoding == "b_bit":
             return signatures.codes(self._params.bits, k)
         if encoding not in ("full", "zero_bit"):

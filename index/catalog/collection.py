@@ -29,7 +29,7 @@ from gcws_search.index.collection.items import (
     QueryResults,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.name_scan import scan_with_unknown
+from gcws_search.index.collection.name_scan import scan_with_unknown, widened
 from gcws_search.index.contracts.arrays import UInt16s
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import (
@@ -494,8 +494,15 @@ class Collection:
         """Return the vectors of hits as sent; see `ItemReader.vectors`."""
         return self.items.vectors(hits)
 
-    def sketch(self, vectors: RawBatch, encoding: Encoding) -> Signatures | UInt16s:
+    def sketch(self, vectors: RawBatch | SparseVector, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
+
+        Parameters
+        ----------
+        vectors : RawBatch, or SparseVector
+            One vector with names that no coordinate of a fixed space has is a SparseVector, as of
+            `search_with_unknown`.
+        encoding : {"full", "zero_bit", "b_bit"}
 
         Raises
         ------
@@ -509,6 +516,8 @@ class Collection:
                 got=repr(backend.kind),
                 loc=("backend",),
             )
+        if isinstance(vectors, SparseVector):
+            return backend.sketch(widened(self.space, vectors), encoding, is_wider=True)
         return backend.sketch(self.space.prepare(vectors), encoding)
 
     def pairs(

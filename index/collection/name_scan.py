@@ -71,8 +71,20 @@ def _split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]
     Where rows are sparse nothing need be split: a slot beyond the space is in no row.
     """
     if space.form == "sparse":
+        return widened(space, query), 0.0
+    dim = space.dim or 0
+    wider = widened(space, query)
+    whole = wider.dense
+    plain = VectorSpace(dim, "dense", Transform())
+    known = plain.prepare(RawBatch("dense", dense=np.ascontiguousarray(whole[:, :dim])))
+    return known, float(np.abs(whole[0, dim:]).sum(dtype=np.float64))
+
+
+def widened(space: VectorSpace, query: SparseVector) -> VectorBatch:
+    """Return a query in a space that has its coordinates from ``dim`` on too, transformed."""
+    if space.form == "sparse":
         wide = replace(space, dim=None)
-        return wide.prepare(wide.from_items([query])), 0.0
+        return wide.prepare(wide.from_items([query]))
     dim = space.dim or 0
     indices, values = np.asarray(query.indices), np.asarray(query.values, np.float64)
     count = int(indices.max(initial=dim - 1)) + 1 - dim
@@ -82,10 +94,7 @@ def _split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]
     if center is not None:
         transform = replace(transform, center=(*center, *_zeros(count)))
     wide = VectorSpace(dim + count, "dense", transform)
-    whole = wide.prepare(wide.from_dense(row)).dense[:, : dim + count]
-    plain = VectorSpace(dim, "dense", Transform())
-    known = plain.prepare(RawBatch("dense", dense=np.ascontiguousarray(whole[:, :dim])))
-    return known, float(np.abs(whole[0, dim:]).sum(dtype=np.float64))
+    return wide.prepare(wide.from_dense(row))
 
 
 def _zeros(count: int) -> Sequence[float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -190,6 +192,16 @@ class NamedRows:
 
     def check(self, space: ix.VectorSpace, naming: Naming) -> ix.RawBatch:
         """Return them checked."""
+        return space.from_sparse(self.indptr, self.coordinates(naming), self.values)
+
+    def coordinates(self, naming: Naming) -> Int64s:
+        """Return the coordinate of each entry, (nnz,).
+
+        Raises
+        ------
+        InvalidVector
+            At ``(row, "names", place)``.
+        """
         row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         _, firsts = np.unique(row_of * len(self.names) + self.codes, return_index=True)
         if len(firsts) < len(self.codes):
@@ -200,7 +212,32 @@ class NamedRows:
         except ix.InvalidVector as error:
             first = int(np.flatnonzero(self.codes == error.loc[0])[0])
             raise self._at(first, error.expected, error.got) from None
-        return space.from_sparse(self.indptr, coordinates[self.codes], self.values)
+        return coordinates[self.codes]
+
+    def one_by_one(
+        self, space: ix.VectorSpace, naming: Naming
+    ) -> Iterator[tuple[ix.RawBatch | ix.SparseVector, list[str]]]:
+        """Yield each vector, and its names that a fixed space does not have: then a SparseVector.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(row, …)``.
+        """
+        coordinates, dim = self.coordinates(naming), space.dim or 0
+        for row, (start, stop) in enumerate(pairwise(self.indptr.tolist())):
+            indices, values = coordinates[start:stop].copy(), self.values[start:stop]
+            beyond = indices >= dim
+            if beyond.any():
+                indices[beyond] = dim + np.arange(np.count_nonzero(beyond))
+                unknown = [self.names[code] for code in self.codes[start:stop][beyond].tolist()]
+                yield ix.SparseVector(indices, values), unknown
+                continue
+            try:
+                yield space.from_sparse(np.array([0, len(indices)]), indices, values), []
+            except ix.InvalidVector as error:
+                error.loc = (row, *error.loc[1:])
+                raise
 
     def _at(self, entry: int, expected: str, got: str) -> ix.InvalidVector:
         row = int(np.searchsorted(self.indptr, entry, side="right")) - 1

@@ -14,7 +14,7 @@ from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.arrow import read_queries
 from gcws_search.service.ingest.npy import read_matrix
-from gcws_search.service.ingest.rows import DenseRows, Vectors
+from gcws_search.service.ingest.rows import DenseRows, NamedRows, Vectors
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.schemas.answers import BatchAnswer, QueryAnswer
 from gcws_search.service.schemas.requests import BatchBody, BatchParams, QueryBody
@@ -159,20 +159,32 @@ def _answer_vectors(
         else:
             vectors = read_queries(reader, limits, settings.max_arrow_batch_bytes)
         _require_count(len(vectors), service)
-        naming = Naming(collection, "search together")
-        rows = vectors.check(collection.space, naming)
-        asked = requests.matrix(rows, params, limits)
-        if not service.startup.is_compiled:
-            asked = asked.exactly()
-        start = time.perf_counter()
-        found = results_module.search(collection, asked) if len(rows) else []
+        if isinstance(vectors, NamedRows) and not collection.names.is_open:
+            each = vectors.one_by_one(collection.space, Naming(collection, "search"))
+            queries = [
+                requests.matrix(one, params, limits)._replace(unknown_names=names)
+                for one, names in each
+            ]
+            if not service.startup.is_compiled:
+                queries = [one.exactly() for one in queries]
+            start = time.perf_counter()
+            found, costs = results_module.search_batch(collection, queries)
+        else:
+            rows = vectors.check(collection.space, Naming(collection, "search together"))
+            asked = requests.matrix(rows, params, limits)
+            if not service.startup.is_compiled:
+                asked = asked.exactly()
+            start = time.perf_counter()
+            results = results_module.search(collection, asked) if len(rows) else []
+            costs, found = results_module.totals(results), [*results]
+            queries = [asked] * len(found)
     except ix.InvalidVector as error:
         if not error.loc:  # of no query, but of the whole body
             raise
         raise requests.within(error, "queries", "vector") from None
     seconds = (time.perf_counter() - start) / max(1, len(found))
-    service.metrics.searched(results_module.totals(found))
-    return _answers(service, collection, [asked] * len(found), found, seconds)
+    service.metrics.searched(costs)
+    return _answers(service, collection, queries, found, seconds)
 
 
 def _require_short(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search import index as ix
@@ -33,16 +34,30 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
         )
 
     def work() -> Response:
-        raw = requests.vectors(body.vectors, collection, "hash", service.limits, "vectors")
-        try:
-            found: Any = collection.sketch(raw, body.encoding)
-        except ix.InvalidVector as error:
-            raise requests.within(error, "vectors") from None
-        match body.encoding:
-            case "full":
-                return json_response({"slots": found.slots, "levels": found.levels})
-            case "zero_bit":  # the code of 0 bits of t* is i* itself
-                return json_response({"slots": found.slots, "codes": found.slots})
-        return json_response({"codes": found})
+        parts = requests.with_unknown_apart(body.vectors, collection, service.limits, "vectors")
+        answer: dict[str, Any] = {}
+        for rows, vectors in parts:
+            try:
+                sketched = collection.sketch(vectors, body.encoding)
+            except ix.InvalidVector as error:
+                row, *rest = error.loc or (0,)
+                error.loc = ("vectors", rows[int(row)], *rest)
+                raise
+            for word, found in _columns(sketched, body.encoding).items():
+                whole = answer.setdefault(
+                    word, np.empty((len(body.vectors), found.shape[1]), found.dtype)
+                )
+                whole[rows] = found
+        return json_response(answer)
 
     return await service.workers.batches.run(work)
+
+
+def _columns(sketched: Any, encoding: str) -> dict[str, Any]:  # noqa: ANN401
+    """Return the samples of vectors as the answer has them."""
+    match encoding:
+        case "full":
+            return {"slots": sketched.slots, "levels": sketched.levels}
+        case "zero_bit":  # the code of 0 bits of t* is i* itself
+            return {"slots": sketched.slots, "codes": sketched.slots}
+    return {"codes": sketched}

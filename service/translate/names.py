@@ -8,7 +8,7 @@ from typing import Literal
 from gcws_search import index as ix
 from gcws_search.service.schemas.base import NamedBody, SparseBody
 
-Use = Literal["store", "search", "search together", "hash"]
+Use = Literal["store", "search", "search together"]
 
 
 class Naming:
@@ -17,10 +17,10 @@ class Naming:
     Parameters
     ----------
     collection : Collection
-    use : {"store", "search", "search together", "hash"}
-        What becomes of a name that no coordinate has: it takes one where items are stored, it gets
-        one for this query alone, or it is refused, because a sample of it could mean nothing. Of
-        queries that are searched together in a space of fixed dim it is refused too.
+    use : {"store", "search", "search together"}
+        What becomes of a name that no coordinate has: it takes one where items are stored, or it
+        gets one for this query alone. Of queries that are searched together in a space of fixed dim
+        it is refused.
 
     Attributes
     ----------
@@ -46,12 +46,6 @@ class Naming:
         if self._use == "store":
             return self._names.reserve(names)
         found, unknown = self._names.find(names, beyond_dim=self._use == "search")
-        if unknown and self._use == "hash":
-            raise ix.InvalidVector(
-                expected="names that coordinates of the collection have",
-                got=repr(unknown[0])[:80],
-                loc=(names.index(unknown[0]),),
-            )
         self.unknown += unknown
         return found
 

@@ -384,7 +384,7 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
     naming, raw = Naming(collection, "search"), body.vector
     with_unknown, found = None, None
     if isinstance(raw, NamedBody) and not collection.names.is_open:
-        with_unknown = _with_unknown(raw, naming, limits)
+        with_unknown = _with_unknown(raw, naming, limits, "vector")
     if raw is not None and with_unknown is None:
         found = vector(raw, collection, naming, limits, "vector")
     return QueryRequest(
@@ -402,14 +402,53 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
     )
 
 
-def _with_unknown(body: NamedBody, naming: Naming, limits: Limits) -> ix.SparseVector | None:
+def _with_unknown(
+    body: NamedBody, naming: Naming, limits: Limits, *loc: str | int
+) -> ix.SparseVector | None:
     """Return a vector where some of its names have no coordinate, None where all have."""
-    require_short_vector(body, limits, "vector")
+    require_short_vector(body, limits, *loc)
     try:
         found = naming.sparse(body)
     except ix.InvalidVector as error:
-        raise error.at("vector") from None
+        raise error.at(*loc) from None
     return found if naming.unknown else None
+
+
+def with_unknown_apart(
+    sent: Sequence[list[float] | SparseBody | NamedBody],
+    collection: ix.Collection,
+    limits: Limits,
+    name: str,
+) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
+    """Return vectors together, and those apart that have names a space of fixed dim does not have.
+
+    Each part is told with the numbers of its vectors.
+
+    Raises
+    ------
+    InvalidVector
+        Its place begins with ``name`` and the number.
+    """
+    apart: dict[int, ix.SparseVector] = {}
+    for number, body in enumerate(() if collection.names.is_open else sent):
+        if isinstance(body, NamedBody):
+            naming = Naming(collection, "search")
+            found = _with_unknown(body, naming, limits, name, number)
+            if found is not None:
+                apart[number] = found
+    rest = [number for number in range(len(sent)) if number not in apart]
+    parts: list[tuple[list[int], ix.RawBatch | ix.SparseVector]] = [
+        ([number], found) for number, found in apart.items()
+    ]
+    if not rest and apart:
+        return parts
+    try:
+        together = vectors([sent[number] for number in rest], collection, "search", limits, name)
+    except ix.InvalidVector as error:
+        _, row, *inner = error.loc
+        error.loc = (name, rest[int(row)], *inner)
+        raise
+    return [(rest, together), *parts]
 
 
 def batch(body: BatchBody, collection: ix.Collection, limits: Limits) -> list[QueryRequest]:
@@ -428,15 +467,18 @@ def batch(body: BatchBody, collection: ix.Collection, limits: Limits) -> list[Qu
     return queries
 
 
-def matrix(rows: ix.RawBatch, raw: BatchParams, limits: Limits) -> QueryRequest:
+def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits) -> QueryRequest:
     """Return the queries of a matrix, all asking for the same.
+
+    One query with names that a space of fixed dim does not have is a SparseVector.
 
     Raises
     ------
     InvalidParameter
     """
     return QueryRequest(
-        vectors=rows,
+        vectors=rows if isinstance(rows, ix.RawBatch) else None,
+        with_unknown=rows if isinstance(rows, ix.SparseVector) else None,
         item_id=None,
         params=search_params(raw, limits),
         where=None,

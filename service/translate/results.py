@@ -55,7 +55,11 @@ def search_batch(
     groups: dict[Hashable, list[int]] = {}
     for number, query in enumerate(queries):
         if query.vectors is None:
-            [results[number]] = search(collection, query)
+            try:
+                [results[number]] = search(collection, query)
+            except ix.InvalidVector as error:
+                error.loc = (number, *error.loc[1:])
+                raise
             costs += results[number].totals()
         else:
             groups.setdefault(query.group, []).append(number)

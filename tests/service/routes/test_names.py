@@ -153,22 +153,72 @@ def test_numbers_of_names_are_finite(client: Client, number: str) -> None:
     assert answer.status_code in (400, 422), answer.text
 
 
-def test_items_with_names_that_no_coordinate_has_are_refused(client: Client) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
-    answer = put(client, {"id": "x", "vector": {"names": ["acidity", "colour"]}})
-    assert_problem(answer, 422, "invalid_vector", "names[1]", "4 names", "'colour'")
-    for path, body in (("sketch", "vectors"), ("compare", "queries")):
-        answer = client.post(f"{URL}/{path}", json={body: [{"names": ["colour", "body"]}]})
-        assert_problem(answer, 422, "invalid_vector", "names[0]", "'colour'")
-    stream = arrow({"names": pa.array([["body"], ["colour"]])})
-    answer = client.post(f"{URL}/query/batch", content=stream)
-    assert_problem(answer, 422, "invalid_vector", "query 1", "'colour'")
-
-
 SHARES = [
     {"power": 1}, {"power": 0.5}, {"normalize": "l1"}, {"normalize": "l2"},
     {"center": [0.5, -1, 0, 2]}, {"center": [0.5, -1, 0, 2], "normalize": "l2", "power": 2},
 ]  # fmt: skip
+
+
+def test_items_with_names_that_no_coordinate_has_are_refused(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    answer = put(client, {"id": "x", "vector": {"names": ["acidity", "colour"]}})
+    assert_problem(answer, 422, "invalid_vector", "names[1]", "4 names", "'colour'")
+    answer = client.post(f"{URL}/compare", json={"queries": [{"names": ["colour", "body"]}]})
+    assert_problem(answer, 422, "invalid_vector", "names[0]", "'colour'")
+
+
+def test_streams_of_queries_have_names_that_a_fixed_dim_has_not(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    names = [["body"], ["colour", "acidity", "smell"], ["colour"], ["sweetness", "body"]]
+    values = [[2.0], [1.5, -2.0, 0.5], [1.0], [1.0, -1.0]]
+    body = arrow({"names": pa.array(names), "values": pa.array(values)})
+    found = client.post(f"{URL}/query/batch?explain=true", content=body).json()["results"]
+    for each, one, numbers in zip(found, names, values, strict=True):
+        assert each["hits"] == hits(client, {"names": one, "values": numbers})
+    told = [each["explain"].get("unknown_names") for each in found]
+    assert told == [None, ["colour", "smell"], ["colour"], None]
+    wrong = arrow(
+        {"names": pa.array([["body"], ["colour", "body"]]), "values": pa.array([[1.0], [0.0, 0.0]])}
+    )
+    answer = client.post(f"{URL}/query/batch", content=wrong)
+    assert_problem(answer, 422, "invalid_vector", "query 1", "non-zero")
+
+
+@pytest.mark.parametrize("dim", [4, 5000])
+@pytest.mark.parametrize("transform", SHARES, ids=str)
+@pytest.mark.parametrize("encoding", ["full", "zero_bit", "b_bit"])
+def test_samples_of_unknown_names_are_of_coordinates_beyond(
+    serve: Serve, dim: int, transform: Json, encoding: str
+) -> None:
+    """They are those of the same vector in a space that has the coordinates."""
+    client = serve()
+    center = transform.get("center")
+    if dim > 4 and center:
+        pytest.skip("a centre is for spaces of at most 4096 coordinates")
+    for name, more in (("plants", 0), ("wide", 2)):
+        wide = {**transform, **({"center": center + [0] * more} if center else {})}
+        config = {"dim": dim + more, "transform": wide}
+        assert client.put(f"/v1/collections/{name}", json=config).status_code == 201
+    client.put(f"{URL}/names", json={"names": FOUR})
+    values = [2, -1, 3]
+    sent = [
+        {"names": ["body", "sweetness"], "values": [1, 2]},
+        {"names": ["colour", "body", "smell"], "values": values},
+        {"indices": [0, 3], "values": [1, 1]},
+    ]
+    places = [
+        {"indices": [1, 2], "values": [1, 2]},
+        {"indices": [dim, 1, dim + 1], "values": values},
+        sent[2],
+    ]
+    body = {"vectors": sent, "encoding": encoding}
+    found = client.post(f"{URL}/sketch", json=body)
+    assert found.status_code == 200, found.text
+    wide_body = {"vectors": places, "encoding": encoding}
+    assert found.json() == client.post("/v1/collections/wide/sketch", json=wide_body).json()
+    bad = {"vectors": [sent[1], {"names": ["colour"], "values": [0]}]}
+    answer = client.post(f"{URL}/sketch", json=bad)
+    assert_problem(answer, 422, "invalid_vector", "vector 1", "non-zero")
 
 
 @pytest.mark.parametrize("dim", [4, 5000])
@@ -495,11 +545,16 @@ def test_two_vectors_by_name_are_compared_without_a_collection(client: Client) -
     assert_problem(answer, 422, "invalid_vector", "b.names[1]", "'x' twice")
 
 
-def test_samples_are_of_names_that_coordinates_have(serve: Serve) -> None:
+def test_samples_may_be_of_names_that_no_item_has(serve: Serve) -> None:
     client = opened(serve)
     put(client, *WORDS)
-    answer = client.post(f"{URL}/sketch", json={"vectors": [{"names": ["acid", "new"]}]})
-    assert_problem(answer, 422, "invalid_vector", "vector 0", "'new'")
+    answer = client.post(
+        f"{URL}/sketch", json={"vectors": [{"names": ["acid"]}, {"names": ["new"]}]}
+    )
+    [acid, new] = answer.json()["slots"]
+    assert {*acid} == {2 * named(client)["acid"]}
+    assert len({*new}) == 1
+    assert new[0] // 2 > max(named(client).values())
 
 
 def test_comparison_backends_see_names_that_come_after_them(serve: Serve) -> None:
