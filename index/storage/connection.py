@@ -1,4 +1,4 @@
-"""How a collection's file is opened, and what becomes of SQLite's errors."""
+"""How a file is opened: its fsync at each commit, and what becomes of SQLite's errors."""
 
 from __future__ import annotations
 
