@@ -283,12 +283,12 @@ def _truth(
     policy: CalibrationPolicy,
 ) -> _Truth:
     """Return what is known of queries by their true hits for one limit."""
-    least = np.concatenate([_last_scores(found, wanted) for found in items])
-    lowest, median = float(least.min()), _quantile(least, 0.5)
-    beyond = policy.beyond if len(least) >= policy.many else policy.far_beyond
+    lasts = np.concatenate([_last_scores(found, wanted) for found in items])
+    lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
+    beyond = policy.beyond if len(lasts) >= policy.many else policy.far_beyond
     scores = (
-        _quantile(least, policy.hard),
-        _quantile(least, policy.foreign),
+        _quantile(lasts, policy.hard),
+        _quantile(lasts, policy.foreign),
         lowest - beyond * (median - lowest),
     )
     every = [*items, *sums]
@@ -403,13 +403,13 @@ class _Ladder:
         seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
         inside = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
         is_item = asked < self._items
-        least = self._policy.min_tier
-        if np.count_nonzero(inside) < least:
+        minimum = self._policy.min_tier
+        if np.count_nonzero(inside) < minimum:
             inside = tiers > 0
-        if np.count_nonzero(inside) < least:
+        if np.count_nonzero(inside) < minimum:
             inside = np.ones_like(inside)
         kinds = [inside & is_item, inside & ~is_item]
-        judged = [each for each in kinds if np.count_nonzero(each) >= least] or [inside]
+        judged = [each for each in kinds if np.count_nonzero(each) >= minimum] or [inside]
         doubt = self._policy.extended_doubt
         recall = min(_less_doubt(good[each], doubt) for each in judged)
         items = kinds[0] if kinds[0].any() else inside

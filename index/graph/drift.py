@@ -120,8 +120,8 @@ def rows_to_measure(
 def shares_found(found: BatchHits, true: BatchHits) -> Float64s:
     """Return (m,): the share of each query's true hits that it found, ties by score."""
     wanted = true.sizes
-    least = true.scores[np.arange(len(wanted)), wanted - 1] - _ROUNDING
+    lowest = true.scores[np.arange(len(wanted)), wanted - 1] - _ROUNDING
     inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-    good = ((found.scores >= least[:, None]) & inside).sum(1)
+    good = ((found.scores >= lowest[:, None]) & inside).sum(1)
     shares: Float64s = np.minimum(good, wanted) / wanted
     return shares

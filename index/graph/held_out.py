@@ -54,8 +54,8 @@ def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch
     new[1:] = (np.diff(pair) != 0) | (np.diff(coordinates) != 0)
     starts = np.flatnonzero(new)
     sums = np.add.reduceat(signed, starts)
-    kept = starts[sums != 0], sums[sums != 0]
-    pair, coordinates, sums = pair[kept[0]], coordinates[kept[0]], kept[1]
+    nonzero = starts[sums != 0], sums[sums != 0]
+    pair, coordinates, sums = pair[nonzero[0]], coordinates[nonzero[0]], nonzero[1]
     count = len(first)
     indptr = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(pair, minlength=count), out=indptr[1:])

@@ -453,9 +453,9 @@ class NeighbourGraph:
 
         So are links to rows beyond: a background thread has linked them, but they wait still.
         """
-        kept = np.flatnonzero(new_rows >= 0)
+        remaining = np.flatnonzero(new_rows >= 0)
         names = np.append(new_rows, NONE)  # the last one is that of NONE, too
-        renamed = names[np.minimum(self._links[kept], len(new_rows))]
+        renamed = names[np.minimum(self._links[remaining], len(new_rows))]
         order = np.argsort(renamed < 0, axis=1, kind="stable")
         taken = NeighbourGraph(
             self.rounding,
@@ -465,9 +465,9 @@ class NeighbourGraph:
             drift=self._drift,
             policy=self._policy,
         )
-        taken._quantized = self._quantized.take(kept)
+        taken._quantized = self._quantized.take(remaining)
         taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
-        taken._count = taken._in_turn = len(kept)
+        taken._count = taken._in_turn = len(remaining)
         taken._longest = self._longest
         return taken
 

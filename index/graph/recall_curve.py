@@ -182,17 +182,17 @@ class RecallCurve:
         place = bisect_left(self.recalls, recall)
         if place == len(self.recalls):
             return None
-        least = float(self.settings[0])
+        minimum = float(self.settings[0])
         if place > 0:
             low, high = self.recalls[place - 1], self.recalls[place]
             nearer, farther = self.settings[place - 1], self.settings[place]
-            least = nearer + (recall - low) / (high - low) * (farther - nearer)
+            minimum = nearer + (recall - low) / (high - low) * (farther - nearer)
             if nearer < WIDE_SLACK <= farther:
-                least = farther  # those between enter through half of the tables
+                minimum = farther  # those between enter through half of the tables
         costs = self.candidates[place:]
         cheapest = costs.index(min(costs))
-        cheaper = costs[cheapest] < self.at(least)[1]
-        return float(self.settings[place + cheapest]) if cheaper else least
+        cheaper = costs[cheapest] < self.at(minimum)[1]
+        return float(self.settings[place + cheapest]) if cheaper else minimum
 
     def at(self, setting: float) -> tuple[float, float]:
         """Return recall and candidates at a setting."""

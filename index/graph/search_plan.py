@@ -200,8 +200,8 @@ class Tally:
     def add(self, queries: int, nanoseconds: float) -> None:
         """Take in that so many queries took so long each, on average."""
         self.seen += queries
-        kept = (1.0 - self._WEIGHT) ** queries
-        self.nanoseconds = kept * self.nanoseconds + (1.0 - kept) * nanoseconds
+        remaining = (1.0 - self._WEIGHT) ** queries
+        self.nanoseconds = remaining * self.nanoseconds + (1.0 - remaining) * nanoseconds
 
     def try_again(self, every: int) -> bool:
         """Return whether a plan that has been too slow is followed all the same."""
