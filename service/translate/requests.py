@@ -415,7 +415,7 @@ def _with_unknown(
 
 
 def with_unknown_apart(
-    sent: Sequence[list[float] | SparseBody | NamedBody],
+    raw: Sequence[list[float] | SparseBody | NamedBody],
     collection: ix.Collection,
     limits: Limits,
     name: str,
@@ -430,20 +430,20 @@ def with_unknown_apart(
         Its place begins with ``name`` and the number.
     """
     apart: dict[int, ix.SparseVector] = {}
-    for number, body in enumerate(() if collection.names.is_open else sent):
+    for number, body in enumerate(() if collection.names.is_open else raw):
         if isinstance(body, NamedBody):
             naming = Naming(collection, "search")
             found = _with_unknown(body, naming, limits, name, number)
             if found is not None:
                 apart[number] = found
-    rest = [number for number in range(len(sent)) if number not in apart]
+    rest = [number for number in range(len(raw)) if number not in apart]
     parts: list[tuple[list[int], ix.RawBatch | ix.SparseVector]] = [
         ([number], found) for number, found in apart.items()
     ]
     if not rest and apart:
         return parts
     try:
-        together = vectors([sent[number] for number in rest], collection, "search", limits, name)
+        together = vectors([raw[number] for number in rest], collection, "search", limits, name)
     except ix.InvalidVector as error:
         _, row, *inner = error.loc
         error.loc = (name, rest[int(row)], *inner)
