@@ -15,18 +15,23 @@ def median_seconds(work: Callable[[], object], *, repeats: int = REPEATS) -> flo
     return statistics.median(seconds(work) for _ in range(repeats))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long one run takes."""
-    began = time.perf_counter()
+def seconds(work: Callable[[], object], *, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return how long one run takes by a clock."""
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def interleaved(works: Sequence[Callable[[], object]], *, repeats: int = REPEATS) -> list[float]:
+def interleaved(
+    works: Sequence[Callable[[], object]],
+    *,
+    repeats: int = REPEATS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
     """Return the median time of each work, run in turn so that a slow minute hits them all."""
     for work in works:
         work()
-    times = [[seconds(work) for work in works] for _ in range(repeats)]
+    times = [[seconds(work, clock=clock) for work in works] for _ in range(repeats)]
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
