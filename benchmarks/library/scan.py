@@ -79,7 +79,9 @@ def add_row(table: Table, data: DataSet) -> None:
         clock=time.process_time,
     )
     copies = engine.view.vectors.copies
-    bytes_ = stored.nbytes if copies is None else copies.codes.nbytes
+    bytes_ = stored.nbytes
+    if copies is not None:
+        bytes_ = copies.codes.nbytes + copies.errors.nbytes + copies.excesses.nbytes
     scanned, memory = SINGLES * bytes_ / alone, BYTES / read
     table.add(
         data.name,

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from scipy import sparse
 
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, Int64s, large
 from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
@@ -88,6 +87,8 @@ class _Rbf:
         if batch.form == "dense":
             rows = batch.dense.astype(np.float64)
             return rows / np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        from scipy import sparse  # noqa: PLC0415  # no start waits for it
+
         indptr, slots, magnitudes = compressed(batch)
         counts = np.diff(indptr)
         values = np.where(slots & 1, -1.0, 1.0) * magnitudes

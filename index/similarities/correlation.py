@@ -16,8 +16,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import special
-
 from gcws_search.index.contracts.errors import InvalidParameter
 
 __all__ = [
@@ -120,6 +118,8 @@ def radial_ratio(degrees_of_freedom: float = math.inf) -> float:
     _require(nu > _MIN_FREEDOM, "degrees_of_freedom", "a number above 2", nu)
     if math.isinf(nu):
         return 4.0 / math.pi
+    from scipy import special  # noqa: PLC0415  # no start waits for it
+
     mean = math.sqrt(nu) * float(special.poch(nu / 2.0, -0.5)) * math.sqrt(math.pi) / 2.0
     return 2.0 * nu / (nu - 2.0) / mean**2
 

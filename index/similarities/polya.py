@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import cache
+from typing import Any, Final, Protocol
 
 import numpy as np
-from scipy import special
 
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.contracts.parameters import Distribution
@@ -30,6 +30,14 @@ _ROOT_TWO: Final = math.sqrt(2.0)
 _MAX: Final = 1e300
 _DEVIATIONS: Final = 40.0
 """Of a Poisson variable: nothing drawn lies further from the mean."""
+
+
+@cache
+def _special() -> Any:  # noqa: ANN401 (a module without types)
+    """Return the special functions of SciPy, which take long to import, for rare kernels."""
+    from scipy import special  # noqa: PLC0415
+
+    return special
 
 
 class Pitches(Protocol):
@@ -69,12 +77,12 @@ class GammaPower:
     @property
     def mean(self) -> float:
         """E[S]."""
-        return self.unit * float(special.poch(self.shape, self.power))
+        return self.unit * float(_special().poch(self.shape, self.power))
 
     def kernel(self, distances: Float64s) -> Float64s:
         """Return k(r); see `Pitches`."""
         x = self._gamma_of(distances)
-        beyond = np.asarray(special.gammaincc(self.shape, x), np.float64)
+        beyond = np.asarray(_special().gammaincc(self.shape, x), np.float64)
         return np.clip(beyond - distances * self._inverse(x), 0.0, 1.0)
 
     def slope(self, distances: Float64s) -> Float64s:
@@ -83,20 +91,20 @@ class GammaPower:
 
     def quantile(self, shares: Float64s) -> Float64s:
         """Return the lower quantiles; see `Pitches`."""
-        return self._pitch_of(special.gammaincinv(self.shape, shares))
+        return self._pitch_of(_special().gammaincinv(self.shape, shares))
 
     def upper_quantile(self, shares: Float64s) -> Float64s:
         """Return the upper quantiles; see `Pitches`."""
-        return self._pitch_of(special.gammainccinv(self.shape, shares))
+        return self._pitch_of(_special().gammainccinv(self.shape, shares))
 
     def _inverse(self, x: Float64s) -> Float64s:
         """Return E[1/S; G > x] = Γ(s − p, x)/(c·Γ(s)), or the largest number where it is more."""
         order = self.shape - self.power
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             if order > 0:
-                inverse = special.gammaincc(order, x) * special.poch(self.shape, -self.power)
+                inverse = _special().gammaincc(order, x) * _special().poch(self.shape, -self.power)
             else:
-                inverse = _upper_gamma(order, x) / special.gamma(self.shape)
+                inverse = _upper_gamma(order, x) / _special().gamma(self.shape)
             return np.asarray(np.minimum(inverse / self.unit, _MAX), np.float64)
 
     def _gamma_of(self, pitches: Float64s) -> Float64s:
@@ -136,13 +144,13 @@ class ShiftedPoisson:
     def quantile(self, shares: Float64s) -> Float64s:
         """Return the lower quantiles; see `Pitches`."""
         counts = self._counts()
-        place = np.searchsorted(special.pdtr(counts, self.rate), shares)
+        place = np.searchsorted(_special().pdtr(counts, self.rate), shares)
         return 1.0 + counts[np.minimum(place, len(counts) - 1)]
 
     def upper_quantile(self, shares: Float64s) -> Float64s:
         """Return the upper quantiles; see `Pitches`."""
         counts = self._counts()
-        place = np.searchsorted(-special.pdtrc(counts, self.rate), -shares)
+        place = np.searchsorted(-_special().pdtrc(counts, self.rate), -shares)
         return 1.0 + counts[np.minimum(place, len(counts) - 1)]
 
     def _counts(self) -> Float64s:
@@ -182,7 +190,7 @@ _POWERS: Final[dict[Distribution, Callable[[float], GammaPower]]] = {
 
 def _tail(count: Float64s, rate: float) -> Float64s:
     """Return P(N ≥ count) of whole counts."""
-    return np.asarray(np.where(count > 0, special.gammainc(np.maximum(count, 1.0), rate), 1.0))
+    return np.asarray(np.where(count > 0, _special().gammainc(np.maximum(count, 1.0), rate), 1.0))
 
 
 def _upper_gamma(order: float, x: Float64s) -> Float64s:
@@ -220,9 +228,9 @@ def _scaled_below(order: float, x: Float64s) -> Float64s:
 def _near_zero(order: float, x: Float64s) -> Float64s:
     """Return Γ(a, x) for |a| ≤ ½ and 0 < x < 1."""
     if order > 0:
-        return np.asarray(special.gammaincc(order, x) * special.gamma(order))
+        return np.asarray(_special().gammaincc(order, x) * _special().gamma(order))
     if order == 0:
-        return np.asarray(special.exp1(x))
+        return np.asarray(_special().exp1(x))
     # Γ(a) − x^a/a without the pole at a = 0, then the other terms of the series.
     total = (np.expm1(_log_gamma_1p(order)) - np.expm1(order * np.log(x))) / order
     term = x**order
@@ -235,7 +243,7 @@ def _near_zero(order: float, x: Float64s) -> Float64s:
 def _log_gamma_1p(a: float) -> float:
     """Return log Γ(1 + a), right to the last digits near a = 0 too."""
     if abs(a) > _SMALL:
-        return float(special.gammaln(1.0 + a))
+        return float(_special().gammaln(1.0 + a))
     orders = np.arange(2, 20)
-    series = special.zeta(orders) * (-a) ** orders / orders
+    series = _special().zeta(orders) * (-a) ** orders / orders
     return float(-np.euler_gamma * a + series.sum())

@@ -149,6 +149,17 @@ def test_a_name_of_the_client_side_sets_nothing(tmp_path: Path) -> None:
     assert json.loads(said(Path(sys.executable), program, tmp_path)) == [True, False]
 
 
+def test_no_start_waits_for_scipy_or_scikit_learn(tmp_path: Path) -> None:
+    # numba imports the package scipy itself, to see its version.
+    program = (
+        "import json, sys, gcws_search.index, gcws_search.service.cli, gcws_search.service.app\n"
+        "print(json.dumps(['.'.join(n.split('.')[:2]) for n in sys.modules]))"
+    )
+    loaded = set(json.loads(said(Path(sys.executable), program, tmp_path)))
+    assert "gcws_search.service" in loaded
+    assert not loaded & {"scipy.special", "scipy.sparse", "scipy.stats", "scipy.linalg", "sklearn"}
+
+
 def test_every_public_name_can_be_imported() -> None:
     import gcws_search  # noqa: PLC0415
     from gcws_search import index  # noqa: PLC0415

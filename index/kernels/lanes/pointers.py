@@ -56,19 +56,29 @@ def put(typingctx, address, place, value):
     return types.none(address, types.intp, value), codegen
 
 
-@intrinsic
-def prefetch(typingctx, address):
-    """Ask for the cache line at an address, to be read soon; any address is allowed."""
+def _prefetch(nearness, doc):
+    @intrinsic
+    def ask(typingctx, address):
+        def codegen(context, builder, sig, args):
+            place = builder.bitcast(args[0], _BYTE.as_pointer())
+            read, near, data = (ir.Constant(_INT, number) for number in (0, nearness, 1))
+            kind = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            builder.call(function, [place, read, near, data])
+            return context.get_dummy_value()
 
-    def codegen(context, builder, sig, args):
-        place = builder.bitcast(args[0], _BYTE.as_pointer())
-        read, near, data = (ir.Constant(_INT, number) for number in (0, 3, 1))
-        kind = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [place, read, near, data])
-        return context.get_dummy_value()
+        return types.none(address), codegen
 
-    return types.none(address), codegen
+    ask.__doc__ = doc
+    return ask
+
+
+prefetch = _prefetch(
+    3, "Ask for the cache line at an address, to be read soon; any address is allowed."
+)
+prefetch_stream = _prefetch(
+    2, "Ask for a cache line of a long stream, far ahead: into the second cache."
+)
 
 
 @intrinsic

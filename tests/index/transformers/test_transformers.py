@@ -1,7 +1,5 @@
 """Transformers keep scikit-learn's promises, and estimate their kernels."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -235,13 +233,3 @@ def test_a_grid_search_over_a_pipeline_learns(rng: np.random.Generator, maker: M
     search = GridSearchCV(model, {f"{step}__seed": [0, 1]}, cv=3)
     search.fit(rows[:90], labels[:90])
     assert search.score(rows[90:], labels[90:]) > 0.8
-
-
-def test_the_package_does_not_need_scikit_learn() -> None:
-    program = (
-        "import sys, gcws_search.index, gcws_search.service.app; print('sklearn' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "False"
