@@ -85,7 +85,9 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
             if reply.status < HTTPStatus.BAD_REQUEST:
                 return reply
             after = _retry_after_seconds(reply.headers)
-            if is_last or reply.status not in _BUSY or after > policy.max_seconds:
+            # Of conflicts only another operation on the same name is over soon.
+            is_busy = reply.status in _BUSY or (reply.status == HTTPStatus.CONFLICT and after > 0)
+            if is_last or not is_busy or after > policy.max_seconds:
                 raise error_of(reply.status, _document(reply), collection=collection)
             wait = after + policy.wait_seconds(attempt)
         yield Pause(wait)

@@ -56,7 +56,9 @@ def test_a_good_answer_is_returned_at_once() -> None:
     assert carried_out(GET, [DONE]) == (DONE, [GET])
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "queue_full"), (503, "overloaded")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "queue_full"), (503, "overloaded"), (409, "collection_busy")]
+)
 def test_a_server_without_room_is_asked_again_when_it_says(status: int, code: str) -> None:
     busy = problem(status, code, retry_after="2")
     end, effects = carried_out(GET, [busy, busy, DONE])
