@@ -456,7 +456,7 @@ class Collection:
 
     def compare(
         self,
-        queries: RawBatch | None,
+        queries: Sequence[RawBatch | SparseVector] | None,
         params: SearchParams,
         *,
         sample: int = SAMPLE,
@@ -467,8 +467,10 @@ class Collection:
 
         Parameters
         ----------
-        queries : RawBatch or None
-            At least one; None takes stored items, each left out of its own hits.
+        queries : sequence of RawBatch or SparseVector, or None
+            At least one vector, one with unknown names as of `search_with_unknown`. The primary
+            backend scans for such a one; others search with what of it the space has. None takes
+            stored items, each left out of its own hits.
         params : SearchParams
         sample, seed : int
             How many stored items, and which.
@@ -487,7 +489,7 @@ class Collection:
         if queries is None:
             chosen = ComparedQueries.sampled(view, sample, seed)
         else:
-            chosen = ComparedQueries.given(self.space.prepare(queries))
+            chosen = ComparedQueries.given(self.space, queries)
         return self._waking_optimizer(params, compare(self.memory, view, chosen, params, backends))
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:

@@ -16,12 +16,14 @@ import numpy as np
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.name_scan import scan_with_mass, split, with_mass
 from gcws_search.index.contracts.arrays import Float64s, Int64s
-from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, joined
+from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.similarities.public import GmmKernel, Kernel
+from gcws_search.index.vectors.space import VectorSpace
 
 SAMPLE: Final = 100
 """Stored items that are queries where none are given."""
@@ -90,15 +92,40 @@ class ComparedQueries:
     vectors : VectorBatch
     skip : (m,) int64
         The row each query stems from, which it must not find; -1 for none.
+    mass : (m,) float64
+        The magnitude of each query's unknown names, which no item shares.
     """
 
     vectors: VectorBatch
     skip: Int64s
+    mass: Float64s
 
     @classmethod
-    def given(cls, vectors: VectorBatch) -> ComparedQueries:
-        """Return queries that are no items."""
-        return cls(vectors, np.full(len(vectors), -1, np.int64))
+    def given(
+        cls, space: VectorSpace, queries: Sequence[RawBatch | SparseVector]
+    ) -> ComparedQueries:
+        """Return queries that are no items; see `Collection.compare`.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(query, …)``.
+        """
+        known: list[VectorBatch] = []
+        mass: list[float] = []
+        for part in queries:
+            try:
+                if isinstance(part, SparseVector):
+                    vectors, unknown = split(space, part)
+                else:
+                    vectors, unknown = space.prepare(part), 0.0
+            except InvalidVector as error:
+                row, *rest = error.loc or (0,)
+                error.loc = (len(mass) + int(row), *rest)
+                raise
+            known.append(vectors)
+            mass += [unknown] * len(vectors)
+        return cls(joined(known), np.full(len(mass), -1, np.int64), np.array(mass))
 
     @classmethod
     def sampled(cls, view: View, count: int, seed: int) -> ComparedQueries:
@@ -117,7 +144,7 @@ class ComparedQueries:
                 loc=("sample",),
             )
         rows = np.random.default_rng(seed).choice(live, min(count, len(live)), replace=False)
-        return cls(view.vectors[rows], rows.astype(np.int64))
+        return cls(view.vectors[rows], rows.astype(np.int64), np.zeros(len(rows)))
 
     def __len__(self) -> int:
         """Return the number of queries."""
@@ -151,7 +178,7 @@ def compare(
     if names is None:
         names = [primary.name, *view.attached]
     asked = [collection.indexed(view, name) for name in dict.fromkeys(names)]
-    trial = _Trial(view, queries, params)
+    trial = _Trial(view, queries, params, primary.name)
     backends = [trial.of(indexed) for indexed in asked]
     return Comparison(backends, trial.truths["gmm"].similarities)
 
@@ -176,8 +203,11 @@ class _Truth:
 
 
 class _Trial:
-    def __init__(self, view: View, queries: ComparedQueries, params: SearchParams) -> None:
+    def __init__(
+        self, view: View, queries: ComparedQueries, params: SearchParams, primary: str
+    ) -> None:
         self._view = view
+        self._primary = primary
         self._queries = queries
         self._params = params
         self._rows = RowView(view.vectors, view.alive, view.count)
@@ -216,11 +246,20 @@ class _Trial:
         for number in (0, *range(len(self._queries))):
             query = self._queries.vectors[number : number + 1]
             skip = self._queries.skip[number : number + 1]
+            mass = float(self._queries.mass[number])
             start = time.perf_counter()
-            hits = indexed.backend.search(indexed.state, self._rows, query, params, skip)
-            seconds.append(time.perf_counter() - start)
-            rows.append(hits.hits(0)[0][: params.limit])
-            candidates += int(hits.candidates[0]) if len(rows) > 1 else 0
+            is_primary = indexed.name == self._primary and params.rerank == "gmm"
+            if mass and (is_primary or not query.norms[0]):
+                result = scan_with_mass(self._view, self._view.alive, query, mass, params)
+                seconds.append(time.perf_counter() - start)
+                rows.append(np.array(result.rows, np.int64))
+                found = result.explanation.candidates
+            else:
+                hits = indexed.backend.search(indexed.state, self._rows, query, params, skip)
+                seconds.append(time.perf_counter() - start)
+                rows.append(hits.hits(0)[0][: params.limit])
+                found = int(hits.candidates[0])
+            candidates += found if len(rows) > 1 else 0
         return rows[1:], seconds[1:], candidates / len(self._queries)
 
     def _truth(self, kernel: Kernel) -> _Truth:
@@ -230,10 +269,14 @@ class _Trial:
         dead = self._view.alive == 0
         vectors = self._view.vectors
         step = max(1, _KERNEL_ENTRIES // max(1, len(vectors)))
-        for first in range(0, m, step):
-            scores = kernel.scores(self._queries.vectors[first : first + step], vectors)
-            scores[:, dead] = -np.inf
-            for number, line in enumerate(scores, first):
+        # Of a query that has nothing in the space, GMM alone can tell.
+        asked = np.flatnonzero((self._queries.vectors.norms > 0) | isinstance(kernel, GmmKernel))
+        for first in range(0, len(asked), step):
+            part = asked[first : first + step]
+            scores = kernel.scores(self._queries.vectors[part], vectors)
+            for number, known in zip(part.tolist(), scores, strict=True):
+                line = self._with_unknown(kernel, known, number, vectors)
+                line[dead] = -np.inf
                 if self._queries.skip[number] >= 0:
                     line[self._queries.skip[number]] = -np.inf
                 count = min(self._params.limit, int(np.isfinite(line).sum()))
@@ -244,13 +287,24 @@ class _Trial:
                     truth.similarities[number] = best.mean()
         return truth
 
+    def _with_unknown(
+        self, kernel: Kernel, known: Float64s, number: int, rows: VectorBatch
+    ) -> Float64s:
+        """Return the scores of rows with a query's unknown names, which GMM alone sees."""
+        mass = float(self._queries.mass[number])
+        if not mass or not isinstance(kernel, GmmKernel):
+            return known
+        return with_mass(known, self._queries.vectors[number : number + 1], rows, mass)
+
     def _recall(self, kernel: Kernel, truth: _Truth, found: Sequence[Int64s]) -> float:
         """Return the mean share of the true hits among those found; 1 where there are none."""
         shares = np.ones(len(found))
         for number, rows in enumerate(found):
             if truth.counts[number]:
                 query = self._queries.vectors[number : number + 1]
-                scores = kernel.scores(query, self._view.vectors[rows])[0]
+                vectors = self._view.vectors[rows]
+                known = kernel.scores(query, vectors)[0]
+                scores = self._with_unknown(kernel, known, number, vectors)
                 threshold = truth.threshold[number] - _RELATIVE * abs(truth.threshold[number])
                 shares[number] = np.count_nonzero(scores >= threshold) / truth.counts[number]
         return float(shares.mean())

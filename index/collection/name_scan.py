@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from gcws_search.index.collection.items import QueryResult, View
-from gcws_search.index.contracts.arrays import Float64s, UInt8s
+from gcws_search.index.contracts.arrays import Float32s, Float64s, UInt8s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch
 from gcws_search.index.contracts.hits import SCAN, BatchHits
 from gcws_search.index.contracts.parameters import SearchParams, Transform
@@ -45,8 +45,15 @@ def scan_with_unknown(
     InvalidVector
         At ``(0, …)``: a number is not finite, or nothing is left of the vector.
     """
-    known, unknown_mass = _split(space, query)
-    scores = _with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, unknown_mass)
+    known, mass = split(space, query)
+    return scan_with_mass(view, permitted, known, mass, params)
+
+
+def scan_with_mass(
+    view: View, permitted: UInt8s, known: VectorBatch, mass: float, params: SearchParams
+) -> QueryResult:
+    """Return the hits of a query to which mass is added that no item shares; see `split`."""
+    scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = np.flatnonzero((permitted != 0) & (scores >= params.min_score))
     order = np.argsort(-scores[rows], kind="stable")
     if len(order) > params.limit:  # those that tie with the last are told apart by their ids
@@ -65,15 +72,27 @@ def scan_with_unknown(
     return QueryResult(view, found, 0, rows.tolist(), scores[rows].tolist(), params.limit)
 
 
-def _split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
+def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
     """Return what a query has in the space, and the magnitude of all else, both transformed.
 
-    Where rows are sparse nothing need be split: a slot beyond the space is in no row.
+    Raises
+    ------
+    InvalidVector
+        As of `scan_with_unknown`.
     """
-    if space.form == "sparse":
-        return widened(space, query), 0.0
     dim = space.dim or 0
     wider = widened(space, query)
+    if space.form == "sparse":
+        count = int(np.searchsorted(wider.slots, 2 * dim))
+        values, rest = wider.values[:count], wider.values[count:]
+        known = VectorBatch(
+            "sparse",
+            indptr=np.array([0, count]),
+            slots=wider.slots[:count],
+            values=values,
+            norms=values.sum(dtype=np.float64, keepdims=True).astype(np.float32),
+        )
+        return known, float(rest.sum(dtype=np.float64))
     whole = wider.dense
     plain = VectorSpace(dim, "dense", Transform())
     known = plain.prepare(RawBatch("dense", dense=np.ascontiguousarray(whole[:, :dim])))
@@ -101,8 +120,8 @@ def _zeros(count: int) -> Sequence[float]:
     return [0.0] * count
 
 
-def _with_mass(
-    scores: np.ndarray[tuple[int], np.dtype[np.float32]],
+def with_mass(
+    scores: Float32s | Float64s,
     query: VectorBatch,
     rows: VectorBatch,
     mass: float,

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search import index as ix
@@ -65,25 +66,29 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     params, sample = requests.comparison(body, limits)
 
     def work() -> Response:
-        sent = body.queries
-        queries = (
-            None
-            if sent is None
-            else requests.vectors(sent, collection, "search together", limits, "queries")
-        )
+        queries, order = None, []
+        if body.queries is not None:
+            parts = requests.with_unknown_apart(body.queries, collection, limits, "queries")
+            queries = [vectors for _, vectors in parts]
+            order = [number for numbers, _ in parts for number in numbers]
         try:
             found = collection.compare(
                 queries, params, sample=sample, seed=body.seed, backends=body.backends
             )
         except ix.InvalidVector as error:
-            raise requests.within(error, "queries") from None
+            row, *rest = error.loc
+            error.loc = ("queries", order[int(row)], *rest)
+            raise
+        similarities = found.similarities
+        if order:
+            similarities = similarities[np.argsort(order)]
         return json_response(
             {
-                "queries": len(found.similarities),
+                "queries": len(similarities),
                 "limit": params.limit,
                 "recall": params.recall,
                 "backends": [asdict(each) for each in found.backends],
-                "mean_similarity": found.similarities,
+                "mean_similarity": similarities,
             }
         )
 

@@ -152,6 +152,10 @@ def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
     assert coffees.query({"acid": 2, "bitter": 1})[0].score == pytest.approx(0.5)
     many = coffees.query_many([{"acid": 2, "bitter": 1}, {"sweet": 1}], limit=1)
     assert many.scores[:, 0].tolist() == pytest.approx([0.5, 1 / 3])
+    coffees.add([{"body": 1}], ids=["brazil"])
+    compared = coffees.compare([{"sweet": 1}, {"acid": 2, "bitter": 1}], limit=1)
+    assert compared.mean_similarity == pytest.approx([1 / 3, 0.5])
+    assert [each.recall for each in compared.backends] == [1]
     with pytest.raises(gcws_search.InvalidVector, match="bitter"):
         coffees.add([{"bitter": 1}])
     with pytest.raises(gcws_search.InvalidParameter, match="twice"):

@@ -275,31 +275,46 @@ class EmbeddedOperations:
         """Return the result of each query."""
         if isinstance(rows, DenseRows) or not rows.is_named or self.config.dim is None:
             return self._collection.search(self._raw(rows), params, where=where, backend=backend)
-        found = []
-        for place in range(len(rows)):
+        from gcws_search.index import RawBatch  # noqa: PLC0415
+
+        found: list[ix.QueryResult] = []
+        for place, query in enumerate(self._parts(rows)):
             try:
-                part = rows.part(place, place + 1)
-                found.append(self._found_by_name(part, params, where, backend))
+                if isinstance(query, RawBatch):
+                    found += self._collection.search(query, params, where=where, backend=backend)
+                else:
+                    found.append(
+                        self._collection.search_with_unknown(
+                            query, params, where=where, backend=backend
+                        )
+                    )
             except InvalidVector as error:
-                loc = place, *error.loc[1:]
-                raise InvalidVector(expected=error.expected, got=error.got, loc=loc) from None
+                error.loc = (place, *error.loc[1:])
+                raise
         return found
 
-    def _found_by_name(
-        self, row: SparseRows, params: SearchParams, where: ix.Filter | None, backend: str | None
-    ) -> ix.QueryResult:
-        """Return the result of one query in a space of fixed dim, which may not have its names."""
+    def _parts(self, rows: Rows) -> list[ix.RawBatch | ix.SparseVector]:
+        """Return queries as they are searched: one by one by name where dim is fixed."""
+        if isinstance(rows, DenseRows) or not rows.is_named or self.config.dim is None:
+            return [self._raw(rows)]
+        parts: list[ix.RawBatch | ix.SparseVector] = []
+        for place in range(len(rows)):
+            try:
+                parts.append(self._by_name(rows.part(place, place + 1)))
+            except InvalidVector as error:
+                error.loc = (place, *error.loc[1:])
+                raise
+        return parts
+
+    def _by_name(self, row: SparseRows) -> ix.RawBatch | ix.SparseVector:
+        """Return one query; a SparseVector where the space does not have all of its names."""
         from gcws_search.index import SparseVector  # noqa: PLC0415
 
         try:
             indices, unknown = self._collection.names.find(row.indices.tolist(), beyond_dim=True)
         except InvalidVector as error:
             raise error.at(0, "names") from None
-        if not unknown:
-            raw = self._raw(row)
-            return self._collection.search(raw, params, where=where, backend=backend)[0]
-        vector = SparseVector(indices, row.values)
-        return self._collection.search_with_unknown(vector, params, where=where, backend=backend)
+        return SparseVector(indices, row.values) if unknown else self._raw(row)
 
     def pairs(  # noqa: D102
         self, *, min_score: float, limit: int | None = None, recall: float = 0.9
@@ -336,9 +351,9 @@ class EmbeddedOperations:
         params = SearchParams(limit=limit, recall=recall)
 
         def compare() -> Compared:
-            raw = None if queries is None else self._raw(rows_of(queries))
+            parts = None if queries is None else self._parts(rows_of(queries))
             found = self._collection.compare(
-                raw, params, sample=sample, seed=seed, backends=backends
+                parts, params, sample=sample, seed=seed, backends=backends
             )
             figures = [BackendFigures(**asdict(each)) for each in found.backends]
             return Compared(figures, found.similarities.tolist())

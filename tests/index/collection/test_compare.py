@@ -57,7 +57,7 @@ def test_recalls_are_those_counted_by_hand(tmp_path: Path, rng: np.random.Genera
     stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * ITEMS))
     stored.attach(ROUGH)
     params = SearchParams(limit=LIMIT, candidates=LIMIT)
-    found = stored.compare(stored.space.from_dense(queries), params)
+    found = stored.compare([stored.space.from_dense(queries)], params)
     exact, rough = found.backends
     assert (exact.recall, exact.recall_own) == (1.0, 1.0)
     by_gmm = counted(stored, rows, queries, "gmm", mathematics.gmm)

@@ -31,7 +31,7 @@ def search_around(params: SearchParams) -> Use:
 
 
 def compare(params: SearchParams) -> Use:
-    return lambda stored, rows: stored.compare(stored.space.from_dense(rows[:2]), params)
+    return lambda stored, rows: stored.compare([stored.space.from_dense(rows[:2])], params)
 
 
 def pairs(recall: float) -> Use:

@@ -163,8 +163,6 @@ def test_items_with_names_that_no_coordinate_has_are_refused(client: Client) -> 
     client.put(f"{URL}/names", json={"names": FOUR})
     answer = put(client, {"id": "x", "vector": {"names": ["acidity", "colour"]}})
     assert_problem(answer, 422, "invalid_vector", "names[1]", "4 names", "'colour'")
-    answer = client.post(f"{URL}/compare", json={"queries": [{"names": ["colour", "body"]}]})
-    assert_problem(answer, 422, "invalid_vector", "names[0]", "'colour'")
 
 
 def test_streams_of_queries_have_names_that_a_fixed_dim_has_not(client: Client) -> None:
@@ -264,6 +262,57 @@ def test_unknown_names_count_in_a_collection_of_fixed_dim(
             assert [hit["score"] for hit in found["hits"]] == pytest.approx(scores, abs=1e-6)
             assert len(found["hits"]) == len(scores) > 0
             assert all(hit["payload"]["i"] >= (4 if filtered else 0) for hit in found["hits"])
+
+
+@pytest.mark.parametrize("dim", [4, 5000])
+@pytest.mark.parametrize("transform", SHARES, ids=str)
+@pytest.mark.parametrize("kind", ["gcws", "rff"])
+def test_unknown_names_count_in_a_comparison(
+    serve: Serve, dim: int, transform: Json, kind: str
+) -> None:
+    """Neighbours are as similar as where all names have coordinates, and recall is by these."""
+    client = serve()
+    center = transform.get("center")
+    if dim > 4 and center:
+        pytest.skip("a centre is for spaces of at most 4096 coordinates")
+    rows = np.random.default_rng(1).integers(-3, 4, (40, 4)) + 0.5
+    for name, more in (("plants", 0), ("wide", 2)):
+        wide = {**transform, **({"center": center + [0] * more} if center else {})}
+        config = {"dim": dim + more, "transform": wide, "backend": {"kind": kind}}
+        url = f"/v1/collections/{name}"
+        assert client.put(url, json=config).status_code == 201
+        vectors = [{"indices": [0, 1, 2, 3], "values": row} for row in rows.tolist()]
+        items = [{"id": str(i), "vector": vector} for i, vector in enumerate(vectors)]
+        client.put(f"{url}/items", json={"items": items})
+        client.delete(f"{url}/items/7")
+        client.post(f"{url}/backends", json={"kind": "exact"})
+    client.put(f"{URL}/names", json={"names": FOUR})
+    named = [
+        {"names": ["colour", "body", "smell"], "values": [3, -2, 1.5]},
+        vectors[3],
+        {"names": ["taste"], "values": [1]},
+        {"names": ["acidity", "colour"], "values": [2, 9]},
+    ]
+    placed = [
+        {"indices": [dim, 1, dim + 1], "values": [3, -2, 1.5]},
+        vectors[3],
+        {"indices": [dim], "values": [1]},
+        {"indices": [0, dim], "values": [2, 9]},
+    ]
+    asked = {"limit": 5, "recall": 1}
+    found = client.post(f"{URL}/compare", json={"queries": named, **asked})
+    assert found.status_code == 200, found.text
+    wide_url = "/v1/collections/wide/compare"
+    other = client.post(wide_url, json={"queries": placed, **asked}).json()
+    similarities = other["mean_similarity"]
+    assert found.json()["mean_similarity"] == pytest.approx(similarities, abs=1e-6)
+    assert len(set(similarities)) > 2
+    primary, exact = found.json()["backends"]
+    assert (primary["kind"], primary["recall"]) == (kind, 1)
+    assert exact["recall"] > 0.5
+    bad = {"queries": [named[0], vectors[0], {"names": ["taste"], "values": [0]}]}
+    answer = client.post(f"{URL}/compare", json=bad)
+    assert_problem(answer, 422, "invalid_vector", "query 2", "non-zero")
 
 
 def test_a_query_of_unknown_names_alone_shares_nothing(client: Client) -> None:
