@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
 from gcws_search.index.graph.held_out import FOREIGN, HARD, Sample
 from gcws_search.index.graph.recall_curve import (
@@ -77,6 +77,10 @@ class CalibrationPolicy:
         many rows differ little from each other, items among them are easier than other queries.
     sums : float, int
         Sums of two items are searched for too: this share of the queries, and so many at least.
+    typical_sums : float
+        Where this share of the sums seem typical, typical ones among them count as items do: the
+        lesser recall is that of the setting. Of sums of two texts most are as far from the texts
+        as these are from each other.
     slacks : tuple of float
         Of extensions that may be measured, rising.
     min_tier : int
@@ -119,6 +123,7 @@ class CalibrationPolicy:
     foreign: float = 0.02
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.125, 48)
+    typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3)
     min_tier: int = 12
     max_too_few: float = 0.1
@@ -335,6 +340,10 @@ class _Ladder:
         self._sample, self._searched, self._policy = sample, searched, policy
         (self._queries, self._items), self._truth = queries, truth
         self._contrasts = contrasts
+        is_sum = np.arange(len(self._queries)) >= self._items
+        self._sums_count = any(
+            self._are_enough(is_sum & (each.tiers == 0), is_sum) for each in truth.values()
+        )
         self._points: dict[int, dict[int, _Point]] = {}
         self._extended: dict[tuple[int, float], dict[int, tuple[float, float, float]]] = {}
 
@@ -456,6 +465,8 @@ class _Ladder:
         policy = self._policy
         dear = before in self._points and self._point(before).candidates > policy.fewer_queries
         asked = np.arange(0, self._items, 2 if dear else 1)
+        if self._sums_count:
+            asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
         setting = BeamSetting.of(policy.settings[place], self._searched)
         found = self._sample.search(self._queries[asked], self._searched, setting)
         few = found.sizes < self._truth[self._searched].wanted
@@ -468,13 +479,22 @@ class _Ladder:
 
     def _judged(self, found: BatchHits, asked: Int64s, truth: _Truth) -> _Point:
         """Return what a setting gave for one limit, by queries that are not found to be hard."""
-        good = _shares_found(found, truth, asked)
+        good, is_item = _shares_found(found, truth, asked), asked < self._items
         is_typical = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts) == 0
-        extended = 1.0 - float(is_typical.mean())
-        if not is_typical.any():
-            is_typical[:] = True
-        recall = _less_doubt(good[is_typical], self._policy.doubt)
-        return _Point(recall, float(found.candidates.mean()), extended)
+        extended = 1.0 - float(is_typical[is_item].mean())
+        if not extended < 1:
+            is_typical[is_item] = True
+        recall = _less_doubt(good[is_typical & is_item], self._policy.doubt)
+        sums = is_typical & ~is_item
+        if self._are_enough(sums, ~is_item):
+            recall = min(recall, _less_doubt(good[sums], self._policy.doubt))
+        return _Point(recall, float(found.candidates[is_item].mean()), extended)
+
+    def _are_enough(self, typical: Bools, sums: Bools) -> bool:
+        """Return whether so many sums are typical that they count; see ``typical_sums``."""
+        count = np.count_nonzero(typical)
+        least = self._policy.typical_sums * np.count_nonzero(sums)
+        return bool(count >= max(self._policy.min_tier, least))
 
     def _adds_little(self, before: int, place: int) -> bool:
         """Return whether a setting adds next to nothing to the one before; see ``left``."""

@@ -161,7 +161,7 @@ class GraphSearch:
         if setting is None:
             return Skipped.NO_SETTING
         scanning = self.scan_nanoseconds(view, together)
-        if self.nanoseconds(view, setting.first) > scanning:
+        if self.nanoseconds(view, setting.first) > (1.0 - self.policy.min_saving) * scanning:
             return Skipped.SCAN_IS_QUICKER
         filtered = view.permitted_count < len(view.vectors)
         share = self.policy.filtered_budget if filtered else self.policy.budget

@@ -89,6 +89,8 @@ class SearchPolicy:
         these, and the second times what a filter leaves out that is not correlated with the query.
     max_filtered : int
         A filter that leaves less than one row in this many is not searched for by the graph.
+    min_saving : float
+        Share of a scan's time that a search is expected to save at least: a scan finds all.
     budget, filtered_budget : float
         A search that takes this share of a scan's time is left to the fall-back, without and with a
         filter: under a filter the pool holds more rows, and each takes longer to find its place.
@@ -124,6 +126,7 @@ class SearchPolicy:
     min_crowded: int = 32
     crowding: float = 4.0
     max_filtered: int = 20
+    min_saving: float = 0.1
     budget: float = 1.0
     filtered_budget: float = 0.2
     max_room: int = 1 << 16

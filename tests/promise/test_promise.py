@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.engine import Engine
-from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends import GcwsBackend, Policies
 from gcws_search.index.contracts.parameters import GcwsParams
+from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import STAGES, Stage
 from tests.promise.grid import measure
@@ -54,7 +55,9 @@ CASES: list[tuple[Make, str, int, float]] = [
 def built(make: Make) -> tuple[Scene, Engine]:
     """Return a scene and an index of it that has a graph and leaves no strange query to scans."""
     scene = make(QUERIES, STORED)
-    engine = Engine.build(scene.stored, GcwsParams(), threads=1, compiled=True)
+    # Of so few rows a scan takes less time than most searches that a calibration measures.
+    policies = Policies(graph=GraphPolicy(growth=10.0))
+    engine = Engine.build(scene.stored, GcwsParams(), threads=1, compiled=True, policies=policies)
     assert isinstance(engine.backend, GcwsBackend)
     rows, alive = engine.view.vectors, engine.view.permitted
     state = engine.backend.linked(engine.state, rows, alive, threading.Event())

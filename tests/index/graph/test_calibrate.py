@@ -371,6 +371,31 @@ def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
     assert set(made.hard_items) == {1.0}
 
 
+@pytest.mark.parametrize(("typical", "recall"), [(80, 0.5), (30, 1.0)])
+def test_where_the_sums_seem_typical_the_setting_is_judged_by_them_too(
+    typical: int, recall: float
+) -> None:
+    """Typical sums find half of their hits, items all; the other sums are foreign."""
+    queries, sums = 1000, 100
+    _, of_items = graded_queries(queries)
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        hits = of_items(np.where(chosen < queries, chosen, 0), limit)
+        hits.scores[chosen >= queries + typical] = 0.4
+        return hits
+
+    def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
+        hits = scan(chosen, limit)
+        half = np.ix_(chosen >= queries, np.arange(limit // 2, limit))
+        hits.scores[half] -= 1e-6
+        return hits
+
+    made = of_limit(calibrated(queries, once, scan, sums=sums), 10)
+    without = of_limit(calibrated(queries, once, scan), 10)
+    assert made.typical.recalls[-1] == pytest.approx(recall, abs=0.02)
+    assert made.extended[0] == without.extended[0] == pytest.approx(0.1)
+
+
 def test_no_greater_slack_is_measured_once_one_finds_no_more_or_is_dear() -> None:
     _, scan = graded_queries(1000)
 
