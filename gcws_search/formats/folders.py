@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,10 +16,20 @@ import pyarrow.dataset as ds
 from gcws_search.formats.files import BadFile, format_of_name
 from gcws_search.formats.frames import Layout, guess, items_of_batch
 from gcws_search.formats.items import Items, Origin
-from gcws_search.formats.sources import Choices, Described
-from gcws_search.formats.tables import lenient_numbers, told_of, with_numbers, words_of
+from gcws_search.formats.sources import Choices, Described, Unreadable
+from gcws_search.formats.tables import (
+    lenient_items,
+    lenient_numbers,
+    parse_options,
+    readable_rows,
+    told_of,
+    with_numbers,
+    words_of,
+)
 
 _BATCH_ROWS: Final = 2048
+_SOURCE: Final = re.compile(r"input source '([^']*)'")
+"""The file, in what Arrow says of one."""
 _READ: Final = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "ipc"}
 
 
@@ -83,15 +95,18 @@ def folder_items(
     ------
     BadFile, InvalidParameter
     """
+    unreadable: list[Unreadable] = []  # of the file that is read
+    left_out = unreadable if choices.lenient else None
     try:
-        schema, partition = _schema(_dataset(folder, {}))
+        schema, partition = _schema(_dataset(folder, {}, left_out))
     except (pa.ArrowException, OSError) as error:
-        raise told_of(folder.name, folder.format, error) from None
+        found = _SOURCE.search(str(error))
+        raise told_of(found[1] if found else folder.name, folder.format, error) from None
     if folder.format in ("csv", "tsv") and choices.vector is not None:
         schema = with_numbers(schema, choices.vector)
     layout = _layout(schema, partition, choices)
     types = {} if folder.format not in ("csv", "tsv") else _types(schema, layout, choices)
-    dataset = _dataset(folder, types)
+    dataset = _dataset(folder, types, left_out)
     for name, kind in types.items():
         schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
     rows = None
@@ -107,26 +122,37 @@ def folder_items(
     def items() -> Iterator[Items]:
         row = 0
         starts.clear()
+        described.unreadable.clear()
         folder.read_bytes = 0
         for fragment in dataset.get_fragments():
-            starts.append((row, fragment.path))
+            first = row
+            starts.append((first, fragment.path))
+            unreadable.clear()
+            readable = readable_rows(unreadable)
             for batch in _batches(folder, fragment, schema):
-                numbers = range(row, row + batch.num_rows)
-                read = lenient_numbers(batch, layout) if choices.lenient and types else batch
-                found = items_of_batch(read, layout, choices.id_start + row)
-                yield replace(found, origin=Origin(numbers, batch)) if choices.lenient else found
+                if choices.lenient:
+                    read = lenient_numbers(batch, layout) if types else batch
+                    numbers = [first + number for number in islice(readable, batch.num_rows)]
+                    yield lenient_items(read, layout, choices, Origin(numbers, batch))
+                else:
+                    yield items_of_batch(batch, layout, choices.id_start + row)
                 row += batch.num_rows
+            row += len(unreadable)
+            found = [each._replace(row=first + each.row) for each in unreadable]
+            described.unreadable.extend(found)
             folder.read_bytes += Path(fragment.path).stat().st_size
 
     return described, items
 
 
-def _dataset(folder: Folder, types: dict[str, Any]) -> Any:
+def _dataset(folder: Folder, types: dict[str, Any], left_out: list[Unreadable] | None) -> Any:
+    """Return the files; rows of other lengths go to the list where there is one."""
     read: Any = _READ[folder.format]
     if read == "csv":
         delimiter = "\t" if folder.format == "tsv" else ","
         read = ds.CsvFileFormat(
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter),
+            parse_options=parse_options(delimiter, left_out),
+            read_options=pa.csv.ReadOptions(use_threads=False),  # so that rows have numbers
             convert_options=pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
         )
     return ds.dataset(str(folder.path), format=read, partitioning="hive")

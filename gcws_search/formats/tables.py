@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from fnmatch import fnmatchcase
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,21 +92,29 @@ def _lenient(
     batches: Iterator[Any], layout: Layout, choices: Choices, described: Described
 ) -> Iterator[Items]:
     """Yield batches of text as items that know their rows; what is no number becomes missing."""
-    row, left_out = 0, 0
+    readable = readable_rows(described.unreadable)
     for batch in batches:
-        numbers: list[int] = []
-        unreadable = described.unreadable
-        while len(numbers) < batch.num_rows:
-            if left_out < len(unreadable) and unreadable[left_out].row == row:
-                left_out += 1
-            else:
-                numbers.append(row)
-            row += 1
-        items = items_of_batch(lenient_numbers(batch, layout), layout)
-        ids = items.ids
-        if layout.id is None:
-            ids = [str(choices.id_start + number) for number in numbers]
-        yield Items(ids, items.rows, items.payloads, Origin(numbers, batch))
+        numbers = [*islice(readable, batch.num_rows)]
+        yield lenient_items(lenient_numbers(batch, layout), layout, choices, Origin(numbers, batch))
+
+
+def readable_rows(unreadable: list[Unreadable]) -> Iterator[int]:
+    """Yield the numbers of rows that are not in a list, which grows as the rows are read."""
+    left_out = 0
+    for row in count():
+        if left_out < len(unreadable) and unreadable[left_out].row == row:
+            left_out += 1
+        else:
+            yield row
+
+
+def lenient_items(batch: Any, layout: Layout, choices: Choices, origin: Origin) -> Items:
+    """Return a batch as items that know their rows; these are their ids where it has none."""
+    items = items_of_batch(batch, layout)
+    ids = items.ids
+    if layout.id is None:
+        ids = [str(choices.id_start + number) for number in origin.numbers]
+    return Items(ids, items.rows, items.payloads, origin)
 
 
 def with_numbers(schema: Any, patterns: tuple[str, ...]) -> Any:
@@ -194,7 +203,7 @@ def _row(line: str | None) -> str:
 def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     """Columns are of the types that the beginning shows; all numbers of vectors are floats."""
     delimiter = "\t" if file.format == "tsv" else ","
-    parse = _parse_options(delimiter, [] if choices.lenient else None)
+    parse = parse_options(delimiter, [] if choices.lenient else None)
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
     read = pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
     try:
@@ -221,7 +230,7 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
             yield from pa.csv.open_csv(
                 stream,
                 read_options=read,
-                parse_options=_parse_options(delimiter, unreadable),
+                parse_options=parse_options(delimiter, unreadable),
                 convert_options=convert,
             )
 
@@ -231,7 +240,7 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     return sample.schema, guarded, None
 
 
-def _parse_options(delimiter: str, unreadable: list[Unreadable] | None) -> Any:
+def parse_options(delimiter: str, unreadable: list[Unreadable] | None) -> Any:
     """Return how CSV is read; rows of other lengths go to a list where there is one."""
     if unreadable is None:
         return pa.csv.ParseOptions(delimiter=delimiter)

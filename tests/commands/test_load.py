@@ -237,6 +237,38 @@ def test_a_bad_row_of_a_folder_is_named_by_its_file(
     assert len(server.collection("plants")) == 3
 
 
+@pytest.mark.parametrize("ids", [True, False])
+def test_rows_of_other_lengths_in_a_folder_are_left_out(
+    server: gcws_search.Server, call: Call, tmp_path: Path, ids: bool
+) -> None:
+    """Rows are counted on through all files, and each file may have such rows at any place."""
+    folder, rows = tmp_path / "all", 9000
+    wrong = {"a.csv": {0: "1", rows // 2: "1,2,3,4", rows - 1: "1,2,3,4,5"}, "b.csv": {2: "7"}}
+    expected, bad, first = [], [], 0
+    for name, short in wrong.items():
+        lines = ["id,x,y" if ids else "x,y,z"]
+        for row in range(rows):
+            lines.append(short.get(row, f"{first + row},{row + 1},{row % 7 + 1}"))
+            if row in short:
+                bad.append((first + row, short[row]))
+            else:
+                expected.append((str(first + row), [float(row + 1), float(row % 7 + 1)]))
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text(*lines))
+        first += rows
+    options = ["--on-error", "skip", "--vector", "x,y" if ids else "y,z", "--payload", ""]
+    done = call("load", str(folder), "--into", "plants", *options)
+    assert done.exit_code == 3, done.output
+    assert done.stdout == f"plants: {len(expected)} inserted, 0 updated, {len(bad)} rejected\n"
+    assert f"{folder / 'b.csv'}: row 2: expected 3 columns, got 1" in done.stderr
+    found = [(each.id, each.vector) for each in server.collection("plants")]
+    assert sorted(found, key=lambda each: int(each[0])) == expected
+    assert [(each["row"], each["item"]) for each in rejected_of(folder)] == bad
+    done = call("load", str(folder), "--into", "others", *options[2:])
+    assert done.exit_code == 1, done.output
+    assert f"{folder / 'a.csv'}: row 0: expected 3 columns, got 1" in done.stderr.splitlines()[-1]
+
+
 def test_options_choose_columns_and_transform(
     server: gcws_search.Server, call: Call, tmp_path: Path
 ) -> None:
