@@ -243,7 +243,8 @@ def _collection(
         ):
             fail(
                 f"{task.into}: expected vectors of {expected} values, "
-                f"got {dim} in {_vector_words(source)}"
+                f"got {dim} in {_vector_words(source)}; --vector names the columns, "
+                "and another --into a new collection"
             )
         return collection, False
     dim = None if is_open else source.dim
@@ -310,6 +311,7 @@ def _load_file(
     collection: Collection, file: InputFile | Folder, source: Source, task: _Task, progress: Bar,
     key: str | None,
 ) -> Added:  # fmt: skip
+    from gcws_search.client.errors import NoServer  # noqa: PLC0415
     from gcws_search.index import GcwsError  # noqa: PLC0415
 
     try:
@@ -321,10 +323,14 @@ def _load_file(
         fail(f"{file.name}: interrupted" + ("; the same command goes on from there" if key else ""))
     except GcwsError as error:
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-        again = "; the same command goes on from there" if key and notes else ""
-        if getattr(error, "code", None) == "idempotency_mismatch" and file.path is not None:
-            changed = datetime.fromtimestamp(file.modified_ns / 1e9, UTC).isoformat("T", "seconds")
-            again = f"; this file has {file.size_bytes} bytes of {changed}"
+        is_interrupted = bool(notes) or isinstance(error, NoServer)
+        again = "; the same command goes on from there" if key and is_interrupted else ""
+        if getattr(error, "code", None) == "idempotency_mismatch":
+            again = "; another --key loads this file"
+            if file.path is not None:
+                modified = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
+                changed = modified.isoformat("T", "seconds")
+                again += f", which has {file.size_bytes} bytes of {changed}"
         fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
 
 

@@ -252,7 +252,9 @@ class DiskFull(StoreError):
 
     def __init__(self, name: str | None) -> None:
         self.name = name
-        super().__init__(f"no space left on the disk{_for(name)}; nothing was stored")
+        super().__init__(
+            f"no space left on the disk{_for(name)}; nothing was stored; free some there"
+        )
 
 
 class OutOfDescriptors(StoreError):

@@ -162,7 +162,7 @@ class DiskShareReached(ServiceError):
     def __init__(self, free: int, total: int, share: float) -> None:
         super().__init__(
             f"expected at most {share:g} of the disk's {total} bytes in use, got {total - free}; "
-            "nothing was stored"
+            "nothing was stored; free some there"
         )
 
 

@@ -1,12 +1,20 @@
 """A load that is killed, and run again."""
 
 import json
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import gcws_search
+from gcws_search.client.retries import RetryPolicy
+from gcws_search.commands.app import app
 from tests.support.paths import REPOSITORY
 
 ROWS = 20_000
@@ -45,3 +53,71 @@ def test_a_load_that_is_killed_is_complete_after_the_next(
     found = {item.id: (item.vector, item.payload) for item in plants}
     assert found == {str(row): ([row + 1.0, 1.0], {"row": row}) for row in range(ROWS)}
     assert out.decode() == f"plants: {ROWS} inserted, 0 updated\n"
+
+
+class _Mortal(socketserver.ThreadingTCPServer):
+    """Hands on what comes to a server, until so many bytes have come; then nobody is there."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, port: int, life_bytes: int) -> None:
+        self.port = port
+        self.left_bytes = life_bytes
+        self.open: list[socket.socket] = []
+        super().__init__(("127.0.0.1", 0), _HandOn)
+
+    def die(self) -> None:
+        self.shutdown()
+        self.server_close()
+        for each in self.open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+class _HandOn(socketserver.BaseRequestHandler):
+    server: _Mortal
+
+    def handle(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.server.port)) as behind:
+            self.server.open += [self.request, behind]
+            back = threading.Thread(target=self._hand_on, args=(behind, self.request))
+            back.start()
+            self._hand_on(self.request, behind)
+            back.join()
+
+    def _hand_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while piece := source.recv(1 << 16):
+                if source is self.request:
+                    self.server.left_bytes -= len(piece)
+                    if self.server.left_bytes < 0:
+                        self.server.die()
+                target.sendall(piece)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_a_load_goes_on_after_its_server_went_away(
+    server: gcws_search.Server,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RetryPolicy, "wait_seconds", lambda *_: 0.0)
+    path = tmp_path / "all.ndjson"
+    path.write_bytes(b"".join(LINES))
+    words = ["load", str(path), "--into", "plants", "--url"]
+    mortal = _Mortal(int(url.rpartition(":")[2]), len(path.read_bytes()) * 3 // 4)
+    living = threading.Thread(target=mortal.serve_forever)
+    living.start()
+    gone = CliRunner().invoke(app, [*words, f"http://127.0.0.1:{mortal.server_address[1]}"])
+    living.join()
+    assert gone.exit_code == 1, gone.output
+    told = gone.stderr.splitlines()[-1]
+    for word in (str(path), "expected a server", "serve", "the same command goes on"):
+        assert word in told, told
+    done = CliRunner().invoke(app, [*words, url])
+    assert done.stdout == f"plants: {ROWS} inserted, 0 updated\n", done.output
+    found = {item.id: item.payload for item in server.collection("plants")}
+    assert found == {str(row): {"row": row} for row in range(ROWS)}
