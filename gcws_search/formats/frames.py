@@ -126,6 +126,7 @@ def guess(
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
     if id_ is None:
         plain = [name for name in names if name.lower() == "id" or name == _INDEX]
+        plain += _index_of_pandas(schema)
         id_ = next((name for name in plain if _is_id(schema.field(name).type)), None)
     elif id_ not in names:
         raise _missing(id_, names)
@@ -140,6 +141,13 @@ def guess(
         fields = [name for name in free if name not in coordinates]
     text = fields == ["payload"] and _is_text(schema.field("payload").type)
     return Layout(id_, tuple(coordinates), tuple(fields), text)
+
+
+def _index_of_pandas(schema: Any) -> list[str]:
+    """Return the column that was the index of a frame of pandas; a plain count is no column."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    names = [name for name in index if isinstance(name, str) and name in schema.names]
+    return names if len(index) == 1 else []
 
 
 def _guessed_vector(schema: Any, free: list[str]) -> list[str]:
@@ -264,6 +272,12 @@ def _plain(column: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_dictionary(array.type):
+        if pa.types.is_string_view(
+            array.type.value_type
+        ):  # as polars writes, and Arrow cannot take
+            array = pa.DictionaryArray.from_arrays(
+                array.indices, array.dictionary.cast(pa.large_string())
+            )
         array = array.dictionary_decode()
     return array
 

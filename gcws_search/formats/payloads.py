@@ -95,6 +95,10 @@ def payloads_of(given: Any, count: int) -> Payloads:
     if hasattr(given, "__arrow_c_stream__"):
         from gcws_search.formats.frames import table_of  # noqa: PLC0415  # loads pyarrow
 
+        if hasattr(given, "dtype") or hasattr(given, "type"):  # a series, or a column of Arrow
+            raise InvalidPayload(
+                expected="a dict of columns, or a frame", got="one column", loc=("payloads",)
+            )
         table = table_of(given)
         return payloads_of({name: table[name].to_pylist() for name in table.column_names}, count)
     rows = list(given)

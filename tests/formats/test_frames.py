@@ -60,6 +60,25 @@ def test_the_index_of_a_pandas_frame_has_the_ids() -> None:
     frame = pandas.DataFrame({"x": [1, 2]}, index=["a", "b"])
     assert items_of(frame).ids == ["a", "b"]
     assert items_of(frame.reset_index(drop=True)).ids == range(2)
+    named = frame.rename_axis("bean")
+    found = items_of(named)
+    assert (found.ids, found.payloads) == (["a", "b"], None)
+    assert items_of(named.assign(id=["c", "d"])).ids == ["c", "d"]
+    assert items_of(frame.set_index(["x", frame.index]).assign(y=[3, 4])).ids == range(2)
+
+
+def test_one_column_is_no_payload() -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    for labels in (pandas.Series(["a", "b"]), polars.Series(["a", "b"]), pa.chunked_array([["a"]])):
+        with pytest.raises(InvalidPayload, match="a dict of columns, or a frame, got one column"):
+            items_of(np.eye(2), payloads=labels)
+
+
+def test_categories_of_polars_are_text() -> None:
+    polars = pytest.importorskip("polars")
+    labels = polars.Series(["u", None], dtype=polars.Categorical)
+    found = items_of(polars.DataFrame({"x": [1, 2], "label": labels}))
+    assert found.payloads == [b'{"label":"u"}', None]
 
 
 def test_categories_views_and_nested_types_are_taken() -> None:
