@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
+import select
 import subprocess
 import sys
 import threading
@@ -148,7 +150,8 @@ class _Compiler:
         self._left = left
         self._compiled = compiled
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name],
+            [sys.executable, "-P", "-m", __spec__.name],  # no module of the present folder
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is told
@@ -221,12 +224,24 @@ def _mark(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Compile the exercises that are named on the standard input, a line each."""
+    """Compile the exercises that are named on the standard input, a line each.
+
+    The end of that input ends the process at once, whatever it compiles.
+    """
+    threading.Thread(target=_end_with_input, name="gcws-end", daemon=True).start()
     exercises = {exercise.name: exercise for exercise in chain.from_iterable(chains())}
     for line in sys.stdin:
         exercises[line.strip()].run()
         sys.stdout.write(line)
         sys.stdout.flush()
+
+
+def _end_with_input() -> None:
+    """End the process once nobody is left who could name an exercise: the server was killed."""
+    closed = select.poll()
+    closed.register(sys.stdin, 0)  # no event but the end of a pipe, which is always told
+    closed.poll()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -29,11 +29,27 @@ stats = dense.exact_dense.stats
 print(json.dumps([seen, sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
 """
 
+ENDLESS = """
+import threading
+from gcws_search.index.warmup import compile as warmup
+from gcws_search.index.warmup.exercises import Exercise
 
-def _similarity_compiled(how: str, cache: Path) -> tuple[list[object], int, int]:
+def wait():
+    print("at work", flush=True)
+    threading.Event().wait()
+
+warmup.chains = lambda: [[Exercise("endless", wait)]]
+warmup.main()
+"""
+
+
+def _similarity_compiled(
+    how: str, cache: Path, folder: Path | None = None
+) -> tuple[list[object], int, int]:
     """Return what a new process reports, and kernels found in the cache, and compiled by it."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how],
+        [sys.executable, "-P", "-c", PROGRAM, how],
+        cwd=folder,
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
@@ -52,6 +68,28 @@ def test_other_processes_compile_where_there_are_some(
     seen = [[1, 1, "dense similarity"], "dense"]
     assert _similarity_compiled(how, tmp_path) == (seen, hits, misses)
     assert _similarity_compiled(how, tmp_path) == (seen, 1, 0)
+
+
+def test_modules_of_the_present_folder_are_not_taken_in_compiling(tmp_path: Path) -> None:
+    (tmp_path / "numba.py").write_text("raise SystemExit")
+    seen = [[1, 1, "dense similarity"], "dense"]
+    assert _similarity_compiled("processes", tmp_path / "cache", tmp_path) == (seen, 1, 0)
+
+
+def test_a_process_that_compiles_ends_with_the_one_that_it_compiles_for() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as compiler:
+        assert compiler.stdin is not None
+        assert compiler.stdout is not None
+        compiler.stdin.write("endless\n")
+        compiler.stdin.flush()
+        assert compiler.stdout.readline() == "at work\n"
+        compiler.stdin.close()
+        try:
+            assert compiler.wait(60) == 0
+        finally:
+            compiler.kill()
 
 
 def test_basics_of_dense_vectors_come_first_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
