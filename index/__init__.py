@@ -1,7 +1,10 @@
 """Near-neighbour search for weighted, signed vectors under GMM: arrays in, hits out.
 
 `Catalog` holds collections on disk and in memory. Everything a caller needs is named in
-``__init__.pyi``, and imported when it is first asked for.
+``__init__.pyi``, and imported when it is first asked for. Each package names its modules.
+
+- `threads`: work split over threads
+- `cost_model`: nanoseconds of each step; when a scan is sooner
 """
 
 import lazy_loader

@@ -1,1 +1,6 @@
-"""The REST service: HTTP in, HTTP out. It knows the index only by what ``index`` itself exports."""
+"""The REST service: HTTP in, HTTP out. It knows the index only by what ``index`` itself exports.
+
+- `app`: the application, built of its parts
+- `settings`: ``GCWS_*`` variables and flags
+- `cli`: the commands ``serve``, ``check``, ``vacuum``
+"""

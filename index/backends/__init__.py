@@ -1,4 +1,16 @@
-"""Backends behind one protocol."""
+"""Every search method behind one protocol.
+
+- `protocol`: the methods of a backend; the place to start a new one
+- `gcws`: the primary backend: which of graph, tables and scan answers a query
+- `gcws_state`: one immutable version of its index
+- `delta`: committed rows that the index does not hold yet, scanned beside it
+- `estimates`: hits by shared samples, without exact scores
+- `exact`: a scan for every query
+- `features`: Fourier and Nyström features, scanned by inner product
+- `random_binning`: tables over random bins
+- `rerank`: from candidates to hits, by GMM or another kernel
+- `policies`: all policies of a collection in one object
+"""
 
 from __future__ import annotations
 

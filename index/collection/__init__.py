@@ -1,4 +1,11 @@
-"""Items in memory.
+"""Items in memory, behind immutable views.
 
-Ids, rows and payloads behind immutable views, with one backend index a method.
+- `memory_collection`: puts, deletes, the view of readers; tombstones and their compaction
+- `items`: what callers hand in and get: batches, views, results
+- `row_store`: vectors, ids and payloads by row; which rows live
+- `ids`: which ids are permitted; from an id to its row
+- `backend_index`: a backend with its index of a view
+- `optimize`: an index optimized beside readers and writers, and published
+- `compare`: what each backend finds and costs
+- `name_scan`: the exact scan of a query with names that the space lacks
 """

@@ -1,4 +1,10 @@
-"""Plain types that all layers share.
+"""Plain types that all layers share. Imports no other layer.
 
-Arrays, batches, hits, errors, parameters. Imports no other layer.
+- `arrays`: names of array types
+- `batches`: vectors as arrays
+- `hits`: what a search sees, and what it returns by row
+- `parameters`, `backend_parameters`: collections, searches and backends, validated
+- `policies`: limits of the delta, of commits, compaction, checkpoints, reclaimed space
+- `saved_index`: the part of an index that the file holds
+- `errors`: every error of the index, one class a cause
 """

@@ -1,1 +1,5 @@
-"""Brute force: dense scans, of copies in bytes first, and an inverted index of sparse rows."""
+"""Brute force over all permitted rows.
+
+- `scan`: dense rows, by copies in bytes first; sparse rows by the inverted index
+- `inverted_index`: for each slot the rows that have it
+"""

@@ -1,1 +1,5 @@
-"""Feature maps whose inner products estimate kernels: Fourier and Nyström."""
+"""Feature maps whose inner products estimate kernels.
+
+- `fourier`: random Fourier features
+- `nystroem`: Nyström features, from landmarks
+"""

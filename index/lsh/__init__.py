@@ -1,1 +1,7 @@
-"""Hash tables over bands: building, probing with a proven recall, candidates by depth."""
+"""Hash tables over bands.
+
+- `band_keys`: from vectors to band keys
+- `tables`: sorted segments of keys, merged as they grow
+- `probe`: search by tables until the recall is proven
+- `gather`: candidates by depth, without a proof
+"""

@@ -1,1 +1,6 @@
-"""Payloads as JSON, columns of their keys, and filters over these."""
+"""Payloads of items.
+
+- `encoding`: JSON objects as compact text
+- `columns`: the values of each payload key by row
+- `filters`: from a filter to a mask over rows
+"""

@@ -1,4 +1,11 @@
-"""Memory and file kept as one.
+"""Memory and file in step.
 
-Group commit, recovery, checkpoints, the optimizer thread, reclaimed space.
+- `writer`: group commit, one writer a collection
+- `changes`: puts and deletes, in the file and in memory
+- `item_reader`: vectors as they were sent
+- `recovery`: from a file to memory, at the start
+- `checkpoints`: the graph written to the file, part by part
+- `optimizer_thread`: optimizes the index in the background
+- `attached_backends`: comparison backends attached and dropped
+- `reclaim`: free space given back
 """

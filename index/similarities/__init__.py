@@ -1,1 +1,9 @@
-"""Exact similarities: GMM first, then the other kernels, and GMM as an estimator of correlation."""
+"""Exact similarities of vectors.
+
+- `gmm`: GMM of a query and rows
+- `kernels`: the other kernels, and which of them users may name
+- `distances`: sums and products over coordinates
+- `polya`, `polya_curves`: kernels of random binning, exact and tabulated
+- `public`: kernels as users call them
+- `correlation`: GMM as an estimator of correlation
+"""

@@ -1,4 +1,13 @@
-"""One SQLite file a collection.
+"""One SQLite file a collection. Knows bytes and no vectors.
 
-Schema, rows, checksums, graph parts, snapshots. Knows bytes and no vectors.
+- `store`: rows written and read, one transaction a write
+- `connection`: files opened, transactions, the fsync of a commit, errors of SQLite
+- `schema`: tables of a file, and its format version
+- `sql`: the statements
+- `records`: rows as columns of bytes, and their checksums
+- `graph_parts`: links of the graph in the file
+- `data_directory`: the folder of all files, and its one owner
+- `reservations`: names that one operation holds
+- `snapshots`: copies of files
+- `salvage`: what can be read of a damaged file
 """

@@ -4,6 +4,11 @@ Inner products of rows estimate the kernel; those of the one-hot maps do so when
 ``samples``. A row of zeros has no cosine, no samples and no GMM: its features are all zero (that of
 random binning, for which it is a point like others, excepted).
 
+- `base`: input, threads, and what a pickled copy leaves out
+- `dense_features`: Fourier and Nyström features
+- `one_hot`: samples as one-hot rows
+- `neighbours`: nearest neighbours under GMM
+
 Needs the extra ``learn`` (scikit-learn); nothing else of the package imports this folder.
 """
 

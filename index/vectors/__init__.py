@@ -1,4 +1,10 @@
 """Client numbers become rows.
 
-Validation, the vector space and its transform, growing arrays, quantized copies.
+- `space`: from input to arrays; what is wrong with an input; the transform
+- `validation`: numbers checked
+- `names`: names of coordinates
+- `growing_rows`: rows that grow at their end
+- `row_copies`: rows once more in bytes, for scans
+- `quantization`: rows in 8 or 16 bits a value, for the graph
+- `equal_rows`: groups of rows that are equal
 """

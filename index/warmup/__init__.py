@@ -1,1 +1,5 @@
-"""Kernels compiled before requests need them: what exercises them, and the processes that do so."""
+"""Kernels compiled before the first request.
+
+- `exercises`: calls that make every kernel compile
+- `compile`: the processes that run them
+"""

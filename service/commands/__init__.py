@@ -1,1 +1,5 @@
-"""Commands of the command line that are larger than a function, and of the container."""
+"""Commands that are larger than a function.
+
+- `snapshots`: ``gcws-search snapshot``
+- `container`: what the image runs
+"""

@@ -1,1 +1,8 @@
-"""Where work runs: pools, awaited puts, start-up, the context of a request."""
+"""Where work runs.
+
+- `pools`: bounded pools of threads; a full queue is refused (429)
+- `async_writes`: small puts awaited on the event loop
+- `loads`: the loads under way, and the last that ended
+- `context`: what a route is handed
+- `startup`: kernels compiled and collections opened in the background
+"""

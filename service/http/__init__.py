@@ -1,1 +1,11 @@
-"""HTTP itself: JSON routes, dispatch, envelope, timeouts, responses, problems, the OpenAPI page."""
+"""HTTP itself.
+
+- `dispatch`: from a request to its route
+- `json_route`: a route without the framework's second validation
+- `envelope`: request id, measurement, answer of last resort
+- `timeouts`: clocks on slow clients
+- `responses`: answers as bytes
+- `errors`: what can go wrong before the index is asked
+- `problems`: errors as RFC 9457 answers, each with its status
+- `openapi`: the API page
+"""

@@ -1,1 +1,7 @@
-"""The routes, one file a resource."""
+"""The routes, one file a resource.
+
+- `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
+- `query`, `pairs`: searches
+- `sketch`, `similarity`: vectors that are not stored
+- `health`: liveness, readiness, metrics
+"""

@@ -1,1 +1,8 @@
-"""Bodies and answers as pydantic models."""
+"""Bodies and answers as pydantic models.
+
+- `base`: ids, vectors, strictness
+- `requests`: bodies of requests
+- `query_options`: options and filters of queries
+- `backends`: search methods and their parameters
+- `answers`, `collections`: what a client gets
+"""

@@ -1,1 +1,5 @@
-"""Metrics and logs."""
+"""What the service reports.
+
+- `metrics`: numbers as Prometheus reads them
+- `logs`: log lines
+"""

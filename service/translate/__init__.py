@@ -1,1 +1,9 @@
-"""Requests become calls of the index, and results become JSON."""
+"""Requests become calls of the index, and results become JSON.
+
+- `bodies`: bodies read (413, 415), and checked by a compiled validator
+- `incremental_json`: long JSON read a piece at a time
+- `requests`: vectors, items, filters, search parameters
+- `configurations`: collections and backends
+- `names`: names of coordinates
+- `results`: hits as JSON
+"""
