@@ -29,11 +29,14 @@ _TILE_FLOAT: Final = 0.03
 _TILE_TURNED: Final = 0.6
 """Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
 float takes, which they share; see `kernels.tiles`."""
+_COPY_QUERY: Final = 12_000.0
 _COPY_ROW: Final = 1.0
 _COPY_BYTE: Final = 0.01
 _COPY_READ: Final = 0.035
-"""Nanoseconds of a row that has a copy, and of a byte of it; and of reading a byte from memory,
-which the queries of one call share."""
+_COPY_LEFT_OUT: Final = 0.5
+"""Nanoseconds of a query, for the rows that it reads as floats; of a row that has a copy, and of a
+byte of it; of reading a byte from memory, which the queries of one call share; and of a row that a
+filter leaves out, which they share too."""
 _SCAN_ENTRY: Final = 0.5
 _SCAN_SUM: Final = 0.5
 _POSTING: Final = 1.5
@@ -100,12 +103,12 @@ def dense_scan_nanoseconds(view: RowView, together: int) -> float:
         stride = copies.codes.shape[1]
         reading = _COPY_READ / max(1, together) if n * stride > _CACHED_BYTES else 0.0
         row = _COPY_ROW + (_COPY_BYTE + reading) * stride
-    elif together >= MANY:
-        row = _TILE_ROW + (_TILE_FLOAT + _TILE_TURNED / together) * width
-    else:
-        reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
-        row = _SCAN_ROW + (_SCAN_FLOAT + reading) * width
-    return float(view.permitted_count * row)
+        left_out = _COPY_LEFT_OUT / max(1, together) * (n - view.permitted_count)
+        return float(_COPY_QUERY + view.permitted_count * row + left_out)
+    if together >= MANY and view.fills_tiles:
+        return float(n * (_TILE_ROW + (_TILE_FLOAT + _TILE_TURNED / together) * width))
+    reading = _SCAN_READ / max(1, together) if 4 * n * width > _CACHED_BYTES else 0.0
+    return float(view.permitted_count * (_SCAN_ROW + (_SCAN_FLOAT + reading) * width))
 
 
 def counted_scan_nanoseconds(work: Float64s) -> float:

@@ -64,7 +64,7 @@ def scan(
     with_ties : bool
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
     """
-    many = len(queries) >= MANY * workers.threads
+    many = len(queries) >= MANY * workers.threads and view.fills_tiles
     scanner = Scanner(view, inverted, params.min_score, many=many)
     return _Scan(scanner, view, params, queries, skip).hits(workers, with_ties=with_ties)
 

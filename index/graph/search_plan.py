@@ -127,7 +127,7 @@ class SearchPolicy:
     crowding: float = 4.0
     max_filtered: int = 20
     min_saving: float = 0.1
-    budget: float = 1.0
+    budget: float = 0.5
     filtered_budget: float = 0.2
     max_room: int = 1 << 16
     extended_beam: int = 2048

@@ -182,14 +182,15 @@ def copy_tile(
             codes, room.offsets, room.places, norms, errors, excesses, allowed, dense, width
         )
     count = 0
-    for place in range(last - first if allowed > 0 else 0):
-        if permitted[first + place] != 0:
-            put(room.some_offsets, count, place * stride)
-            put(room.some_places, count, place)
-            put(room.norms, count, at(norms, place))
-            put(room.errors, count, at(errors, place))
-            put(room.excesses, count, at(excesses, place))
-            count += 1
+    for place in range(last - first if allowed > 0 else 0):  # no branch: it could not be foreseen
+        put(room.some_places, count, place)
+        count += permitted[first + place] != 0
+    for i in range(count):
+        place = at(room.some_places, i)
+        put(room.some_offsets, i, place * stride)
+        put(room.norms, i, at(norms, place))
+        put(room.errors, i, at(errors, place))
+        put(room.excesses, i, at(excesses, place))
     for filler in range(count, (count + LANES - 1) // LANES * LANES):
         put(room.some_offsets, filler, 0)
         put(room.norms, filler, _NEVER)
