@@ -56,6 +56,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.service.http", needs_data=True),
     Benchmark("benchmarks.service.durability"),
     Benchmark("benchmarks.service.client", needs_data=True),
+    Benchmark("benchmarks.service.explanation", needs_data=True),
 )
 
 

@@ -32,9 +32,6 @@ from .client.results import (
     Added as Added,
 )
 from .client.results import (
-    Explained as Explained,
-)
-from .client.results import (
     Hit as Hit,
 )
 from .client.results import (
@@ -51,9 +48,6 @@ from .client.results import (
 )
 from .client.results import (
     Rejected as Rejected,
-)
-from .client.results import (
-    Share as Share,
 )
 from .client.retries import (
     RetryPolicy as RetryPolicy,
@@ -117,6 +111,9 @@ from .index import (
 )
 from .index import (
     ExactParams as ExactParams,
+)
+from .index import (
+    Explained as Explained,
 )
 from .index import (
     Explanation as Explanation,
@@ -201,6 +198,9 @@ from .index import (
 )
 from .index import (
     SearchParams as SearchParams,
+)
+from .index import (
+    Share as Share,
 )
 from .index import (
     Signatures as Signatures,

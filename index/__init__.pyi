@@ -55,6 +55,9 @@ from .contracts.arrays import (
 from .contracts.arrays import (
     Int64s as Int64s,
 )
+from .contracts.batches import (
+    NamedVector as NamedVector,
+)
 from .contracts.errors import (
     BackendExists as BackendExists,
 )
@@ -141,6 +144,18 @@ from .contracts.errors import (
 )
 from .contracts.errors import (
     StoreError as StoreError,
+)
+from .contracts.explanation import (
+    MAX_SHARES as MAX_SHARES,
+)
+from .contracts.explanation import (
+    SHARES as SHARES,
+)
+from .contracts.explanation import (
+    Explained as Explained,
+)
+from .contracts.explanation import (
+    Share as Share,
 )
 from .contracts.hits import (
     Explanation as Explanation,

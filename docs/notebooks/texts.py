@@ -30,7 +30,7 @@ notes.add([Counter(text.split()) for text in texts.values()], ids=[*texts])
 notes.query(Counter("place another file there".split()), limit=2)
 
 # %%
-[share.coordinate for share in notes.explain("copy", "list").shares if share.shared]
+[each.name for each in notes.explain("copy", "list").coordinates if each.min]
 
 # %%
 notes.close()
@@ -55,7 +55,7 @@ notes.add(weights, ids=[*texts], payloads={"text": [*texts.values()]})
 
 # %%
 why = notes.explain("copy", "move")
-sorted(words.get_feature_names_out()[share.coordinate] for share in why.shares[:2])
+sorted(words.get_feature_names_out()[each.coordinate] for each in why.coordinates[:2])
 
 # %%
 notes.close()

@@ -16,12 +16,12 @@ from typing import Any, Literal, Protocol, TypeVar
 from gcws_search.client.results import (
     Added,
     Compared,
-    Explained,
     Hits,
     Item,
     ManyHits,
     Pair,
 )
+from gcws_search.index.contracts.explanation import SHARES, Explained
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 R = TypeVar("R")
@@ -251,14 +251,19 @@ class Operations(Protocol):
     ) -> Plan[list[Pair]]:
         """Return the pairs of items at least so similar, the most similar first."""
 
-    def explain(self, a: Any, b: Any) -> Plan[Explained]:
+    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Plan[Explained]:
         """Return what each coordinate adds to the similarity of two items, or vectors.
 
-        A string is the id of an item; anything else is a vector.
+        Parameters
+        ----------
+        a, b : str, int or vector
+            A string, or an integer, is the id of an item.
+        limit : int
+            How many coordinates are listed, 1 to 4096; all others are summed.
 
         Raises
         ------
-        ItemNotFound, InvalidVector
+        ItemNotFound, InvalidVector, InvalidParameter
         """
 
     def compare(

@@ -10,14 +10,12 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
-from gcws_search.client.explanation import Coordinates, coordinates_of, explained, numbered
 from gcws_search.client.export import exported
 from gcws_search.client.operations import Call, Mode, OnError, Piece, Plan, Progress, Reply, Send
 from gcws_search.client.results import (
     Added,
     BackendFigures,
     Compared,
-    Explained,
     Hit,
     Hits,
     Item,
@@ -30,7 +28,8 @@ from gcws_search.client.retries import RetryPolicy, answered
 from gcws_search.formats import bodies
 from gcws_search.formats.items import Items, items_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, Rows, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, Rows, is_id, row_of, rows_of
+from gcws_search.index.contracts.explanation import SHARES, Explained, Rest, Share
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
@@ -66,7 +65,7 @@ class RemoteOperations:
         self._paths = {
             word: path_of(name, *word.split("/")) if word else path_of(name)
             for word in ("", "query", "query/batch", "load", "items", "items/delete", "pairs")
-        } | {word: path_of(name, word) for word in ("compare", "names")}
+        } | {word: path_of(name, word) for word in ("compare", "explain", "names")}
 
     def _ask(self, request: Send) -> Plan[Reply]:
         return (yield from answered(request, self._policy, self.name))
@@ -240,17 +239,11 @@ class RemoteOperations:
         reply = yield from self._ask(Send("POST", self._paths["pairs"], body, _JSON_HEADERS))
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
-    def explain(self, a: Any, b: Any) -> Plan[Explained]:  # noqa: D102
-        first = yield from self._coordinates(a)
-        second = yield from self._coordinates(b)
-        named = yield from self.names(indices=numbered(first, second))
-        return explained(first, second, self.config.transform, named)
-
-    def _coordinates(self, what: Any) -> Plan[Coordinates]:
-        if isinstance(what, str):
-            item = yield from self.get(what)
-            what = item.vector
-        return coordinates_of(row_of(what))
+    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Plan[Explained]:  # noqa: D102
+        asked = {"a": _item_or_vector(a), "b": _item_or_vector(b), "limit": limit}
+        found = yield from self._post("explain", asked)
+        coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
+        return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)
 
     def compare(  # noqa: D102
         self,
@@ -323,6 +316,10 @@ class RemoteOperations:
         reply = yield from self._ask(Send("GET", self._paths[""]))
         found: dict[str, Any] = orjson.loads(reply.content)
         return found
+
+
+def _item_or_vector(what: Any) -> dict[str, Any]:
+    return {"id": str(what)} if is_id(what) else {"vector": _json_vector(what)}
 
 
 def _json_vector(vector: Any) -> Any:

@@ -178,46 +178,6 @@ class Pair(NamedTuple):
     score: float
 
 
-class Share(NamedTuple):
-    """What one signed coordinate adds to a similarity.
-
-    Attributes
-    ----------
-    coordinate : int or str
-        Its number, or its name.
-    a, b : float
-        The values of the two vectors, after the collection's transform.
-    shared : float
-        Part of Σ min, divided by Σ max: the shares of all coordinates add up to the score.
-    """
-
-    coordinate: int | str
-    a: float
-    b: float
-    shared: float
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Explained:
-    """Why two vectors are as similar as they are.
-
-    Attributes
-    ----------
-    score : float
-    shares : list of Share
-        Of every coordinate that either vector has, the largest share first.
-    """
-
-    score: float
-    shares: list[Share]
-
-    def __repr__(self) -> str:
-        """Return the score and the largest shares in one line."""
-        shown = ", ".join(f"{s.coordinate} {s.shared:.3f}" for s in self.shares[:_SHOWN])
-        more = ", …" if len(self.shares) > _SHOWN else ""
-        return f"Explained({self.score:.4g}: {shown}{more})"
-
-
 @dataclass(frozen=True, slots=True)
 class BackendFigures:
     """What one backend found and cost; see the route ``compare`` for each field."""

@@ -131,13 +131,15 @@ def explain(
 ) -> None:
     """Say what each coordinate adds to the similarity of two items."""
     with server(url, key) as found:
-        why = found.collection(name).explain(a, b)
-    rows = [share._asdict() for share in why.shares[:limit]]
+        why = found.collection(name).explain(a, b, limit=limit)
+    rows = [share._asdict() | {"coordinate": share.label} for share in why.coordinates]
     if as_json:
-        print_json({"score": why.score, "shares": rows})
+        print_json(why.to_dict())
         return
-    typer.echo(f"score {why.score:.6g}, of {len(why.shares)} coordinates")
-    print_table(rows, ["coordinate", "a", "b", "shared"])
+    typer.echo(f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}")
+    print_table(rows, ["coordinate", "a", "b", "min", "max"])
+    if why.rest.coordinates:
+        typer.echo("{} others: min {:.4g}, max {:.4g}".format(*why.rest))
 
 
 @cli.command("compare", epilog="Example: gcws-search compare mnist --sample 50")

@@ -139,6 +139,11 @@ def rows_of(data: Any) -> Rows:
     return DenseRows(_numbers(data))
 
 
+def is_id(what: Any) -> bool:
+    """Return whether this is the id of an item, where a vector may stand too."""
+    return isinstance(what, str | int | np.integer) and not isinstance(what, bool)
+
+
 def row_of(vector: Any) -> Rows:
     """Return one vector of any kind as the only row; see `rows_of`.
 

@@ -22,6 +22,7 @@ from gcws_search.index.catalog.describe import (
     versions,
 )
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
+from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.items import (
     Hit,
     ItemBatch,
@@ -40,6 +41,7 @@ from gcws_search.index.contracts.errors import (
     ItemNotFound,
     StoreError,
 )
+from gcws_search.index.contracts.explanation import SHARES, Explained
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -491,6 +493,10 @@ class Collection:
         else:
             chosen = ComparedQueries.given(self.space, queries)
         return self._waking_optimizer(params, compare(self.memory, view, chosen, params, backends))
+
+    def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:
+        """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""
+        return explain(self.memory, a, b, limit)
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent; see `ItemReader.vectors`."""

@@ -7,5 +7,6 @@
 - `backend_index`: a backend with its index of a view
 - `optimize`: an index optimized beside readers and writers, and published
 - `compare`: what each backend finds and costs
+- `explain`: a similarity by its coordinates
 - `name_scan`: the exact scan of a query with names that the space lacks
 """

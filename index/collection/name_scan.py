@@ -12,10 +12,16 @@ from dataclasses import replace
 import numpy as np
 
 from gcws_search.index.collection.items import QueryResult, View
-from gcws_search.index.contracts.arrays import Float32s, Float64s, UInt8s
-from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s
+from gcws_search.index.contracts.batches import (
+    RawBatch,
+    SparseVector,
+    VectorBatch,
+    row_padded,
+)
 from gcws_search.index.contracts.hits import SCAN, BatchHits
 from gcws_search.index.contracts.parameters import SearchParams, Transform
+from gcws_search.index.similarities.gmm import exact_scores, tolerance
 from gcws_search.index.similarities.public import gmm_matrix
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -45,31 +51,53 @@ def scan_with_unknown(
     InvalidVector
         At ``(0, …)``: a number is not finite, or nothing is left of the vector.
     """
-    known, mass = split(space, query)
-    return scan_with_mass(view, permitted, known, mass, params)
+    wider = widened(space, query)
+    known, mass = _parts(space, wider)
+    scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
+    rows = _near(scores, permitted, params, 4 * tolerance(view.vectors, known))
+    chosen = row_padded(view.vectors[rows], wider.dense.shape[1])
+    exact = exact_scores(chosen, wider, np.arange(len(rows)))
+    return _ranked(view, permitted, rows, exact, params)
+
+
+def _near(scores: Float64s, permitted: UInt8s, params: SearchParams, slack: float) -> Int64s:
+    """Return the permitted rows that may be hits, where scores are so far from the exact ones."""
+    rows = np.flatnonzero((permitted != 0) & (scores >= params.min_score - slack))
+    if len(rows) > params.limit:
+        known = scores[rows]
+        last = np.partition(known, len(rows) - params.limit)[len(rows) - params.limit]
+        rows = rows[known >= last - slack]
+    return rows
 
 
 def scan_with_mass(
     view: View, permitted: UInt8s, known: VectorBatch, mass: float, params: SearchParams
 ) -> QueryResult:
-    """Return the hits of a query to which mass is added that no item shares; see `split`."""
+    """Return the hits of a query to which mass is added that no item shares, by float32 scores."""
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
-    rows = np.flatnonzero((permitted != 0) & (scores >= params.min_score))
-    order = np.argsort(-scores[rows], kind="stable")
+    rows = np.flatnonzero(permitted)
+    return _ranked(view, permitted, rows, scores[rows], params)
+
+
+def _ranked(
+    view: View, permitted: UInt8s, rows: Int64s, scores: Float64s, params: SearchParams
+) -> QueryResult:
+    """Return the best of rows and their scores as hits."""
+    order = np.argsort(-scores, kind="stable")[: int(np.count_nonzero(scores >= params.min_score))]
     if len(order) > params.limit:  # those that tie with the last are told apart by their ids
-        last = scores[rows[order[params.limit - 1]]]
-        order = order[: int(np.count_nonzero(scores[rows] >= last))]
-    rows = rows[order]
+        last = scores[order[params.limit - 1]]
+        order = order[: int(np.count_nonzero(scores >= last))]
+    rows, scores = rows[order], scores[order]
     found = BatchHits.found(
         SCAN,
         rows.reshape(1, -1),
-        scores[rows].reshape(1, -1),
+        scores.reshape(1, -1),
         np.array([len(rows)]),
         expected_recall=1.0,
         candidates=int(np.count_nonzero(permitted)),
         scored=int(np.count_nonzero(permitted)),
     )
-    return QueryResult(view, found, 0, rows.tolist(), scores[rows].tolist(), params.limit)
+    return QueryResult(view, found, 0, rows.tolist(), scores.tolist(), params.limit)
 
 
 def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
@@ -80,8 +108,12 @@ def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
     InvalidVector
         As of `scan_with_unknown`.
     """
+    return _parts(space, widened(space, query))
+
+
+def _parts(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
+    """Return what a query has in the space, and the magnitude of all else; see `widened`."""
     dim = space.dim or 0
-    wider = widened(space, query)
     if space.form == "sparse":
         count = int(np.searchsorted(wider.slots, 2 * dim))
         values, rest = wider.values[:count], wider.values[count:]

@@ -46,6 +46,21 @@ class SparseVector:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedVector:
+    """One vector by the names of its non-zero coordinates.
+
+    Attributes
+    ----------
+    names : sequence of str
+        In any order, none twice.
+    values : sequence of float
+    """
+
+    names: Sequence[str]
+    values: Sequence[float] | AnyArray
+
+
+@dataclass(frozen=True, slots=True)
 class RawBatch:
     """Checked vectors as they were sent, float32.
 
@@ -199,6 +214,14 @@ def padded_width(dim: int) -> int:
 def row_width(form: Form, dim: int | None) -> int | None:
     """Return the length of a dense row in memory, None where rows are sparse."""
     return padded_width(dim) if form == "dense" and dim is not None else None
+
+
+def row_padded(rows: VectorBatch, width: int) -> VectorBatch:
+    """Return rows with zeros at the end; ``width`` has no meaning where they are sparse."""
+    if rows.form == "sparse" or rows.dense.shape[1] == width:
+        return rows
+    dense = np.pad(rows.dense, ((0, 0), (0, width - rows.dense.shape[1])))
+    return VectorBatch("dense", dense=dense, norms=rows.norms)
 
 
 def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:

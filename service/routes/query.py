@@ -16,8 +16,8 @@ from gcws_search.service.ingest.arrow import read_queries
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.rows import DenseRows, NamedRows, Vectors
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.schemas.answers import BatchAnswer, QueryAnswer
-from gcws_search.service.schemas.requests import BatchBody, BatchParams, QueryBody
+from gcws_search.service.schemas.answers import BatchAnswer, ExplanationAnswer, QueryAnswer
+from gcws_search.service.schemas.requests import BatchBody, BatchParams, ExplainBody, QueryBody
 from gcws_search.service.translate import bodies, requests
 from gcws_search.service.translate import results as results_module
 from gcws_search.service.translate.names import Naming
@@ -64,6 +64,21 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
         may_block=asked.may_block or results_module.may_compile(collection, asked),
     )
     return answer
+
+
+@router.post("/explain", response_model=ExplanationAnswer)
+async def explain(request: Request, name: str, body: ExplainBody) -> Response:
+    """Say what each coordinate adds to the similarity of two items, or vectors."""
+    service = service_of(request)
+    collection = service.collection(name)
+    service.startup.require_kernels()
+    a = requests.explained(body.a, service.limits, "a")
+    b = requests.explained(body.b, service.limits, "b")
+
+    def work() -> Response:
+        return json_response(collection.explain(a, b, limit=body.limit).to_dict())
+
+    return await service.workers.batches.run(work)
 
 
 _BATCH_BODIES = {

@@ -207,6 +207,52 @@ class BatchAnswer(Answer):
     results: list[QueryAnswer] = Field(description="One a query, in order.")
 
 
+class ShareAnswer(Answer):
+    """What one coordinate adds to a similarity."""
+
+    coordinate: int = Field(
+        description="Its index. A name that no coordinate has gets one of its own for this "
+        "answer: from `dim` on, or the last ones of an open slot space."
+    )
+    name: str | None = Field(default=None, description="Its name, where it has one.")
+    a: float = Field(description="Its value in a, under the collection's transform.")
+    b: float = Field(description="Its value in b.")
+    min: float = Field(description="What both have; 0 where the signs are unlike.")
+    max: float = Field(description="What either has; |a| + |b| where the signs are unlike.")
+
+
+class RestAnswer(Answer):
+    """The coordinates that are not listed, summed."""
+
+    coordinates: int = Field(description="How many there are with a value in a or b.")
+    min: float = Field(description="The sum of their `min`.")
+    max: float = Field(description="The sum of their `max`.")
+
+
+class ExplanationAnswer(Answer):
+    """Why two vectors are as similar as they are."""
+
+    model_config = examples(
+        {
+            "score": 0.4,
+            "shared": 2.0,
+            "total": 5.0,
+            "coordinates": [
+                {"coordinate": 1, "name": "body", "a": -2.0, "b": -2.0, "min": 2.0, "max": 2.0}
+            ],
+            "rest": {"coordinates": 1, "min": 0.0, "max": 3.0},
+        },
+    )
+
+    score: float = Field(description="Exact GMM similarity, as a query returns it.")
+    shared: float = Field(description="Sum of `min` over all coordinates.")
+    total: float = Field(description="Sum of `max`; `score` is `shared` / `total`.")
+    coordinates: list[ShareAnswer] = Field(
+        description="At most `limit`: the greatest `min` first, then the greatest `max` - `min`."
+    )
+    rest: RestAnswer = Field(description="All others, summed.")
+
+
 class PairAnswer(Answer):
     """A line of the answer: two items and their exact score, ``a`` before ``b``."""
 

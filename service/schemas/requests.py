@@ -362,6 +362,35 @@ class CompareBody(Body):
     )
 
 
+class ExplainedBody(Body):
+    """A stored item by its ``id``, or a ``vector``."""
+
+    model_config = examples(
+        {"id": "a"},
+        {"vector": [0.1, -2, 0, 3]},
+    )
+
+    id: Id | None = Field(default=None, description="A stored item.")
+    vector: VectorBody | None = Field(default=None, description="A vector, instead of `id`.")
+
+
+class ExplainBody(Body):
+    """Whose similarity is explained."""
+
+    model_config = examples(
+        {"a": {"id": "a"}, "b": {"vector": [0.1, -2, 0, 3]}},
+        {"a": {"id": "a"}, "b": {"vector": {"indices": [1], "values": [-2]}}, "limit": 1},
+    )
+
+    a: ExplainedBody = Field(description="The one.")
+    b: ExplainedBody = Field(description="The other.")
+    limit: int = Field(
+        default=ix.SHARES,
+        description="Coordinates that are listed; all others are summed.",
+        json_schema_extra=bounds(1, ix.MAX_SHARES),
+    )
+
+
 class SketchBody(Body):
     """Vectors to hash with the collection's own randomness."""
 

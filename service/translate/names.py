@@ -69,19 +69,19 @@ class Naming:
         InvalidVector
             At ``("names", place)`` or at ``()``.
         """
-        if len(names) != values:
-            raise ix.InvalidVector(
-                expected="as many names as values", got=f"{len(names)} names, {values} values"
-            )
-        require_different(names)
+        require_different(names, values)
         try:
             return self.coordinates(names)
         except ix.InvalidVector as error:
             raise error.at("names") from None
 
 
-def require_different(names: Sequence[str]) -> None:
-    """Raise InvalidVector where a name stands twice in a vector."""
+def require_different(names: Sequence[str], values: int) -> None:
+    """Raise InvalidVector unless a vector of so many values has a name for each, none twice."""
+    if len(names) != values:
+        raise ix.InvalidVector(
+            expected="as many names as values", got=f"{len(names)} names, {values} values"
+        )
     if len(set(names)) == len(names):
         return
     seen: set[str] = set()
@@ -113,7 +113,7 @@ def shared(
                     expected="names in both vectors, or in none", got="them in one", loc=(row,)
                 )
             try:
-                require_different(body.names)
+                require_different(body.names, len(body.weights))
             except ix.InvalidVector as error:
                 raise error.at(row) from None
             indices = [coordinates.setdefault(name, len(coordinates)) for name in body.names]

@@ -53,8 +53,16 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert [each.id for each in items] == [*COFFEES]
 
     why = items.explain("kenya", [1.5, -1, 0, -0.5])
-    assert why.score == pytest.approx(hits[0].score)
-    assert [share.coordinate for share in why.shares][:2] == [0, 1]
+    assert why.score == hits[0].score
+    assert [share.coordinate for share in why.coordinates] == [0, 1, 3, 2]
+    first = items.explain("kenya", [1.5, -1, 0, -0.5], limit=1)
+    assert (first.coordinates, first.score) == (why.coordinates[:1], why.score)
+    assert first.rest == (3, 1.5, 2.5)
+    assert repr(first) == "Explained(0.6667: 0 0.333, …)"
+    with pytest.raises(gcws_search.InvalidParameter, match="limit"):
+        items.explain("kenya", "brazil", limit=0)
+    with pytest.raises(gcws_search.InvalidVector, match=r"b\.vector: expected 4 values"):
+        items.explain("kenya", [1, 2, 3])
     [pair] = items.pairs(min_score=0.3)
     assert (pair.a, pair.b) == ("kenya", "sidamo")
     assert [each.recall for each in items.compare(sample=2).backends] == [1.0]
@@ -125,10 +133,13 @@ def test_coordinates_have_names(opened: Open, tmp_path: Path) -> None:
     many = items.query_many([{"ester": -1}, {"acid": 1}], limit=1)
     assert many.ids.tolist() == [["b"], ["a"]]
     why = items.explain("a", {"acid": 1, "ester": 1})
-    assert [(each.coordinate, each.shared) for each in why.shares] == [
-        ("acid", pytest.approx(1 / 3)),
-        ("ester", pytest.approx(1 / 3)),
+    assert [(each.name, each.min, each.max) for each in why.coordinates] == [
+        ("acid", 1, 2),
+        ("ester", 1, 1),
     ]
+    why = items.explain("a", {"acid": 2, "never seen": 2})
+    assert (why.score, why.coordinates[-1].name) == (2 / 5, "ester")
+    assert [each.label for each in why.coordinates] == ["acid", "never seen", "ester"]
     for name in ("all.ndjson", "all.parquet"):
         items.export(str(tmp_path / name))
     again = opened(None)
@@ -148,7 +159,7 @@ def test_a_fixed_dim_is_given_its_names(opened: Open) -> None:
     assert coffees.set_names(["acid", "body", "sweet"]) == 3
     coffees.add([{"acid": 2, "sweet": 1}], ids=["kenya"])
     assert coffees.get("kenya").vector == [2, 0, 1]
-    assert coffees.explain("kenya", [2, 1, 0]).shares[0].coordinate == "acid"
+    assert coffees.explain("kenya", [2, 1, 0]).coordinates[0].name == "acid"
     assert coffees.query({"acid": 2, "bitter": 1})[0].score == pytest.approx(0.5)
     many = coffees.query_many([{"acid": 2, "bitter": 1}, {"sweet": 1}], limit=1)
     assert many.scores[:, 0].tolist() == pytest.approx([0.5, 1 / 3])
@@ -166,7 +177,8 @@ def test_a_transform_is_explained_too(opened: Open) -> None:
     items = opened(3, transform={"center": [1, 0, 0], "power": 2.0, "normalize": "l1"})
     items.add([[2, 3, -1], [2, -3, 4], [5, 1, -1]])
     [hit] = items.query(id="0", limit=1)
-    assert items.explain("0", hit.id).score == pytest.approx(hit.score, rel=1e-5)
+    assert items.explain("0", hit.id).score == hit.score
+    assert items.explain(0, int(hit.id)) == items.explain("0", hit.id)
 
 
 def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:

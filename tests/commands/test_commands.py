@@ -71,7 +71,10 @@ def test_a_query_that_says_too_little_or_too_much_is_wrong_usage(
 def test_explain_compare_and_lists(call: Call) -> None:
     why = json.loads(call("explain", "coffees", "kenya", "brazil", "--json").stdout)
     assert why["score"] == pytest.approx(1 / 7)
-    assert "of 4 coordinates" in call("explain", "coffees", "kenya", "brazil").stdout
+    assert why["shared"] / why["total"] == pytest.approx(why["score"])
+    assert "score 0.142857: 1 shared, of 7" in call("explain", "coffees", "kenya", "brazil").stdout
+    cut = call("explain", "coffees", "kenya", "brazil", "--limit", "1").stdout
+    assert cut.endswith("3 others: min 0, max 6\n")
     compared = json.loads(call("compare", "coffees", "--sample", "2", "--json").stdout)
     assert compared["backends"][0]["recall"] == 1
     assert "gcws" in call("compare", "coffees", "--sample", "2").stdout

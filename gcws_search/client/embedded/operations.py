@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from gcws_search.client.explanation import Coordinates, coordinates_of, explained, numbered
 from gcws_search.client.export import exported
 from gcws_search.client.operations import Call, Mode, OnError, Plan, Progress
 from gcws_search.client.results import (
     Added,
     BackendFigures,
     Compared,
-    Explained,
     Hit,
     Hits,
     Item,
@@ -28,7 +26,8 @@ from gcws_search.client.results import (
 )
 from gcws_search.formats.items import Items, items_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, is_id, row_of, rows_of
+from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.errors import (
     GcwsError,
     InvalidInput,
@@ -36,6 +35,7 @@ from gcws_search.index.contracts.errors import (
     InvalidVector,
     ItemExists,
 )
+from gcws_search.index.contracts.explanation import SHARES, Explained
 from gcws_search.index.contracts.parameters import SearchParams
 
 if TYPE_CHECKING:
@@ -327,16 +327,12 @@ class EmbeddedOperations:
         )
         return [Pair(*each) for each in found]
 
-    def explain(self, a: Any, b: Any) -> Plan[Explained]:  # noqa: D102
-        first: Coordinates = yield Call(lambda: self._coordinates(a))
-        second: Coordinates = yield Call(lambda: self._coordinates(b))
-        named = dict(self._collection.names.of(sorted(numbered(first, second))))
-        return explained(first, second, self.config.transform, named)
+    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Plan[Explained]:  # noqa: D102
+        def explain() -> Explained:
+            return self._collection.explain(_item_or_vector(a), _item_or_vector(b), limit=limit)
 
-    def _coordinates(self, what: Any) -> Coordinates:
-        return coordinates_of(
-            row_of(self._collection.get(what).vector if isinstance(what, str) else what)
-        )
+        explained: Explained = yield Call(explain)
+        return explained
 
     def compare(  # noqa: D102
         self,
@@ -406,6 +402,21 @@ class EmbeddedOperations:
         found = asdict((yield Call(self._collection.describe)))
         del found["config"]
         return {"name": found.pop("name"), **self.config.to_dict(), **found}
+
+
+def _item_or_vector(what: Any) -> str | Float32s | ix.SparseVector | ix.NamedVector:
+    """Return an id or a vector as the index explains it."""
+    from gcws_search.index import NamedVector, SparseVector  # noqa: PLC0415
+
+    if is_id(what):
+        return str(what)
+    row = row_of(what)
+    if isinstance(row, DenseRows):
+        dense: Float32s = row.matrix()[0]
+        return dense
+    if row.is_named:
+        return NamedVector(row.indices.tolist(), row.values)
+    return SparseVector(row.indices, row.values)
 
 
 def _item(stored: ix.StoredItem) -> Item:

@@ -38,6 +38,86 @@ def test_bad_pairs_are_refused(client: Client, body: Json, word: str) -> None:
     assert_problem(client.post(f"{URL}/pairs", json=body), 422, "invalid_parameter", word)
 
 
+def explained(client: Client, a: Json, b: Json, **more: Json) -> Json:
+    answer = client.post(f"{URL}/explain", json={"a": a, "b": b, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_an_explanation_adds_up_to_the_score_of_the_query(client: Client) -> None:
+    [hit, *_] = client.post(f"{URL}/query", json={"vector": VECTOR}).json()["hits"]
+    forms = (
+        VECTOR,
+        {"indices": [3, 1, 0], "values": [3, -2, 0.1]},
+    )
+    whole = explained(client, {"id": "a"}, {"id": "c"})
+    assert whole["score"] == pytest.approx(gmm([0.1, -2, 0, 3], [0, -2, 0, 2.5]))
+    assert whole["coordinates"] == [
+        {"coordinate": 3, "a": 3.0, "b": 2.5, "min": 2.5, "max": 3.0},
+        {"coordinate": 1, "a": -2.0, "b": -2.0, "min": 2.0, "max": 2.0},
+        {"coordinate": 0, "a": np.float32(0.1), "b": 0, "min": 0, "max": np.float32(0.1)},
+    ]
+    assert whole["rest"] == {"coordinates": 0, "min": 0, "max": 0}
+    for form in forms:
+        one = explained(client, {"vector": form}, {"id": hit["id"]}, limit=1)
+        assert one["score"] == hit["score"]
+        assert abs(one["shared"] / one["total"] - one["score"]) <= 1e-12
+        for word, total in (("min", "shared"), ("max", "total")):
+            listed = sum(each[word] for each in one["coordinates"])
+            assert listed + one["rest"][word] == pytest.approx(one[total], rel=1e-12)
+
+
+def test_an_explanation_has_names(client: Client) -> None:
+    names = ["acidity", "body", "sweetness", "bitterness"]
+    client.put(f"{URL}/names", json={"names": names})
+    vector = {"names": ["bitterness", "colour", "body"], "values": [1, 7, -1]}
+    [hit] = client.post(f"{URL}/query", json={"vector": vector, "limit": 1}).json()["hits"]
+    why = explained(client, {"vector": vector}, {"id": hit["id"]})
+    assert why["score"] == hit["score"]
+    found = {each["name"]: each for each in why["coordinates"]}
+    assert found["colour"] == {
+        "coordinate": 4, "name": "colour", "a": 7.0, "b": 0.0, "min": 0.0, "max": 7.0,
+    }  # fmt: skip
+    assert found["bitterness"]["coordinate"] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "words"),
+    [
+        ({"a": {"id": "a"}}, 422, "invalid_vector", ["b"]),
+        ({"a": {"id": "a"}, "b": {}}, 422, "invalid_parameter", ["b", "neither"]),
+        (
+            {"a": {"id": "a", "vector": VECTOR}, "b": {"id": "a"}},
+            422, "invalid_parameter", ["a", "both"],
+        ),
+        ({"a": {"id": "a"}, "b": {"id": "nobody"}}, 404, "item_not_found", ["nobody"]),
+        ({"a": {"id": "a"}, "b": {"id": "a"}, "limit": 0}, 422, "invalid_parameter", ["limit"]),
+        (
+            {"a": {"id": "a"}, "b": {"id": "a"}, "limit": 4097},
+            422, "invalid_parameter", ["limit", "4096"],
+        ),
+        ({"a": {"vector": [1, 2]}, "b": {"id": "a"}}, 422, "invalid_vector", ["a.vector", "got 2"]),
+        (
+            {"a": {"id": "a"}, "b": {"vector": [0, 0, 0, 0]}},
+            422, "invalid_vector", ["b.vector", "zero"],
+        ),
+        (
+            {"a": {"id": "a"}, "b": {"vector": {"names": ["x"]}}},
+            422, "invalid_vector", ["b.vector.names[0]", "no names"],
+        ),
+        (
+            {"a": {"id": "a"}, "b": {"vector": {"names": ["x"], "values": [1, 2]}}},
+            422, "invalid_vector", ["b.vector", "as many names as values"],
+        ),
+        ({"a": "a", "b": {"id": "a"}}, 422, "invalid_vector", ["a"]),
+    ],
+)  # fmt: skip
+def test_bad_explanations_are_refused(
+    client: Client, body: Json, status: int, code: str, words: list[str]
+) -> None:
+    assert_problem(client.post(f"{URL}/explain", json=body), status, code, *words)
+
+
 def test_a_sketch_shows_the_samples_of_each_vector(client: Client) -> None:
     vectors = [VECTOR, {"indices": [0, 1, 3], "values": [0.1, -2, 3]}, [1, 0, 0, 1]]
     full = client.post(f"{URL}/sketch", json={"vectors": vectors}).json()

@@ -1,0 +1,121 @@
+"""Why two vectors are similar: their GMM, coordinate by coordinate ([GMM] eq. 4-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.name_scan import widened
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
+from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch, row_padded
+from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
+from gcws_search.index.contracts.explanation import MAX_SHARES, Explained, Rest, Share
+from gcws_search.index.similarities.public import gmm
+
+Explainable = str | Sequence[float] | AnyArray | SparseVector | NamedVector
+"""The id of an item, or a vector."""
+
+
+def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int) -> Explained:
+    """Return what each coordinate adds to the GMM of two items or vectors.
+
+    Parameters
+    ----------
+    memory : MemoryCollection
+    a, b : str, (dim,) numbers, SparseVector or NamedVector
+        A name that no coordinate has gets one of its own, the same in both.
+    limit : int
+        How many coordinates are listed, 1 to 4096.
+
+    Raises
+    ------
+    ItemNotFound
+    InvalidParameter
+        The limit is out of range.
+    InvalidVector
+        At ``("a" or "b", "vector", …)``.
+    """
+    if not 1 <= limit <= MAX_SHARES:
+        raise InvalidParameter(expected=f"1 to {MAX_SHARES}", got=str(limit), loc=("limit",))
+    given = {"a": a, "b": b}
+    coordinates = _coordinates(memory, given)
+    first, second = (_row(memory, each, word, coordinates) for word, each in given.items())
+    width = max(first.dense.shape[1], second.dense.shape[1])
+    first, second = row_padded(first, width), row_padded(second, width)
+    places, u, v = _aligned(first, second)
+    sizes = np.abs(u), np.abs(v)
+    is_shared = (u > 0) == (v > 0)
+    low = np.where(is_shared, np.minimum(*sizes), 0.0)
+    high = np.where(is_shared, np.maximum(*sizes), sizes[0] + sizes[1])
+    order = np.lexsort((places, low - high, -low))
+    listed, others = order[:limit], order[limit:]
+    names = {found: name for name, found in coordinates.items()}
+    names |= dict(memory.names.of(places[listed].tolist()))
+    columns = (each[listed].tolist() for each in (places, u, v, low, high))
+    return Explained(
+        score=gmm(first, second),
+        shared=float(low.sum()),
+        total=float(high.sum()),
+        coordinates=[
+            Share(place, names.get(place), *values) for place, *values in zip(*columns, strict=True)
+        ],
+        rest=Rest(len(others), float(low[others].sum()), float(high[others].sum())),
+    )
+
+
+def _coordinates(memory: MemoryCollection, given: dict[str, Explainable]) -> dict[str, int]:
+    """Return the coordinates of all names of the vectors; two that share a name share it."""
+    words = {word: each.names for word, each in given.items() if isinstance(each, NamedVector)}
+    together = [*dict.fromkeys(name for names in words.values() for name in names)]
+    try:
+        found, _ = memory.names.find(together, beyond_dim=True)
+    except InvalidVector as error:
+        name = together[int(error.loc[0])]
+        word = next(word for word, names in words.items() if name in names)
+        raise _within(error, word, "names", [*words[word]].index(name)) from None
+    return dict(zip(together, found, strict=True))
+
+
+def _row(
+    memory: MemoryCollection, given: Explainable, word: str, coordinates: dict[str, int]
+) -> VectorBatch:
+    """Return an item or a vector as the one row of a batch, transformed."""
+    if isinstance(given, str):
+        view, row = memory.locate(given)
+        if row is None:
+            raise ItemNotFound(given)
+        return view.vectors[row : row + 1]
+    space = memory.space
+    try:
+        if isinstance(given, NamedVector):
+            given = SparseVector([coordinates[name] for name in given.names], given.values)
+            if space.dim is not None and max(given.indices, default=0) >= space.dim:
+                return widened(space, given)
+        return space.prepare(space.from_items([given]))
+    except InvalidVector as error:
+        raise _within(error, word, *error.loc[1:]) from None
+
+
+def _within(error: InvalidVector, word: str, *inner: str | int) -> InvalidVector:
+    return InvalidVector(expected=error.expected, got=error.got, loc=(word, "vector", *inner))
+
+
+def _aligned(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:
+    """Return the coordinates that either vector has, rising, and the signed values of each."""
+    (first, u), (second, v) = _entries(a), _entries(b)
+    places = np.union1d(first, second)
+    values = np.zeros((2, len(places)))
+    values[0, np.searchsorted(places, first)] = u
+    values[1, np.searchsorted(places, second)] = v
+    return places, values[0], values[1]
+
+
+def _entries(row: VectorBatch) -> tuple[Int64s, Float64s]:
+    """Return the coordinates of the one row that are not zero, rising, and their signed values."""
+    if row.form == "dense":
+        places = np.flatnonzero(row.dense[0])
+        return places, row.dense[0, places].astype(np.float64)
+    values = row.values.astype(np.float64)
+    return row.slots.astype(np.int64) // 2, np.where(row.slots % 2 == 1, -values, values)
