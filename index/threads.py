@@ -24,7 +24,7 @@ _NICE: Final = 5
 _NICEST: Final = 19
 
 _PIECE: Final = 4
-"""A thread's part is cut into pieces of so many times the least part, at least."""
+"""Pieces of a thread's part have at least this many times ``min_size`` items."""
 
 _LATELY_SECONDS: Final = 1.0
 """For so long after a search others are expected."""
@@ -71,7 +71,7 @@ def give_way() -> None:
     if sys.platform == "linux":  # elsewhere a priority is the whole process's
         thread = threading.get_native_id()
         with suppress(OSError):
-            # From the process's own: a thread begins with the priority of whoever started it.
+            # From the process's own: a thread begins with the priority of the one that started it.
             nice = os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICE
             os.setpriority(os.PRIO_PROCESS, thread, min(nice, _NICEST))
     _this_thread.gives_way = True
@@ -144,7 +144,7 @@ class Workers:
         min_size : int
             A part is not made smaller than this.
         pieces : int
-            Parts for each thread, where there is work for so many of `_PIECE` times ``min_size``.
+            Parts for each thread, where each has at least `_PIECE` times ``min_size`` items.
             More than one, where parts take unlike time: no thread waits long for the last one.
         """
         threads = parts = min(self._max_parts(), count // max(min_size, 1))

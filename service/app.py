@@ -1,4 +1,4 @@
-"""The application: parts are made here, handed to the routes, and put away at the end."""
+"""The application: its parts are built here, handed to the routes, and closed at the end."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -172,7 +172,7 @@ def check(
 
 @cli.command("vacuum")
 def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
-    """Write all files of a folder that no server uses anew, without the space they do not need."""
+    """Rewrite all files of a folder that no server uses, without the space they do not need."""
     failed = False
     with _told(data_dir):
         for done in vacuum_directory(data_dir):

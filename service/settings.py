@@ -32,7 +32,7 @@ class Settings(BaseSettings):
     )
     api_key_file: Path | None = Field(
         default=None,
-        description="File of keys that permit everything, one a line; read anew when it changes.",
+        description="File of keys that permit everything, one a line; read again when it changes.",
     )
     read_only_api_key_file: Path | None = Field(
         default=None, description="The same, for keys that permit reading only."

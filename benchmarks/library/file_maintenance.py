@@ -33,7 +33,7 @@ def fill(stored: Collection, rows: int) -> None:
         raw = stored.space.from_dense(rng.standard_normal((count, DIM), np.float32))
         ids = [f"i{n}" for n in range(first, first + count)]
         stored.put(ItemBatch(ids, raw, [b'{"n":%d}' % n for n in range(first, first + count)]))
-    stored.settle()
+    stored.finish_background_work()
 
 
 def loaded(folder: Path) -> Catalog:
@@ -78,7 +78,7 @@ def _measure_deletes(folder: Path, table: Table) -> None:
     before = path.stat().st_size
     took = seconds(lambda: stored.delete(ids[: len(ids) * 9 // 10]))
     table.add("delete 9 of 10 items", took, before / took / 1e6)
-    took = seconds(stored.settle)
+    took = seconds(stored.finish_background_work)
     after = path.stat().st_size
     table.add("until their space is given back", took, (before - after) / took / 1e6)
     table.notes.append(f"{before / 1e6:,.0f} MB before the deletes, {after / 1e6:,.0f} MB after.")

@@ -294,7 +294,7 @@ def measure(table: Table, folder: Path, durability: Durability, rows: int) -> No
     try:
         stored, _ = catalog.create("made", CollectionConfig(dim=vectors.shape[1]))
         put_all(stored, "loaded", loaded, _LOADED_AT_ONCE)
-        stored.settle()
+        stored.finish_background_work()
         with clock.running():
             kinds: tuple[tuple[str, Any], ...] = (("insert", inserts), ("delete", deletions))
             for what, change in kinds:
@@ -307,7 +307,11 @@ def measure(table: Table, folder: Path, durability: Durability, rows: int) -> No
             add("between searches, reader alone", reader.during(lambda: sleep(_ALONE_SECONDS)))
             times_ = reader.during(lambda: put_all(stored, "later", later, BATCH))
             add(f"between searches, {PUT:,} items put", times_, "none > 50 ms")
-            add("between searches, lists made anew", reader.during(stored.settle), "none > 50 ms")
+            add(
+                "between searches, lists made anew",
+                reader.during(stored.finish_background_work),
+                "none > 50 ms",
+            )
     finally:
         bare.close()
         catalog.close()

@@ -217,7 +217,7 @@ def in_library(vectors: Vectors, durability: Durability) -> Iterator[Collection]
         catalog = Catalog.open(Path(name), durability=durability)
         stored, _ = catalog.create("things", CollectionConfig(dim=vectors.shape[1]))
         stored.put(items(vectors[:BEFORE]))
-        stored.settle()
+        stored.finish_background_work()
         try:
             yield stored
         finally:

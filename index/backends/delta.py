@@ -84,7 +84,7 @@ class Delta:
 NONE: Final = Delta()
 
 Search = Callable[[RowView, Int64s], BatchHits]
-"""Returns the hits among rows; is told the row that each query must not return, or -1."""
+"""Returns the hits among rows; called with the row that each query must not return, or -1."""
 
 
 def with_delta(

@@ -1,4 +1,4 @@
-"""Search by estimates alone: candidates of the tables, scored by the samples they share."""
+"""Search without exact scores: candidates of the tables, ranked by the samples they share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gcws_search.index.threads import Workers
 class SampledSearch:
     """Search by the share of samples that collide with a query's.
 
-    The samples are those the tables are made of, drawn anew. Chance collisions of b-bit codes are
+    The samples are those of the tables, drawn again. Chance collisions of b-bit codes are
     taken off: of unrelated samples a share of 2^-b collides ([BBIT]).
 
     Attributes

@@ -1,4 +1,4 @@
-"""No tables: every query scans all rows."""
+"""The exact backend: every query scans all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real features whose inner products estimate a kernel, searched by a scan of all of them."""
+"""Features whose inner products estimate a kernel, scanned for every query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Encoder, ProgressReport, unheard
+from gcws_search.index.backends.protocol import Encoder, ProgressReport, no_report
 from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
 from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
 from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
@@ -141,7 +141,7 @@ class FeatureBackend:
     def _extended(
         self, state: FeatureState, rows: VectorBatch, codes: UInt64s | None = None
     ) -> FeatureState:
-        """Return the features of all of ``rows``, the first of which ``state`` has."""
+        """Return the features of all ``rows``; ``state`` has those of the first rows."""
         n, features = len(rows), state.features
         if state.map is not None and n > state.rows:
             features = with_room(features, state.rows, n)
@@ -160,7 +160,7 @@ class FeatureBackend:
         return replace(state, rows=len(rows), features=features)
 
     def is_overdue(self, state: FeatureState, rows: int, live: int) -> bool:
-        """Return whether landmarks should be drawn, or drawn anew."""
+        """Return whether landmarks should be drawn, or drawn again."""
         del rows
         if isinstance(self._params, FourierParams) or live < self._params.landmarks:
             return False
@@ -172,7 +172,7 @@ class FeatureBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: ProgressReport = unheard,
+        report: ProgressReport = no_report,
     ) -> FeatureState | None:
         """Return the features by landmarks drawn from the live rows."""
         if isinstance(self._params, FourierParams):

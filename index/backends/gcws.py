@@ -1,4 +1,4 @@
-"""GCWS hash tables: samples banded into prefix-ordered keys, hits scored exactly."""
+"""The GCWS backend: chooses among graph, hash tables and scan; scores hits exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gcws_search.index.backends.delta import NONE, with_delta
 from gcws_search.index.backends.estimates import SampledSearch
 from gcws_search.index.backends.gcws_state import GcwsState
 from gcws_search.index.backends.policies import POLICIES, Policies
-from gcws_search.index.backends.protocol import ProgressReport, unheard
+from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.backends.rerank import refuse_proof
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
@@ -160,7 +160,7 @@ class GcwsBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: ProgressReport = unheard,
+        report: ProgressReport = no_report,
     ) -> GcwsState | None:
         """Return ``state`` with all rows in tables and graph.
 
@@ -200,7 +200,7 @@ class GcwsBackend:
         """Return ``state`` with tables and graph that were built for the first of its rows.
 
         Its own tables have more rows than those made where many were put at once meanwhile; then
-        the graph is taken, if it was built anew, and further tables.
+        the graph is taken, if it was rebuilt, and further tables.
         """
         relinked = replacement.graph
         if not replacement.is_settled and replacement.tables.bands == state.tables.bands:

@@ -1,4 +1,4 @@
-"""What the GCWS index of a number of rows is made of."""
+"""One immutable version of the GCWS index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class GcwsState:
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
     graph : GraphSearch or None
-        Neighbour lists of the same rows, once they have been made.
+        The neighbour graph of the same rows, once it is built.
     delta : Delta
-        Later rows, which are in none of these; none where a graph has yet to be judged or built.
+        Newer rows, which are in none of these; none before a graph is judged or built.
     scanned : int
-        For so many rows scans were found to be as quick, and no graph is built; or 0.
+        The number of rows for which scans were found to be as quick as a graph; or 0.
     """
 
     tables: Tables

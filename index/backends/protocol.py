@@ -38,20 +38,20 @@ __all__ = [
     "encoder_of",
     "find_pairs",
     "is_overdue",
+    "no_report",
     "restore_state",
     "saved_index",
     "self_optimizing",
-    "unheard",
 ]
 
 State = TypeVar("State")
 State_contra = TypeVar("State_contra", contravariant=True)
 
 ProgressReport: TypeAlias = Callable[[float], None]
-"""Is told, from time to time, the share of some work that is done."""
+"""Called with, from time to time, the share of some work that is done."""
 
 
-def unheard(share: float) -> None:
+def no_report(share: float) -> None:
     """Take no notice of what is reported."""
     del share
 
@@ -150,7 +150,7 @@ class SelfOptimizing(Protocol[State]):
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: ProgressReport = unheard,
+        report: ProgressReport = no_report,
     ) -> State | None:
         """Return ``state`` with what makes searches quicker: long work, for any thread.
 
@@ -164,7 +164,7 @@ class SelfOptimizing(Protocol[State]):
         stop : threading.Event
             Once it is set the work ends soon, and None is returned.
         report : callable
-            Is told the share that is done, where that is known.
+            Called with the share that is done, where that is known.
         """
 
     def adopt(self, state: State, rows: VectorBatch, replacement: State) -> State | None:
@@ -218,7 +218,7 @@ class Deferring(Protocol[State_contra]):
     """A backend that takes in rows in a moment, so that the next reader may add them."""
 
     def can_defer(self, state: State_contra, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether further rows may wait to be added by whoever reads next.
+        """Return whether further rows may wait until the next reader adds them.
 
         True only where `extend` by them takes a moment, and can be tried again after an error.
 
@@ -267,7 +267,7 @@ class PairFinding(Protocol[State_contra]):
         recall : float
             Each such pair is found with at least this probability.
         limit : int or None
-            Only so many, the most similar.
+            Only the most similar pairs, this many; None for all.
         stop : threading.Event or None
             Once set, the work ends soon, with whatever has been found.
 

@@ -1,4 +1,4 @@
-"""From candidates with estimates to hits: scored by exact GMM or another kernel, or as they are."""
+"""Re-rank: candidates become hits, by exact GMM, another kernel, or their estimates."""
 
 from __future__ import annotations
 

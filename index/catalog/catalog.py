@@ -1,4 +1,4 @@
-"""All collections of a data directory, and what may be done to one name at once.
+"""The collections of a data directory, and which operations on one name exclude each other.
 
 A name is reserved before anything is written for it, so creating, dropping, restoring and making a
 snapshot of one collection never meet (`storage.reservations`). Each writes a file of its own.
@@ -45,7 +45,7 @@ from gcws_search.index.threads import Searches
 
 Progress = Callable[[str, int, int], None]
 Admit = Callable[[int], None]
-"""Is told how many others there are, or are being made; raises to refuse one more collection."""
+"""Called with the number of other collections; raises to refuse one more."""
 
 _PASSING: Final = (DiskFull, OutOfDescriptors, StorageFailed)
 """Why a file cannot be opened now, and perhaps can be soon."""
@@ -77,16 +77,16 @@ class Catalog:
         self._policies = policies
         self._searches = Searches()
         self._paused = threading.Event()
-        # Finding a collection takes no lock; an entry changes for whoever has reserved its name.
+        # Finding a collection takes no lock; only the holder of a reserved name changes its entry.
         self._names = Reservations()
         self._admitting = threading.Lock()
-        self._coming: set[str] = set()  # names that are being made
+        self._being_created: set[str] = set()  # names that are being made
         self._loading = threading.Lock()
         self.closing = False
         self._started = False
         self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
-        self._found: dict[str, Collection | StoreError | None] = dict.fromkeys(names)
+        self._collections: dict[str, Collection | StoreError | None] = dict.fromkeys(names)
 
     @classmethod
     def open(
@@ -133,7 +133,7 @@ class Catalog:
     def resume_optimizing(self) -> None:
         """Let indexes be improved, and begin where that is due."""
         self._paused.clear()
-        for collection in self._loaded_now():
+        for collection in self._open_collections():
             collection.optimizer.start_if_due()
 
     def load(self, progress: Progress | None = None) -> None:
@@ -144,7 +144,7 @@ class Catalog:
         Parameters
         ----------
         progress : callable
-            Is told a collection's name, the items loaded so far, and the items of all files; an
+            Called with a collection's name, the items loaded so far, and the items of all files; an
             item counts once more for each comparison backend it is taken into.
         """
         with self._loading:
@@ -166,7 +166,7 @@ class Catalog:
             try:
                 while stores and not self.closing:
                     name, (store, _) = stores.popitem()
-                    self._found[name] = self._loaded(store, report)
+                    self._collections[name] = self._loaded(store, report)
             except _Closing:
                 pass
             finally:
@@ -176,35 +176,35 @@ class Catalog:
 
     def _load_refused(self) -> None:
         """Load the collections whose files the operating system had refused."""
-        for name, found in self._found.copy().items():
+        for name, found in self._collections.copy().items():
             if isinstance(found, _PASSING) and not self.closing:
                 with (
                     suppress(CollectionBusy, CollectionNotFound, StoreError),
                     self._names.reserved(Operation.LOAD, name),
                 ):
-                    if self._found.get(name) is found:
-                        self._found[name] = None
+                    if self._collections.get(name) is found:
+                        self._collections[name] = None
                         self._reloaded(name)
 
     def _opened(self) -> dict[str, tuple[Store, int]]:
         """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
         stores: dict[str, tuple[Store, int]] = {}
-        found = self._found.copy()
+        found = self._collections.copy()
         for name in sorted((name for name in found if found[name] is None), reverse=True):
             try:
                 store = Store(self._directory.file(name), name, durability=self._durability)
             except StoreError as error:
-                self._found[name] = error
+                self._collections[name] = error
                 continue
             except Exception as error:  # such as what SQLite quotes of a damaged file
                 _log.exception("collection %r could not be opened", name)
-                self._found[name] = DamagedFile(name, f"it cannot be opened ({error!r})")
+                self._collections[name] = DamagedFile(name, f"it cannot be opened ({error!r})")
                 continue
             try:
                 stores[name] = store, len(store) * (1 + len(store.backends()))
             except StoreError as error:
                 store.close()
-                self._found[name] = error
+                self._collections[name] = error
         return stores
 
     def _loaded(self, store: Store, report: Callable[[str, int], None]) -> Collection | StoreError:
@@ -234,22 +234,22 @@ class Catalog:
 
     def __len__(self) -> int:
         """Return the number of collections, those that cannot be used included."""
-        return len(self._found)
+        return len(self._collections)
 
     def __contains__(self, name: str) -> bool:
         """Whether there is such a collection, be it damaged."""
-        return name in self._found
+        return name in self._collections
 
     @property
     def failures(self) -> dict[str, StoreError]:
         """Why some files cannot be used, by collection."""
-        found = self._found.copy()
+        found = self._collections.copy()
         return {name: why for name, why in found.items() if isinstance(why, StoreError)}
 
     def list(self) -> list[Summary]:
         """Return the collections that can be used, by name; one that fails is left out."""
         summaries = []
-        for collection in self._loaded_now():
+        for collection in self._open_collections():
             try:
                 summaries.append(collection.summary())
             except Exception:
@@ -257,8 +257,8 @@ class Catalog:
                 _log.exception("collection %r could not be summed up", collection.name)
         return summaries
 
-    def _loaded_now(self) -> Iterator[Collection]:
-        found = self._found.copy()
+    def _open_collections(self) -> Iterator[Collection]:
+        found = self._collections.copy()
         return (each for _, each in sorted(found.items()) if isinstance(each, Collection))
 
     def create(
@@ -291,15 +291,15 @@ class Catalog:
         """
         check_name(name)
         # Also while others load.
-        if name in self._found:
+        if name in self._collections:
             return self._same(name, config), False
         with self._names.reserved(Operation.CREATE, name):
             self._require_open(name)
-            if name in self._found:
+            if name in self._collections:
                 return self._same(name, config), False
-            with self._coming_in(name, admit):
+            with self._creating(name, admit):
                 collection = self._create(name, config)
-                self._found[name] = collection
+                self._collections[name] = collection
                 return collection, True
 
     def _require_open(self, name: str) -> None:
@@ -307,17 +307,17 @@ class Catalog:
             raise CollectionNotFound(name)
 
     @contextmanager
-    def _coming_in(self, name: str, admit: Admit | None) -> Iterator[None]:
+    def _creating(self, name: str, admit: Admit | None) -> Iterator[None]:
         """Count a name among the collections while it is made."""
         with self._admitting:
-            if admit is not None and name not in self._found:
-                admit(len({*self._found.copy(), *self._coming}))
-            self._coming.add(name)
+            if admit is not None and name not in self._collections:
+                admit(len({*self._collections.copy(), *self._being_created}))
+            self._being_created.add(name)
         try:
             yield
         finally:
             with self._admitting:
-                self._coming.remove(name)
+                self._being_created.remove(name)
 
     def _same(self, name: str, config: CollectionConfig) -> Collection:
         try:
@@ -360,14 +360,14 @@ class Catalog:
             Its file could not be opened; a thread has just begun to try again.
         """
         try:
-            found = self._found[name]
+            found = self._collections[name]
         except KeyError:
             raise CollectionNotFound(name) from None
         if found is None:
             raise CollectionLoading(name)
         if isinstance(found, StoreError):
             if isinstance(found, _PASSING):
-                self._try_again()
+                self._retry_in_background()
             raise found.with_traceback(None)
         return found
 
@@ -384,27 +384,27 @@ class Catalog:
         """
         check_name(name)
         with self._names.reserved(Operation.LOAD, name):
-            if name in self._found:
+            if name in self._collections:
                 return self.get(name)
             if not self._directory.file(name).exists():
                 return None
             try:
                 return self._reloaded(name)
             except StoreError:
-                self._found.pop(name, None)
+                self._collections.pop(name, None)
                 raise
 
     def release(self, name: str) -> None:
         """Close a collection that is not to be used any more; its file stays."""
-        found = self._found.pop(name, None)
+        found = self._collections.pop(name, None)
         if isinstance(found, Collection):
             found.close()
 
-    def _try_again(self) -> None:
+    def _retry_in_background(self) -> None:
         if self._started and self._retrying.acquire(blocking=False):
-            threading.Thread(target=self._load_again, name="loader", daemon=True).start()
+            threading.Thread(target=self._retry, name="loader", daemon=True).start()
 
-    def _load_again(self) -> None:
+    def _retry(self) -> None:
         try:
             self.load()
         finally:
@@ -428,16 +428,16 @@ class Catalog:
         """
         with self._names.reserved(Operation.DROP, name):
             self._require_open(name)
-            if name not in self._found:
+            if name not in self._collections:
                 raise CollectionNotFound(name)
-            found = self._found[name]
+            found = self._collections[name]
             if found is None:
                 raise CollectionLoading(name)
             with storage_errors(name):
                 is_folder = self._directory.file(name).is_dir()
             if is_folder:
                 raise DamagedFile(name, "a folder is in its place")
-            del self._found[name]
+            del self._collections[name]
             try:
                 if isinstance(found, Collection):
                     found.close(dropped=True)
@@ -508,7 +508,7 @@ class Catalog:
             before = self._found_before(name, replace=replace)
             if not self._started:
                 raise CollectionLoading(name)
-            with self._coming_in(name, admit):
+            with self._creating(name, admit):
                 self._restore(name, snapshot, before)
                 try:
                     return self._reloaded(name)
@@ -525,7 +525,7 @@ class Catalog:
             if findings := wrong_with(unfinished, name):
                 raise DamagedSnapshot(name, snapshot, findings)
             self._require_open(name)
-            self._found[name] = None
+            self._collections[name] = None
             try:
                 if isinstance(before, Collection):
                     before.close(replaced=True)
@@ -541,18 +541,18 @@ class Catalog:
     def _return_to(self, name: str, before: Collection | StoreError | None) -> None:
         """Let a name be what it was, after what was to become of it has failed."""
         if before is None:
-            self._found.pop(name, None)
+            self._collections.pop(name, None)
             with suppress(StoreError):
                 self._directory.remove(name)
         elif isinstance(before, StoreError):
-            self._found[name] = before
+            self._collections[name] = before
         else:
             with suppress(StoreError, CollectionNotFound):  # `get` says so
                 self._reloaded(name)
 
     def _found_before(self, name: str, *, replace: bool) -> Collection | StoreError | None:
-        found = self._found.get(name)
-        if name in self._found:
+        found = self._collections.get(name)
+        if name in self._collections:
             if found is None:
                 raise CollectionLoading(name)
             if not replace:
@@ -563,13 +563,13 @@ class Catalog:
         """Load a file that has just been put in its place."""
         try:
             store = Store(self._directory.file(name), name, durability=self._durability)
-            self._found[name] = self._loaded(store, self._unless_closing)
+            self._collections[name] = self._loaded(store, self._unless_closing)
         except StoreError as error:
-            self._found[name] = error
+            self._collections[name] = error
         except _Closing:
             raise CollectionNotFound(name) from None
         except BaseException as error:
-            self._found[name] = DamagedFile(name, f"it could not be loaded ({error!r})")
+            self._collections[name] = DamagedFile(name, f"it could not be loaded ({error!r})")
             raise
         return self.get(name)
 
@@ -580,15 +580,15 @@ class Catalog:
     def close(self) -> None:
         """Finish what is under way, close all files and give the directory up.
 
-        A load and a restore end early. What comes later is told CollectionNotFound.
+        A load and a restore end early. Calls from then on raise CollectionNotFound.
         """
         self.closing = True
         with self._loading:
             self._names.wait_until_free()
             self.snapshots.close()
-            for collection in self._loaded_now():
+            for collection in self._open_collections():
                 collection.close()
-            self._found.clear()
+            self._collections.clear()
             self._directory.close()
 
 

@@ -1,4 +1,4 @@
-"""Files checked and repaired while nobody has them open: what is wrong, what is lost."""
+"""Check files that nobody has open, and repair them: what is wrong, what is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.saved_index import notes_of
 from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_to_blobs
-from gcws_search.index.persistence.recovery import config_of, params_of, up_to_date
+from gcws_search.index.persistence.recovery import config_of, params_of, with_present_hash
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
 from gcws_search.index.storage.records import RowBatch, codes_checksum, content_checksum
@@ -125,7 +125,7 @@ def check_file(
 def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
     """Return why a file that nobody has open cannot be made a collection of, nothing if it can.
 
-    What an index keeps beside the items is not looked at: who loads it makes anew what is wrong.
+    The saved index is not checked: a load rebuilds what is wrong of it.
 
     Raises
     ------
@@ -148,8 +148,8 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
 def _examination(path: Path, report: Report, threads: int | None) -> Examination:
     """Return what looks at a file, which is brought to the present format."""
     with closing(Store(path, report.name)) as store:
-        identity, last_key = store.identity, store.next_key - 1
-    return Examination(path, identity, last_key, report, threads)
+        identity, last_sequence = store.identity, store.next_sequence - 1
+    return Examination(path, identity, last_sequence, report, threads)
 
 
 def _repair(directory: DataDirectory, report: Report, threads: int | None) -> None:
@@ -182,7 +182,7 @@ class Examination:
     path : Path
     identity : Identity
         What the file says it is.
-    last_key : int
+    last_sequence : int
     report : Report
         Takes what is found.
     threads : int or None
@@ -196,15 +196,15 @@ class Examination:
         self,
         path: Path,
         identity: Identity,
-        last_key: int,
+        last_sequence: int,
         report: Report,
         threads: int | None,
     ) -> None:
         config = config_of(identity, report.name)
         self._path = path
-        self.identity_of_copy = up_to_date(identity)
+        self.identity_of_copy = with_present_hash(identity)
         self._is_outdated = identity != self.identity_of_copy
-        self._last_key = last_key
+        self._last_sequence = last_sequence
         self._report = report
         self._space = VectorSpace.of(config)
         self._backend = make_backend(config, threads=threads)
@@ -218,7 +218,7 @@ class Examination:
         ----------
         copy : Store or None
         derived : bool
-            Whether to look at what can be made anew from the items, too, but for their codes.
+            Whether to check also what can be rebuilt from the items, except for their codes.
         skips_unreadable : bool
             Whether what the storage refuses is passed over.
         """
@@ -226,15 +226,15 @@ class Examination:
         with closing(salvage) as file:
             self._report.findings.extend(file.problems())
             missing = file.ids()
-            for rows in file.rows(self._last_key):
+            for rows in file.rows(self._last_sequence):
                 for row in rows:
-                    missing.pop(row.key, None)
+                    missing.pop(row.sequence, None)
                 sound = self._examined([row for row in rows if self._is_written(row)])
                 self._report.items += len(sound)
                 if copy is not None:
                     _append(copy, sound)
-            for key, item_id in sorted(missing.items()):
-                self._report.lose(f"row {key}, id {item_id!r}, cannot be read")
+            for sequence, item_id in sorted(missing.items()):
+                self._report.lose(f"row {sequence}, id {item_id!r}, cannot be read")
             if derived:
                 self._examine_links(file, copy)
             self._examine_backends(file, copy, derived=derived)
@@ -251,7 +251,7 @@ class Examination:
         except (TypeError, ValueError, InvalidInput):
             content_is_right = False
         if not content_is_right:
-            self._report.lose(f"row {row.key}, id {_shown(row.id)}, is not what was written")
+            self._report.lose(f"row {row.sequence}, id {_shown(row.id)}, is not what was written")
         return content_is_right
 
     def _examined(self, rows: list[FoundRow]) -> list[FoundRow]:
@@ -264,7 +264,7 @@ class Examination:
         except (ValueError, InvalidInput):
             if len(rows) > 1:
                 return [sound for row in rows for sound in self._examined([row])]
-            self._report.lose(f"row {rows[0].key}, id {_shown(rows[0].id)}, holds no vector")
+            self._report.lose(f"row {rows[0].sequence}, id {_shown(rows[0].id)}, holds no vector")
             return []
         return [self._encoded(row, right) for row, right in zip(rows, codes, strict=True)]
 
@@ -274,11 +274,13 @@ class Examination:
             return row
         # Codes of an earlier hash are replaced when the file is loaded.
         if not (self._is_outdated and _has_its_codes(row)):
-            self._report.find(f"row {row.key}, id {_shown(row.id)}, has wrong codes")
-        return FoundRow(row.key, row.id, row.vector, codes, row.payload, row.checksum, checksum)
+            self._report.find(f"row {row.sequence}, id {_shown(row.id)}, has wrong codes")
+        return FoundRow(
+            row.sequence, row.id, row.vector, codes, row.payload, row.checksum, checksum
+        )
 
     def _examine_links(self, file: Salvage, copy: Store | None) -> None:
-        """Look at what an index keeps; what is lost of this is made anew at the next start."""
+        """Check the saved index; the next start rebuilds what is lost of it."""
         for part, data in file.links():
             try:
                 unpacked(part, data)
@@ -304,7 +306,7 @@ class Examination:
                 record = self._without_damaged_notes(record)  # noqa: PLW2901
             if not is_written or not _is_readable(record, self._backend.kind):
                 self._report.find(
-                    f"backend {record.name!r} is not what was written and must be attached anew"
+                    f"backend {record.name!r} is not what was written and must be attached again"
                 )
             elif copy is not None:
                 copy.add_backend(record)
@@ -314,7 +316,7 @@ class Examination:
             if not is_written:
                 self._report.find(f"load {record.key!r} is not what was written; it is forgotten")
             elif copy is not None:
-                copy.keep_load(record, 0)
+                copy.save_load(record, 0)
 
     def _examine_names(self, file: Salvage, copy: Store | None) -> None:
         sound = []
@@ -348,7 +350,7 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
                 [row.vector for row in rows],
                 [row.codes for row in rows],
                 [row.payload for row in rows],
-                [row.key for row in rows],
+                [row.sequence for row in rows],
             )
         )
 

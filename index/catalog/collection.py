@@ -1,4 +1,4 @@
-"""A collection in memory and its file as one thing: what is written is in both, or in neither."""
+"""A durable collection: each write is in memory and in its file, or in neither."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Collection:
     searches : Searches or None
         Those of all collections of the catalog.
     paused : threading.Event or None
-        The index is not improved while it is set.
+        The index is not optimized while it is set.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Collection:
         )
         self.writer = Writer(store, self.memory, self._changed)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
-        self.attachments = AttachedBackends(store, self.memory, self.writer, threads)
+        self.attached_backends = AttachedBackends(store, self.memory, self.writer, threads)
         self.optimizer = OptimizerThread(
             self.memory, self.writer, self._on_publish, paused or threading.Event()
         )
@@ -143,8 +143,8 @@ class Collection:
         Parameters
         ----------
         progress : callable
-            Is told how many items have been read, or taken into a comparison backend, since it
-            was last called.
+            Called with the number of items read, or taken into a comparison backend, since the
+            last call.
 
         Raises
         ------
@@ -157,19 +157,19 @@ class Collection:
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
         self.memory.load(rows, len(self.store), self.checkpoints.read)
-        self.attachments.load(progress)
+        self.attached_backends.load(progress)
         self.checkpoints.loaded()
         self.optimizer.start_if_due()
         self.reclaimer.start()  # a process that was killed left its log
 
     def _on_publish(self) -> None:
-        self._keep_notes()
+        self._save_notes()
         self.checkpoints.start_if_due()
 
-    def _keep_notes(self) -> None:
-        """Write what attached backends have learned, or say why it cannot be written now."""
+    def _save_notes(self) -> None:
+        """Write the notes of attached backends; log why where they cannot be written."""
         try:
-            self.writer.between(self.attachments.keep_notes)
+            self.writer.run_between_changes(self.attached_backends.save_notes)
         except StoreError as error:
             _log.warning("notes of collection %r could not be written (%s)", self.name, error)
 
@@ -189,9 +189,9 @@ class Collection:
             The mode is "insert" and there is such an item, or an id comes twice.
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        return self.commit(self.prepared(items, mode))
+        return self.commit(self.prepare(items, mode))
 
-    def prepared(
+    def prepare(
         self,
         items: ItemBatch,
         mode: Mode = "upsert",
@@ -208,8 +208,8 @@ class Collection:
         keeps_payloads : bool
             Whether an item that comes without a payload keeps the one that it has.
         progress : callable or None
-            Is told the result just before the commit, which also keeps what is returned: how far
-            the load has come that the items are of.
+            Called with the result just before the commit. It returns how far the load of these
+            items has come, which the same commit stores.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class Collection:
         ItemExists
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        self.writer.make(write)
+        self.writer.commit(write)
         return write.result
 
     def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
@@ -241,7 +241,7 @@ class Collection:
         if any(map(len, (write.rows for write in writes))):
             self.checkpoints.start_if_due()
         self.optimizer.start_if_due()
-        if any(write.gone for write in writes):
+        if any(write.removed for write in writes):
             self.reclaimer.start()
 
     def set_names(self, names: Sequence[str]) -> None:
@@ -260,7 +260,7 @@ class Collection:
             self.store.replace_names(named)
             self.names.load(named)
 
-        self.writer.alone(change)
+        self.writer.run_as_change(change)
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[NamedCoordinate]:
         """Return the first coordinates that have names; those of a prefix are in order of names."""
@@ -270,9 +270,9 @@ class Collection:
         """Return how far loads under keys have come; see `Store.loads`."""
         return self.store.loads(since, key)
 
-    def keep_load(self, record: LoadRecord, forgotten: int) -> None:
-        """Keep how far a load has come that commits nothing more; see `Store.keep_load`."""
-        self.writer.alone(partial(self.store.keep_load, record, forgotten))
+    def save_load(self, record: LoadRecord, forgotten: int) -> None:
+        """Store how far a load has come, without items; see `Store.save_load`."""
+        self.writer.run_as_change(partial(self.store.save_load, record, forgotten))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete those items that there are, and return how many there were."""
@@ -285,13 +285,13 @@ class Collection:
         return self._deleted(Delete(ids=(), where=where))
 
     def _deleted(self, write: Delete) -> int:
-        self.writer.make(write)
-        return len(write.gone)
+        self.writer.commit(write)
+        return len(write.removed)
 
-    def settle(self) -> None:
-        """Do what is due to make searches quicker and files smaller; return when it is done."""
-        self.optimizer.settle()
-        self.reclaimer.settle()
+    def finish_background_work(self) -> None:
+        """Optimize the index and reclaim space where that is due; return when it is done."""
+        self.optimizer.finish()
+        self.reclaimer.finish()
 
     def copy_to(self, path: Path) -> None:
         """Write a copy of the file as it is at one moment; others may write meanwhile.
@@ -306,23 +306,23 @@ class Collection:
     def close(self, *, dropped: bool = False, replaced: bool = False) -> None:
         """Finish the write being made, refuse others, and close the file.
 
-        What comes to it later is told that there is no such collection (CollectionNotFound).
+        Calls from then on raise CollectionNotFound.
 
         Parameters
         ----------
         dropped : bool
             Whether the file is about to be removed, and nothing more need be written.
         replaced : bool
-            Whether another file is about to take its place, and nothing more need be written. What
-            comes later is told that the collection loads (CollectionLoading).
+            Whether another file is about to take its place, and nothing more need be written. Calls
+            from then on raise CollectionLoading.
         """
         refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
-        self.attachments.stop(refusal)
+        self.attached_backends.stop(refusal)
         self.optimizer.stop()
         self.reclaimer.stop()
         self.checkpoints.stop()
         if not (dropped or replaced):
-            self._keep_notes()  # a failure of the storage may have kept them out
+            self._save_notes()  # a failure of the storage may have kept them out
         self.writer.close(refusal, None if dropped or replaced else self.checkpoints.finish)
 
     # Comparison backends
@@ -332,7 +332,7 @@ class Collection:
 
         See `index.persistence.attached_backends.AttachedBackends.attach` for parameters and errors.
         """
-        attached = self.attachments.attach(params, name)
+        attached = self.attached_backends.attach(params, name)
         self.optimizer.start_if_due()
         return described(self.memory.indexed(self.memory.view, attached))
 
@@ -341,7 +341,7 @@ class Collection:
 
         See `index.persistence.attached_backends.AttachedBackends.drop` for errors.
         """
-        self.attachments.drop(name)
+        self.attached_backends.drop(name)
 
     # Reading
 
@@ -390,10 +390,10 @@ class Collection:
             self.memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
         found = self.memory.search(view, prepared, params, where=where, backend=backend)
-        return self._waking_optimizer(params, found)
+        return self._wake_optimizer(params, found)
 
-    def _waking_optimizer(self, params: SearchParams, found: T) -> T:
-        """Return what was found; an index gets what searches with these parameters have use for."""
+    def _wake_optimizer(self, params: SearchParams, found: T) -> T:
+        """Return what was found; start the optimizer where such searches need more tables."""
         if params.guarantee == "proven" or params.rerank == "none":
             self.optimizer.start_if_due()
         return found
@@ -418,7 +418,7 @@ class Collection:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
         found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
-        return self._waking_optimizer(params, found)[0]
+        return self._wake_optimizer(params, found)[0]
 
     def search_with_unknown(
         self,
@@ -492,7 +492,7 @@ class Collection:
             chosen = ComparedQueries.sampled(view, sample, seed)
         else:
             chosen = ComparedQueries.given(self.space, queries)
-        return self._waking_optimizer(params, compare(self.memory, view, chosen, params, backends))
+        return self._wake_optimizer(params, compare(self.memory, view, chosen, params, backends))
 
     def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:
         """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""
@@ -554,7 +554,7 @@ class Collection:
     def summary(self) -> Summary:
         """Return one line of the list of collections; no index is asked for its statistics."""
         view = self.memory.view
-        building = (each.name for each in self.attachments.building)
+        building = (each.name for each in self.attached_backends.building)
         return Summary(
             name=self.name,
             items=view.count,
@@ -580,7 +580,7 @@ class Collection:
             commits=self.writer.commits,
             commit_seconds=self.writer.commit_seconds,
             backends=all_described(
-                self.memory.indexed(view), view.attached, self.attachments.building
+                self.memory.indexed(view), view.attached, self.attached_backends.building
             ),
             versions=versions(),
         )

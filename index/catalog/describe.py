@@ -1,4 +1,4 @@
-"""What there is to know of collections and their backends."""
+"""Describe collections and their backends: configuration, counts, bytes, statistics."""
 
 from __future__ import annotations
 

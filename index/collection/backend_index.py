@@ -1,4 +1,4 @@
-"""Backends with their indexes of a view's rows."""
+"""A backend together with its index of a view's rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gcws_search.index.backends.protocol import (
     Encoder,
     ProgressReport,
     encoder_of,
+    no_report,
     restore_state,
     saved_index,
     self_optimizing,
-    unheard,
 )
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
@@ -28,24 +28,24 @@ from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 
 SMALL_BATCH: Final = 32
 MAX_CATCHING_UP: Final = 8
-"""An index that was built or optimized takes in the rows put meanwhile until few are left, or so
-many times; changes wait only while it takes in the last."""
+"""A new index takes in the rows that were put while it was built, at most `MAX_CATCHING_UP` times,
+until `SMALL_BATCH` rows are left. Changes wait only for the last of these."""
 
 _CHUNK_ROWS: Final = 8192
-"""Rows an index takes in between two looks at whether it is still wanted."""
+"""Rows that a build takes in between two checks whether to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCodes:
-    """Codes of rows to come, made before their turn.
+    """Codes of rows that are not in the index yet.
 
     Attributes
     ----------
     encoder : Encoder
-        What they were made by.
+        What computed them.
     codes : (n, words) uint64
     seconds : float
-        How long making them took.
+        Time to compute them.
     """
 
     encoder: Encoder
@@ -70,7 +70,7 @@ class BackendIndex:
     state : object
         The backend's index of the rows.
     build_seconds : float
-        How long making the index has taken, in this process.
+        Time to build the index, in this process.
     """
 
     name: str
@@ -79,39 +79,39 @@ class BackendIndex:
     state: Any
     build_seconds: float = 0.0
 
-    def ahead(self, coming: VectorBatch) -> PreparedCodes:
+    def encode(self, vectors: VectorBatch) -> PreparedCodes:
         """Return the codes of rows that are to be added; any thread, no lock."""
         start = time.perf_counter()
         encoder = encoder_of(self.backend, self.state)
-        codes = encoder.encode(coming)
+        codes = encoder.encode(vectors)
         return PreparedCodes(encoder, codes, time.perf_counter() - start)
 
     def extended(
-        self, rows: VectorBatch, new: VectorBatch, ahead: PreparedCodes | None = None
+        self, rows: VectorBatch, new: VectorBatch, codes: PreparedCodes | None = None
     ) -> BackendIndex:
         """Return the backend with ``new``, the last of ``rows``, in its index.
 
         Parameters
         ----------
         rows, new : VectorBatch
-        ahead : PreparedCodes or None
-            Codes of ``new``; those made otherwise than now, by a backend of the same name or
-            landmarks that were drawn before, are left aside.
+        codes : PreparedCodes or None
+            Codes of ``new``. They are computed again if another encoder made them: a backend of the
+            same name, or earlier landmarks.
         """
         if not len(new):
             return self
-        if ahead is None or ahead.encoder != encoder_of(self.backend, self.state):
-            ahead = self.ahead(new)
+        if codes is None or codes.encoder != encoder_of(self.backend, self.state):
+            codes = self.encode(new)
         start = time.perf_counter()
-        state = self.backend.extend(self.state, rows, ahead.codes)
-        return self.with_state(state, ahead.seconds + time.perf_counter() - start)
+        state = self.backend.extend(self.state, rows, codes.codes)
+        return self.with_state(state, codes.seconds + time.perf_counter() - start)
 
     def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
 
     def restore(self, rows: VectorBatch, notes: dict[str, Any]) -> BackendIndex:
-        """Return the backend with all ``rows`` in its index, ``notes`` kept of an earlier one."""
+        """Return the backend with all ``rows`` in its index, by the ``notes`` of an earlier one."""
         start = time.perf_counter()
         nothing = SavedIndex(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
         state = restore_state(self.backend, rows, self.backend.encode(rows), nothing)
@@ -122,7 +122,7 @@ class BackendIndex:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: ProgressReport = unheard,
+        report: ProgressReport = no_report,
     ) -> BackendIndex | None:
         """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
         optimizing, live = self_optimizing(self.backend), int(np.count_nonzero(alive))
@@ -133,13 +133,13 @@ class BackendIndex:
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
     def with_state(self, state: object, seconds: float = 0.0) -> BackendIndex:
-        """Return the backend with another index, which took so long to make."""
+        """Return the backend with another index, and the time to build it added."""
         return replace(self, state=state, build_seconds=self.build_seconds + seconds)
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What is worth keeping of the index beside the vectors it is made from."""
-        if isinstance(self.params, GcwsParams):  # its notes are about a graph, which is built anew
+        """The saved parts of the index that its vectors do not give."""
+        if isinstance(self.params, GcwsParams):  # its notes are about a graph, which is rebuilt
             return {}
         saved = saved_index(self.backend, self.state)
         return {} if saved is None else saved.notes
@@ -154,7 +154,7 @@ Attached = Mapping[str, BackendIndex]
 """Attached backends by name."""
 
 
-def built(
+def build_index(
     indexed: BackendIndex, rows: VectorBatch, report: ProgressReport, stop: threading.Event
 ) -> BackendIndex | None:
     """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set.
@@ -164,7 +164,7 @@ def built(
     indexed : BackendIndex
     rows : VectorBatch
     report : callable
-        Is told the share that is done.
+        Called with the share that is done.
     stop : threading.Event
     """
     n = len(rows)
@@ -180,31 +180,33 @@ def built(
 
 
 def _try_out(indexed: BackendIndex, one: VectorBatch) -> None:
-    """Let kernels be compiled that have not been: no part of building, nor of a first search."""
+    """Compile kernels before the build and the first search are timed."""
     state = indexed.extended(one, one).state
     view = RowView(one, np.ones(1, np.uint8), 1)
     for rerank in ("own", "none"):
         indexed.backend.search(state, view, one, SearchParams(limit=1, rerank=rerank))
 
 
-def caught_up(indexed: BackendIndex, keys: Int64s, rows: VectorBatch, now: Int64s) -> BackendIndex:
-    """Return a backend made for some rows with its index brought to later ones.
+def catch_up(
+    indexed: BackendIndex, sequences: Int64s, rows: VectorBatch, now: Int64s
+) -> BackendIndex:
+    """Return a backend with its index brought from some rows to the present ones.
 
     Parameters
     ----------
     indexed : BackendIndex
-    keys : (n,) int64
-        Of the rows it was made for.
+    sequences : (n,) int64
+        Sequence numbers of the rows it was built for.
     rows : VectorBatch
         The present rows: those that stayed, in their old order, then new ones.
     now : (m,) int64
-        Their keys.
+        Sequence numbers of the present rows.
     """
-    known = len(keys)
-    if not np.array_equal(now[:known], keys):
-        places = np.searchsorted(now, keys)
+    known = len(sequences)
+    if not np.array_equal(now[:known], sequences):
+        places = np.searchsorted(now, sequences)
         stayed = places < len(now)
-        stayed[stayed] = now[places[stayed]] == keys[stayed]
+        stayed[stayed] = now[places[stayed]] == sequences[stayed]
         indexed = indexed.renumbered(rows[: stayed.sum()], np.where(stayed, places, -1))
         known = int(stayed.sum())
     return indexed.extended(rows, rows[known:])

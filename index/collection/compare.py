@@ -1,4 +1,4 @@
-"""What the backends of one collection find and cost, side by side.
+"""Compare the backends of a collection: what each finds and what it costs.
 
 Recall is counted by score: a hit counts when its exact similarity is at least that of the last
 true one, so ties cannot lower it.
@@ -29,9 +29,9 @@ SAMPLE: Final = 100
 """Stored items that are queries where none are given."""
 
 _RELATIVE: Final = 1e-6
-"""Kernels are exact to float32's rounding: a score may be so much below that of its equal."""
+"""Kernels are exact to float32's rounding: a score may be below that of its equal by this."""
 _KERNEL_ENTRIES: Final = 1 << 22
-"""About so many kernel values are held at a time."""
+"""About how many kernel values are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def _check_id(value: object, row: int) -> None:
 
 
 class RowsById:
-    """A dictionary from ids to rows, in parts, none of which takes long to grow.
+    """A dictionary from ids to rows, in parts that each grow quickly.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Items as they are sent, seen and found."""
+"""Items of callers and readers: batches that are put, views, results of queries."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ItemBatch:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All a reader sees.
+    """One immutable version of a collection, as a reader sees it.
 
     Attributes
     ----------
@@ -88,10 +88,10 @@ class View:
         1 for a row whose item has not been deleted or updated since.
     count : int
         Number of ones.
-    keys : (n,) int64
-        Rising.
+    sequences : (n,) int64
+        Sequence numbers, rising.
     ids : list of str
-        By row; shared with later views, so it may be longer than n.
+        By row; shared with newer views, so it may be longer than n.
     payloads : list of bytes or None
         By row; shared as ``ids`` is.
     columns : Columns
@@ -107,7 +107,7 @@ class View:
     vectors: VectorBatch
     alive: UInt8s
     count: int
-    keys: Int64s
+    sequences: Int64s
     ids: list[str]
     payloads: list[bytes | None]
     columns: Columns
@@ -117,11 +117,11 @@ class View:
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self.keys)
+        return len(self.sequences)
 
     def page(self, *, after: int, limit: int) -> Int64s:
-        """Return the first ``limit`` live rows whose keys are above ``after``."""
-        start = int(np.searchsorted(self.keys, after, side="right"))
+        """Return the first ``limit`` live rows whose sequence numbers are above ``after``."""
+        start = int(np.searchsorted(self.sequences, after, side="right"))
         found: list[Int64s] = []
         wanted = limit
         while wanted and start < len(self):
@@ -239,7 +239,7 @@ class QueryResult:
 
 
 def without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
-    """Return hits with only those ties kept that are returned: the first by their ids."""
+    """Return hits without ties beyond the limit: the first by their ids stay."""
 
     def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
         surer = int(np.count_nonzero(scores > scores[-1]))
@@ -312,7 +312,7 @@ class QueryResults(Sequence[QueryResult]):
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """Items on their way into rows, with all that is computed of them before their turn.
+    """Items that are validated, transformed and hashed, ready to be appended.
 
     Attributes
     ----------
@@ -322,8 +322,8 @@ class EncodedBatch:
     vectors : VectorBatch
     codes : (n, code_width) uint64
         What the backend's `encode` returned.
-    keys : sequence of int
-        Rising; empty until the store has numbered the items.
+    sequences : sequence of int
+        Sequence numbers, rising; empty until the items have them.
     seconds : float
         How long encoding took.
     attached : mapping of str to PreparedCodes
@@ -334,7 +334,7 @@ class EncodedBatch:
     payloads: Sequence[bytes | None]
     vectors: VectorBatch
     codes: UInt64s
-    keys: Sequence[int] = ()
+    sequences: Sequence[int] = ()
     seconds: float = 0.0
     attached: Mapping[str, PreparedCodes] = field(default_factory=dict)
 
@@ -356,7 +356,7 @@ class EncodedBatch:
             self.vectors[rows],
             self.codes[rows],
             seconds=self.seconds * len(places) / len(self),
-            attached={name: ahead.chosen(rows) for name, ahead in self.attached.items()},
+            attached={name: codes.chosen(rows) for name, codes in self.attached.items()},
         )
 
     @classmethod
@@ -379,7 +379,7 @@ class EncodedBatch:
             [*chain.from_iterable(part.payloads for part in parts)],
             joined([part.vectors for part in parts]),
             np.concatenate([part.codes for part in parts]),
-            [*chain.from_iterable(part.keys for part in parts)],
+            [*chain.from_iterable(part.sequences for part in parts)],
             sum(part.seconds for part in parts),
             attached,
         )

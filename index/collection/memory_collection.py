@@ -1,8 +1,9 @@
 """Items in memory: ids, vectors, payloads and their index, seen through immutable views.
 
-The caller serializes writes. Readers take ``view`` once and use nothing else, so they never wait
-for the disk and never see half a change. Row numbers follow the sequence numbers of items; an
-update gives an item a new sequence number and a new row.
+The caller serializes writes. A reader takes ``view`` once and uses nothing else, so it never waits
+for the disk and never sees half a change. Row numbers follow the sequence numbers of items. An
+update gives an item a new sequence number and a new row. A deleted row is a tombstone until
+`compact`.
 
 Up to `DeltaPolicy.max_pending` committed items may be pending: they have ids and rows, but no view
 shows them. The next reader appends them all to the delta (`backends.delta`) and publishes one view,
@@ -88,8 +89,8 @@ class MemoryCollection:
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         rows = GrowingRows(config.form, config.dim)
-        self._contents = RowStore(rows, [], [], np.empty(0, np.int64))
-        self.shown = self._contents.view(self.backend.empty(), 0, 0)
+        self._row_store = RowStore(rows, [], [], np.empty(0, np.int64))
+        self.published = self._row_store.view(self.backend.empty(), 0, 0)
         # New items that no view shows yet. Their ids have rows already.
         self._pending: list[EncodedBatch] = []
         self.pending_count = self._pending_numbers = 0
@@ -100,13 +101,13 @@ class MemoryCollection:
         if self._pending:
             with self._lock:
                 self._append_pending()
-        return self.shown
+        return self.published
 
     @property
     def count(self) -> int:
         """How many items there are."""
         with self._lock:
-            return self.shown.count + self.pending_count
+            return self.published.count + self.pending_count
 
     def encode(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
         """Transform and hash the vectors of several batches in one call; any thread.
@@ -129,7 +130,7 @@ class MemoryCollection:
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        attached = {name: each.ahead(prepared) for name, each in self.shown.attached.items()}
+        attached = {name: each.encode(prepared) for name, each in self.published.attached.items()}
         payloads = [*map(compact, items.payloads)]
         return EncodedBatch(
             items.ids, payloads, prepared, codes, seconds=seconds, attached=attached
@@ -147,48 +148,48 @@ class MemoryCollection:
     def load(
         self, pieces: Iterable[EncodedBatch], count: int, saved: Callable[[Int64s], SavedIndex]
     ) -> None:
-        """Take stored items into an empty collection; their index is made once, at the end.
+        """Load stored items into an empty collection; their index is built once, at the end.
 
         Parameters
         ----------
         pieces : iterable of EncodedBatch
         count : int
-            How many items there are in all; memory is reserved for so many.
+            Number of items in all; memory is reserved for them.
         saved : callable
-            Is told the (n,) keys, and returns what was kept of an earlier index of the rows.
+            Takes the (n,) sequence numbers, and returns the saved parts of an earlier index.
         """
-        held = self._contents
-        held.rows.reserve(count)
+        row_store = self._row_store
+        row_store.rows.reserve(count)
         codes = np.empty((count, self.backend.code_width), np.uint64)
         for piece in pieces:
-            before, n = len(held), len(held) + len(piece)
+            before, n = len(row_store), len(row_store) + len(piece)
             codes = with_room(codes, before, n)
             codes[before:n] = piece.codes
-            held.append(piece)
-        n = len(held)
+            row_store.append(piece)
+        n = len(row_store)
         if not self._is_compiled:
-            self._compile(held.rows.view())
-        live, start = saved(held.keys[:n]), time.perf_counter()
-        state = restore_state(self.backend, held.rows.view(), codes[:n], live)
+            self._compile(row_store.rows.view())
+        live, start = saved(row_store.sequences[:n]), time.perf_counter()
+        state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
         self._build_seconds = time.perf_counter() - start
-        row_of = RowsById(held.ids)
+        row_of = RowsById(row_store.ids)
         if self.names.is_open:
-            self.names.use(held.rows.view(), set())
+            self.names.use(row_store.rows.view(), set())
         with self._lock:
             self._row_of = row_of
-            self.shown = held.view(state, n, self.shown.version + 1)
+            self.published = row_store.view(state, n, self.published.version + 1)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
         return [row for row in map(self._row_of.get, ids) if row is not None]
 
-    def keys_of(self, ids: Sequence[str]) -> list[int | None]:
-        """Return the key of each id, None where there is no such item."""
+    def sequences_of(self, ids: Sequence[str]) -> list[int | None]:
+        """Return the sequence number of each id, None where there is no such item."""
         rows = [*map(self._row_of.get, ids)]
         if rows.count(None) == len(rows):  # most inserts
             return [*rows]
-        keys = self.view.keys
-        return [None if row is None else int(keys[row]) for row in rows]
+        sequences = self.view.sequences
+        return [None if row is None else int(sequences[row]) for row in rows]
 
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
         """Return the payload of each id, None where there is no such item."""
@@ -202,7 +203,7 @@ class MemoryCollection:
         Parameters
         ----------
         parts : sequence of EncodedBatch
-            Of distinct ids; their keys rise, and are above all before.
+            Of distinct ids; their sequence numbers rise, and are above all before.
         replaced : sequence of int
             Rows of the items that have one of the ids.
         """
@@ -211,26 +212,26 @@ class MemoryCollection:
         view = self.view
         items = EncodedBatch.joined(parts)
         if replaced:
-            self._contents.kill(replaced)
+            self._row_store.mark_dead(replaced)
         grown = self._extended(view, items, len(replaced))
         with self._lock:
             self._row_of.put(items.ids, len(view))
-            self.shown = grown
+            self.published = grown
         self._compact_if_due()
 
     def _append_with_the_next_view(self, parts: Sequence[EncodedBatch]) -> bool:
-        """Let the next reader append new items; return whether that takes a moment only."""
+        """Leave new items to the next reader; return whether they can wait like this."""
         with self._lock:
-            shown = self.shown
+            published = self.published
             count = self.pending_count + sum(map(len, parts))
             numbers = self._pending_numbers + sum(part.vectors.numbers for part in parts)
             if (
-                shown.attached
+                published.attached
                 or count > self.policies.delta.max_pending
-                or not can_defer(self.backend, shown.state, shown.vectors, count, numbers)
+                or not can_defer(self.backend, published.state, published.vectors, count, numbers)
             ):
                 return False
-            first = len(shown) + self.pending_count
+            first = len(published) + self.pending_count
             for part in parts:
                 self._row_of.put(part.ids, first)
                 first += len(part)
@@ -242,19 +243,19 @@ class MemoryCollection:
         """Append what is pending; the lock is held."""
         if not self._pending:  # another thread did
             return
-        shown = self.shown
+        published = self.published
         try:
-            self.shown = self._extended(shown, EncodedBatch.joined(self._pending))
+            self.published = self._extended(published, EncodedBatch.joined(self._pending))
         except BaseException:
-            self._contents.cut(len(shown))  # the items stay pending
+            self._row_store.truncate(len(published))  # the items stay pending
             raise
         self._pending, self.pending_count, self._pending_numbers = [], 0, 0
 
     def _extended(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
-        """Return the view of further rows, so many of them in the place of others."""
-        held = self._contents
-        held.append(items)
-        rows, start = held.rows.view(), time.perf_counter()
+        """Return the view after further rows; ``replaced`` is how many of them are updates."""
+        row_store = self._row_store
+        row_store.append(items)
+        rows, start = row_store.rows.view(), time.perf_counter()
         state = self.backend.extend(view.state, rows, items.codes)
         self._build_seconds += items.seconds + time.perf_counter() - start
         attached = view.attached and {
@@ -262,17 +263,17 @@ class MemoryCollection:
             for name, indexed in view.attached.items()
         }
         count = view.count + len(items) - replaced
-        return held.view(state, count, view.version + 1, attached, rows)
+        return row_store.view(state, count, view.version + 1, attached, rows)
 
     def remove(self, rows: Sequence[int]) -> None:
         """Remove the items of some live, distinct rows."""
-        held, old = self._contents, self.view
-        held.kill(rows)
-        view = held.view(old.state, old.count - len(rows), old.version + 1, old.attached)
+        row_store, old = self._row_store, self.view
+        row_store.mark_dead(rows)
+        view = row_store.view(old.state, old.count - len(rows), old.version + 1, old.attached)
         with self._lock:
             for row in rows:
-                self._row_of.remove(held.ids[row])
-            self.shown = view
+                self._row_of.remove(row_store.ids[row])
+            self.published = view
         self._compact_if_due()
 
     def _compact_if_due(self) -> None:
@@ -282,22 +283,22 @@ class MemoryCollection:
             self.compact()
 
     def compact(self) -> None:
-        """Forget dead rows; the others keep their order."""
+        """Remove tombstones; live rows keep their order and get new numbers."""
         old = self.view
         live = np.flatnonzero(old.alive)
         new_rows = np.full(len(old), -1, np.int64)
         new_rows[live] = np.arange(len(live))
-        self._contents = held = self._contents.take(live)
-        rows = held.rows.view()
+        self._row_store = row_store = self._row_store.take(live)
+        rows = row_store.rows.view()
         state = self.backend.renumber(old.state, rows, new_rows)
         attached = {
             name: indexed.renumbered(rows, new_rows) for name, indexed in old.attached.items()
         }
-        view = held.view(state, len(live), old.version + 1, attached)
-        row_of = RowsById(held.ids)
+        view = row_store.view(state, len(live), old.version + 1, attached)
+        row_of = RowsById(row_store.ids)
         with self._lock:
             self._row_of = row_of
-            self.shown = view
+            self.published = view
 
     # Attaching: the caller sees to it that nothing else changes.
 
@@ -305,7 +306,7 @@ class MemoryCollection:
         """Add a backend of a new name, with an index of the present rows."""
         view = self.view
         attached = {**view.attached, indexed.name: indexed}
-        self.shown = replace(view, attached=attached, version=view.version + 1)
+        self.published = replace(view, attached=attached, version=view.version + 1)
 
     def detach(self, name: str) -> None:
         """Remove an attached backend.
@@ -318,7 +319,7 @@ class MemoryCollection:
         if name not in view.attached:
             raise BackendNotFound(name)
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
-        self.shown = replace(view, attached=attached, version=view.version + 1)
+        self.published = replace(view, attached=attached, version=view.version + 1)
 
     # Optimizing (`collection.optimize`): one thread at a time, beside those that read and write.
 
@@ -334,10 +335,10 @@ class MemoryCollection:
         view = self.view
         if indexed.backend is self.backend:
             self._build_seconds = indexed.build_seconds
-            self.shown = replace(view, state=indexed.state, version=view.version + 1)
+            self.published = replace(view, state=indexed.state, version=view.version + 1)
         else:
             attached = {**view.attached, indexed.name: indexed}
-            self.shown = replace(view, attached=attached, version=view.version + 1)
+            self.published = replace(view, attached=attached, version=view.version + 1)
 
     # Reading: any thread.
 
@@ -361,7 +362,7 @@ class MemoryCollection:
         """Return a view, and the row of an item in it."""
         with self._lock:
             self._append_pending()
-            return self.shown, self._row_of.get(item_id)
+            return self.published, self._row_of.get(item_id)
 
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
@@ -437,7 +438,7 @@ class MemoryCollection:
         """Return about how many bytes of memory the collection holds."""
         view = self.view
         return (
-            self._contents.nbytes
+            self._row_store.nbytes
             + self.names.nbytes
             + view.columns.nbytes
             + self.backend.nbytes(view.state)

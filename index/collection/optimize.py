@@ -1,4 +1,4 @@
-"""How an index of a collection is optimized beside those that search and change it."""
+"""Optimize an index beside readers and writers, then publish it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import BackendNotFound
 
 Publish = Callable[[Callable[[], bool]], bool | None]
-"""Calls what it is given while no change is being made, and returns what that returns; None when
-it can be called no more."""
+"""Runs a function between two changes and returns its result; None once no changes are taken."""
 
 
 def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
-    """Make searches by one backend quicker; long work, but for the moment it is published.
+    """Optimize one backend's index; it takes long, and others wait only while it is published.
 
     Parameters
     ----------
@@ -29,8 +28,8 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     Returns
     -------
     bool or None
-        False when it has to be done again, for too much has changed meanwhile; None when
-        ``publish`` or ``stop`` has said that it is of no use.
+        False where too much has changed meanwhile: call it again. None once ``publish`` or
+        ``stop`` has ended the work.
     """
     view = collection.view
     indexed = collection.indexed(view, collection.overdue(view))

@@ -1,4 +1,4 @@
-"""Items in memory by row: what is kept of each, in arrays and lists that grow at their end."""
+"""Items in memory by row: arrays and lists that grow at their end, and which rows live."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class RowStore:
     ----------
     rows : GrowingRows
     ids : list of str
-        Of the rows there are; taken over, as are all others.
+        Of the rows; owned from here on, as are all others.
     payloads : list of bytes or None
-    keys : (n,) int64
+    sequences : (n,) int64
 
     Attributes
     ----------
-    rows, ids, payloads, keys
-        There may be room for more keys than there are rows.
+    rows, ids, payloads, sequences
+        The last may be longer than the number of rows.
     alive : (n,) uint8
         1 for each row that is not dead; there may be room for more.
     columns : Columns
@@ -43,12 +43,12 @@ class RowStore:
     """
 
     def __init__(
-        self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None], keys: Int64s
+        self, rows: GrowingRows, ids: list[str], payloads: list[bytes | None], sequences: Int64s
     ) -> None:
         self.rows = rows
         self.ids = ids
         self.payloads = payloads
-        self.keys = keys
+        self.sequences = sequences
         self.alive: UInt8s = np.ones(len(ids), np.uint8)
         self.columns = Columns(payloads)
         self.text_bytes = _text_bytes(ids, payloads)
@@ -60,18 +60,18 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory they take, columns left out."""
-        return self.rows.nbytes + self.alive.nbytes + self.keys.nbytes + self.text_bytes
+        return self.rows.nbytes + self.alive.nbytes + self.sequences.nbytes + self.text_bytes
 
     def append(self, items: EncodedBatch) -> None:
-        """Add items as live rows at the end; their keys are above all before."""
+        """Add items as live rows at the end; their sequence numbers are above all before."""
         before, n = len(self.rows), len(self.rows) + len(items)
         self.rows.append(items.vectors)
         self.ids.extend(items.ids)
         self.payloads.extend(items.payloads)
         self.text_bytes += _text_bytes(items.ids, items.payloads)
-        self.keys = with_room(self.keys, before, n)
+        self.sequences = with_room(self.sequences, before, n)
         self.alive = with_room(self.alive, before, n)
-        self.keys[before:n] = items.keys
+        self.sequences[before:n] = items.sequences
         self.alive[before:n] = 1
 
     def view(
@@ -82,7 +82,7 @@ class RowStore:
         attached: Attached = _NONE_ATTACHED,
         rows: VectorBatch | None = None,
     ) -> View:
-        """Return what readers are to see of the rows there are now.
+        """Return a view of the present rows.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class RowStore:
             vectors=vectors,
             alive=self.alive[:n],
             count=count,
-            keys=self.keys[:n],
+            sequences=self.sequences[:n],
             ids=self.ids,
             payloads=self.payloads,
             columns=self.columns,
@@ -110,16 +110,16 @@ class RowStore:
         """Return the items of some rows, (m,) and rising, all of them live."""
         chosen = places.tolist()
         ids, payloads = [self.ids[row] for row in chosen], [self.payloads[row] for row in chosen]
-        return RowStore(self.rows.take(places), ids, payloads, self.keys[places])
+        return RowStore(self.rows.take(places), ids, payloads, self.sequences[places])
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""
-        self.rows.cut(count)
+        self.rows.truncate(count)
         self.text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
         del self.ids[count:], self.payloads[count:]
 
-    def kill(self, rows: Sequence[int]) -> None:
-        """Let some rows be dead for readers to come."""
+    def mark_dead(self, rows: Sequence[int]) -> None:
+        """Make tombstones of some rows, for new views."""
         self.alive = self.alive.copy()  # readers hold the old one
         self.alive[list(rows)] = 0
 

@@ -1,4 +1,4 @@
-"""What a search sees and what it returns, by row."""
+"""Searches by row: what a search sees, and the hits that it returns."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ class RowView:
 
     @property
     def fills_tiles(self) -> bool:
-        """Whether so many rows are permitted that tiles of all of them pay: a quarter.
+        """Whether enough rows are permitted for tiles of all of them to pay: a quarter.
 
         64 queries, 3,000 of 30,000 rows of 384 floats permitted: 527 us each by tiles, 115 without.
         """

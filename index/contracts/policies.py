@@ -1,6 +1,6 @@
-"""Numbers of policy: how much may wait, and when it is merged, written, or given back.
+"""Policies: limits of the delta, of commits, compaction, checkpoints and reclaimed space.
 
-Whoever opens a catalog may hand down its own, as tests do with few rows.
+A program that opens a catalog may hand down its own, as tests with small collections do.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class BatchPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturePolicy:
-    """When features by landmarks are learned anew, and how.
+    """When features by landmarks are learned again, and how.
 
     Attributes
     ----------
     chunk_rows : int
         Rows mapped between two looks at whether to stop.
     growth : int
-        Landmarks are drawn anew once there are so many times the rows they were drawn from.
+        Landmarks are drawn again once the rows have grown by this factor.
     """
 
     chunk_rows: int = 4096
@@ -101,7 +101,7 @@ class CheckpointPolicy:
     share: int = 4
 
     def is_due(self, put: int, count: int) -> bool:
-        """Return whether so many rows put since, of so many in all, should be written."""
+        """Return whether ``put`` new rows, of ``count`` in all, should be written."""
         return put > max(self.min_rows, count // self.share)
 
 
@@ -136,7 +136,7 @@ class ReclaimPolicy:
     busy_seconds: float = 30.0
 
     def is_due(self, free: int, pages: int) -> bool:
-        """Return whether so many free pages, of so many in all, should be given back."""
+        """Return whether ``free`` pages, of ``pages`` in all, should be given back."""
         return free > max(self.min_pages, pages // self.share)
 
 
@@ -178,7 +178,7 @@ class ProbePolicy:
     Attributes
     ----------
     scan_factor : float
-        A scan is thought to take so many times what the cost model says.
+        A scan is taken to cost what the cost model says, times this.
     hashing, hashing_of_many : float
         Share of a scan's time that hashing may take, and what goes with it: of a lone query, and
         where a few queries of a call are tried first.
@@ -187,7 +187,7 @@ class ProbePolicy:
         where a scan touches only the rows that share a slot.
     dense_nanoseconds, sparse_nanoseconds : float
         What a call takes beside hashing and probing: sparse queries are hashed and found to be
-        scanned in more steps, each of which costs a lone query some.
+        scanned in more steps, which a lone query pays for.
     many : int
         Queries from which a call is one of many.
     tried, tried_share : int
@@ -225,7 +225,7 @@ class PairPolicy:
     max_partners : int
         Partners of a sampled row that are judged by.
     min_gain : float
-        The graph is tried where other ways take so many times what the sample takes.
+        The graph is tried where other joins take this many times what the sample takes.
     patience : tuple of int
         Tried in turn; see `kernels.graph.pair_walk.PairRule`.
     call_rows : int

@@ -1,4 +1,4 @@
-"""What of an index is worth keeping in a file, besides the codes of its items."""
+"""The saved index: links of the graph and notes, beside the codes of the items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gcws_search.index.contracts.arrays import Int32s
 NO_ROW: Final = -1
 """An entry of `SavedIndex.links` that names no row."""
 UNKNOWN: Final = -2
-"""The first entry of a row whose links are not known and must be found anew."""
+"""The first entry of a row whose links are not known and must be found again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def fields_of(value: object) -> dict[str, Any]:
 
 
 def list_of(value: object, *, max_count: int) -> list[Any]:
-    """Return a JSON array of at most so many elements; ValueError when it is none."""
+    """Return a JSON array of at most ``max_count`` elements; ValueError when it is none."""
     if not isinstance(value, list) or len(value) > max_count:
         raise ValueError(f"no list of at most {max_count} elements but {_shown(value)}")
     return value

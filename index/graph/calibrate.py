@@ -43,7 +43,7 @@ class CalibrationPolicy:
     measured : tuple of (int, tuple of int, int)
         Limit searched with, limits judged, queries.
     rows_a_limit : int
-        A greater limit than 100 is measured where there are so many rows for each of its hits.
+        A limit above 100 is measured where each of its hits has at least this many rows.
     settings : tuple of float
         Numbers of the beam settings that may be measured, rising; see `recall_curve`.
     first : tuple of float
@@ -65,18 +65,18 @@ class CalibrationPolicy:
     max_share : float
         A search that scores more of the rows than this share is not measured.
     doubt, extended_doubt : float
-        Recall is taken to be less than its mean by so many standard errors; that of hard and
-        foreign queries by more, for there are fewer of them.
+        Recall is taken to be its mean less this many standard errors. Hard and foreign queries
+        have a number of their own, for there are fewer of them.
     hard, foreign : float
-        Shares of the items that are hard, and foreign, by the score of their last hit; as many are
-        by how much nearer their first hit is than their tenth. Of frames of daily sports the tenth
-        of lowest contrast found 0.44 where the others found 0.87. Source: [LID]: the neighbours of
-        points in many dimensions are hard to find.
+        Shares of the items that are hard, and foreign, by the score of their last hit. The same
+        shares are so by contrast: the distance of the first hit against that of the tenth. Of
+        frames of daily sports the tenth of lowest contrast found 0.44 where the others found 0.87.
+        Source: [LID]: the neighbours of points in many dimensions are hard to find.
     contrasts : (float, float)
-        And all by whose tenth hit is hardly farther than the first, whatever share they are: where
-        many rows differ little from each other, items among them are easier than other queries.
+        Queries of higher contrasts are hard, and foreign, whatever share they are. Where many rows
+        differ little from each other, items among them are easier than other queries.
     sums : float, int
-        Sums of two items are searched for too: this share of the queries, and so many at least.
+        Sums of two items are searched for too: this share of the queries, at least this number.
     typical_sums : float
         Where this share of the sums seem typical, typical ones among them count as items do: the
         lesser recall is that of the setting. Of sums of two texts most are as far from the texts
@@ -84,14 +84,14 @@ class CalibrationPolicy:
     slacks : tuple of float
         Of extensions that may be measured, rising.
     min_tier : int
-        A tier is judged by so many queries at least, or by all.
-    max_too_few : float
+        A tier is judged by at least this many queries, or by all.
+    max_short : float
         A setting is of no use by which more queries than this share find too few rows.
-    beyond, far_beyond, many : float, float, int
+    beyond, small_sample_beyond, small_sample : float, float, int
         A score is out of range if it is below the least true one by this share of the distance to
-        the median. ``far_beyond`` holds for fewer than ``many`` queries. Of queries like the
-        items, if distances fall off exponentially, one in 3,500 is beyond the least of 1024, and
-        one in 900 beyond that of 160.
+        the median. ``small_sample_beyond`` holds for fewer than ``small_sample`` queries. If
+        distances fall off exponentially, one query in 3,500 like the items is beyond the least of
+        1024, and one in 900 beyond that of 160.
     """
 
     queries: int = 1024
@@ -126,10 +126,10 @@ class CalibrationPolicy:
     typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3)
     min_tier: int = 12
-    max_too_few: float = 0.1
+    max_short: float = 0.1
     beyond: float = 0.2
-    far_beyond: float = 0.4
-    many: int = 500
+    small_sample_beyond: float = 0.4
+    small_sample: int = 500
 
 
 class _Contrasts(NamedTuple):
@@ -148,7 +148,7 @@ class _Truth:
     ----------
     wanted : int
         Hits.
-    least : (m,) float64
+    lowest : (m,) float64
         Score of each query's last true hit.
     tiers : (m,) int
         See `_tiers`.
@@ -157,7 +157,7 @@ class _Truth:
     """
 
     wanted: int
-    least: Float64s
+    lowest: Float64s
     tiers: Int64s
     scores: tuple[float, float, float]
 
@@ -199,16 +199,16 @@ def calibrate(
         Searches that score more rows take longer than scans: nothing is measured beyond.
     policy : CalibrationPolicy
     """
-    share, least = policy.sums
+    share, min_sums = policy.sums
     greatest = max(_LIMIT, sample.rows // policy.rows_a_limit)
     measured = [each for each in policy.measured if each[0] <= greatest]
     counts = [min(count, sample.items) for _, _, count in measured]
-    sums = [min(max(int(share * count), least), sample.sums) for count in counts]
+    sums = [min(max(int(share * count), min_sums), sample.sums) for count in counts]
     limits_of = [searched for searched, _, _ in measured]
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
     contrasts = _contrasts(items, sample.nearest, policy)
-    most = min(max_candidates, policy.max_share * sample.rows)
+    max_candidates = min(max_candidates, policy.max_share * sample.rows)
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
         parts = [found for first, found in items if first < of_items]
@@ -220,10 +220,10 @@ def calibrate(
         numbers = np.concatenate([np.arange(of_items), sample.items + np.arange(of_sums)]).astype(
             np.int64
         )
-        ladder = _Ladder(sample, (numbers, of_items), truth, searched, contrasts, policy)
-        ladder.climb(most)
-        ladder.extend(most)
-        curves += [ladder.curves(limit) for limit in limits]
+        measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts, policy)
+        measured_at.measure_settings(max_candidates)
+        measured_at.measure_extensions(max_candidates)
+        curves += [measured_at.curves(limit) for limit in limits]
     return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2])
 
 
@@ -265,8 +265,8 @@ def _contrasts(
     if not len(factors):
         return _Contrasts(inf, inf, nearest)
     hard, foreign = (
-        min(most, _quantile(factors, 1.0 - share))
-        for share, most in zip((policy.hard, policy.foreign), policy.contrasts, strict=True)
+        min(ceiling, _quantile(factors, 1.0 - share))
+        for share, ceiling in zip((policy.hard, policy.foreign), policy.contrasts, strict=True)
     )
     return _Contrasts(hard, foreign, nearest)
 
@@ -290,7 +290,7 @@ def _truth(
     """Return what is known of queries by their true hits for one limit."""
     lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
-    beyond = policy.beyond if len(lasts) >= policy.many else policy.far_beyond
+    beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
     scores = (
         _quantile(lasts, policy.hard),
         _quantile(lasts, policy.foreign),
@@ -312,7 +312,7 @@ def _last_scores(found: BatchHits, place: int) -> Float64s:
     return np.where(found.sizes < place, 0.0, last)
 
 
-class _Ladder:
+class _Measurements:
     """What beam settings give by searches with one limit.
 
     Parameters
@@ -347,8 +347,8 @@ class _Ladder:
         self._points: dict[int, dict[int, _Point]] = {}
         self._extended: dict[tuple[int, float], dict[int, tuple[float, float, float]]] = {}
 
-    def climb(self, most: float) -> None:
-        """Measure settings until recall is enough, or searches score more than ``most`` rows."""
+    def measure_settings(self, max_candidates: float) -> None:
+        """Measure settings until recall is enough, or ``max_candidates`` rows are scored."""
         policy, last, gaps = self._policy, -1, []
         for number in policy.first:
             before, last = last, policy.settings.index(number)
@@ -356,7 +356,7 @@ class _Ladder:
                 continue
             gaps.append((before, last))
             point = self._point(last)
-            enough = point.recall >= policy.enough or point.candidates > most
+            enough = point.recall >= policy.enough or point.candidates > max_candidates
             if enough or self._adds_little(before, last):
                 break
         while gaps:
@@ -366,8 +366,8 @@ class _Ladder:
                 below = [(low, middle)] if self._measure(middle, low) else []
                 gaps += [*below, (middle, high)]
 
-    def extend(self, most: float) -> None:
-        """Measure extensions until recall is enough, or they score more than ``most`` rows."""
+    def measure_extensions(self, max_candidates: float) -> None:
+        """Measure extensions as `measure_settings` does settings."""
         policy = self._policy
         asked = self._of_tiers()
         first = BeamSetting.of(policy.settings[min(self._points)], self._searched)
@@ -381,11 +381,11 @@ class _Ladder:
                     limit: self._judged_extension(found, asked, truth, tier)
                     for limit, truth in self._truth.items()
                 }
-                least = min(recall for recall, *_ in points.values())
-                adds_little = 1.0 - least > policy.left * missed
-                missed = 1.0 - least
-                dear = float(found.candidates.mean()) > most
-                if least >= policy.enough or dear or adds_little:
+                lowest = min(recall for recall, *_ in points.values())
+                adds_little = 1.0 - lowest > policy.left * missed
+                missed = 1.0 - lowest
+                dear = float(found.candidates.mean()) > max_candidates
+                if lowest >= policy.enough or dear or adds_little:
                     break
 
     def _of_tiers(self) -> Int64s:
@@ -469,8 +469,8 @@ class _Ladder:
             asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
         setting = BeamSetting.of(policy.settings[place], self._searched)
         found = self._sample.search(self._queries[asked], self._searched, setting)
-        few = found.sizes < self._truth[self._searched].wanted
-        if np.mean(few) > policy.max_too_few and place < len(policy.settings) - 1:
+        short = found.sizes < self._truth[self._searched].wanted
+        if np.mean(short) > policy.max_short and place < len(policy.settings) - 1:
             return False
         self._points[place] = {
             limit: self._judged(found, asked, truth) for limit, truth in self._truth.items()
@@ -491,10 +491,10 @@ class _Ladder:
         return _Point(recall, float(found.candidates[is_item].mean()), extended)
 
     def _are_enough(self, typical: Bools, sums: Bools) -> bool:
-        """Return whether so many sums are typical that they count; see ``typical_sums``."""
+        """Return whether enough sums are typical to count; see ``typical_sums``."""
         count = np.count_nonzero(typical)
-        least = self._policy.typical_sums * np.count_nonzero(sums)
-        return bool(count >= max(self._policy.min_tier, least))
+        minimum = self._policy.typical_sums * np.count_nonzero(sums)
+        return bool(count >= max(self._policy.min_tier, minimum))
 
     def _adds_little(self, before: int, place: int) -> bool:
         """Return whether a setting adds next to nothing to the one before; see ``left``."""
@@ -528,7 +528,7 @@ def _quantile(values: Float64s, share: float) -> float:
 
 
 def _less_doubt(good: Float64s, errors: float) -> float:
-    """Return a mean, less so many standard errors."""
+    """Return a mean less ``errors`` standard errors."""
     error = float(good.std()) / len(good) ** 0.5
     return float(max(0.0, float(good.mean()) - errors * error))
 
@@ -548,6 +548,6 @@ def _shares_found(found: BatchHits, truth: _Truth, asked: Int64s) -> Float64s:
         Places of the queries among those of ``truth``.
     """
     inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-    good = ((found.scores >= truth.least[asked][:, None] - _TIE) & inside).sum(1)
+    good = ((found.scores >= truth.lowest[asked][:, None] - _TIE) & inside).sum(1)
     share: Float64s = np.minimum(good, truth.wanted) / truth.wanted
     return share

@@ -1,4 +1,4 @@
-"""Whether rows put since calibration are found as well as it says, judged by a sample of them."""
+"""Drift: whether new rows are found as well as calibrated, judged by a sample of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DriftPolicy:
     min_count, shortfall : int, float
         Rows have drifted if the mean recall of at least ``min_count`` is lower by ``shortfall``
         than expected: 4 standard errors, as the recall of one row varies by 0.15.
-    few, large_shortfall : int, float
+    min_count_large, large_shortfall : int, float
         The same for fewer rows and a larger shortfall.
     """
 
@@ -45,7 +45,7 @@ class DriftPolicy:
     window: int = 32
     min_count: int = 16
     shortfall: float = 0.15
-    few: int = 8
+    min_count_large: int = 8
     large_shortfall: float = 0.4
 
 
@@ -76,7 +76,7 @@ class DriftMonitor:
     def has_drifted(self) -> bool:
         """Whether the calibration does not hold for the rows put since."""
         count, policy = len(self.shortfalls), self.policy
-        if count < policy.few:
+        if count < policy.min_count_large:
             return False
         below = sum(self.shortfalls) / count  # each search asks, and numpy takes 10 µs for this
         return below > (policy.shortfall if count >= policy.min_count else policy.large_shortfall)
@@ -88,7 +88,7 @@ class DriftMonitor:
         return cls(tuple(number_of(each, -1.0, 1.0) for each in values), policy)
 
     def with_more(self, shares: Float64s, expected: float) -> DriftMonitor:
-        """Return the monitor after some more rows, each of which found a share of its true hits."""
+        """Return the monitor after further rows; ``shares`` are their shares of true hits found."""
         shortfalls = (*self.shortfalls, *(expected - shares).tolist())
         return replace(self, shortfalls=shortfalls[-self.policy.window :])
 

@@ -184,7 +184,7 @@ class HeldOut:
         between = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
         queries = joined([view.vectors[chosen], between])
         if len(between):
-            keys = np.concatenate([keys, graph.keying.keys(between, keys.shape[1])])
+            keys = np.concatenate([keys, graph.band_keys.keys(between, keys.shape[1])])
         return cls(
             graph,
             tables,

@@ -66,14 +66,14 @@ class GraphPolicy:
     max_added : float
         The graph is dropped when more rows than this share of those linked are put at once.
     rows_of_tables, rows_to_double : int
-        Searches enter through the first tables (`banding.FIRST_TABLES`) up to so many rows, and
+        Searches enter through the first tables (`banding.FIRST_TABLES`) up to this many rows, and
         through twice as many for ``rows_to_double`` times the rows. The more rows there are, the
         fewer of a key's neighbours are near rows: of 1,000,000 in 10,000 clusters no beam brought
         recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
-    few_dimensions : float
+    narrow_dimensions : float
         Rows that lie along fewer dimensions are linked with a narrow beam.
     sampled, near : int
-        Quantizers and dimensions are judged by so many rows, and by so many rows near to each.
+        Quantizers and dimensions are judged by ``sampled`` rows and the ``near`` rows next to each.
     wide : int
         Rows of more floats are measured by half as many queries, for the exact scan takes longer.
     pieces : int
@@ -81,9 +81,9 @@ class GraphPolicy:
     costed : int
         Queries by which the cost of a scan is judged.
     scan_factor : float
-        A graph of sparse rows is built where scans take more than so many times what a search does.
+        A graph of sparse rows is built where scans take this many times what a search does.
     max_held_out : int
-        At most one row in so many is held out of the graph at first, to calibrate it.
+        At most one row in this many is held out of the graph at first, to calibrate it.
     search, link, calibration, drift : SearchPolicy, LinkPolicy, CalibrationPolicy, DriftPolicy
     """
 
@@ -94,7 +94,7 @@ class GraphPolicy:
     max_added: float = 1.0
     rows_of_tables: int = 150_000
     rows_to_double: int = 8
-    few_dimensions: float = 10.0
+    narrow_dimensions: float = 10.0
     sampled: int = 64
     near: int = 64
     wide: int = 128
@@ -108,7 +108,7 @@ class GraphPolicy:
     drift: DriftPolicy = field(default_factory=DriftPolicy)
 
     def entry_tables(self, rows: int, bands: int) -> int:
-        """Return through how many of ``bands`` tables searches of so many rows enter."""
+        """Return through how many of ``bands`` tables a search of ``rows`` rows enters."""
         tables = FIRST_TABLES
         while rows > self.rows_of_tables and tables < bands:
             rows //= self.rows_to_double
@@ -121,14 +121,14 @@ class GraphLifecycle:
 
     Parameters
     ----------
-    keying : BandKeys
+    band_keys : BandKeys
     workers : Workers
         Threads of searches, and of what readers wait for.
     policy : GraphPolicy
     """
 
-    def __init__(self, keying: BandKeys, workers: Workers, policy: GraphPolicy) -> None:
-        self._keying = keying
+    def __init__(self, band_keys: BandKeys, workers: Workers, policy: GraphPolicy) -> None:
+        self._band_keys = band_keys
         self._workers = workers
         self.policy = policy
 
@@ -178,13 +178,13 @@ class GraphLifecycle:
         workers : Workers
         """
         policy = self.policy
-        tables = policy.entry_tables(len(rows), self._keying.plan.bands)
+        tables = policy.entry_tables(len(rows), self._band_keys.plan.bands)
         monitor = DriftMonitor(policy=policy.drift)
         if rows.form == "sparse":
             quantizer = Quantizer(SPARSE)
             return NeighbourGraph(quantizer, rows, tables, drift=monitor, policy=policy.link)
         groups, centres = self._near_groups(rows, alive, workers)
-        narrow = dimension(groups, centres) < policy.few_dimensions
+        narrow = dimension(groups, centres) < policy.narrow_dimensions
         quantizer = choose_quantizer(groups, centres, rows.dense, rows.copies)
         return NeighbourGraph(
             quantizer, rows, tables, narrow=narrow, drift=monitor, policy=policy.link
@@ -246,25 +246,25 @@ class GraphLifecycle:
             queries //= 2
         held_out = order[: min(queries, len(order) // policy.max_held_out)]
         neighbours = self.empty(rows, alive, workers)
-        tables = self._keying.widened(tables, rows, neighbours.tables, workers)
+        tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
         links = neighbours.cover(rows)
         keys = keys_by_row(tables, neighbours.linked_through(tables))
         linked = order[len(held_out) :]
-        shown = alive.copy()
-        shown[held_out] = 0
+        visible = alive.copy()
+        visible[held_out] = 0
         first_copies = policy.link.linked_copies
         groups = equal_groups(rows, linked, keys[linked], more_than=first_copies)
         leaders = np.arange(len(rows) if groups else 0, dtype=np.int32)
         for group in groups:
             leaders[group[first_copies:]] = group[0]
-            shown[group[first_copies:]] = 0
+            visible[group[first_copies:]] = 0
         single = linked[leaders[linked] == linked] if groups else linked
         neighbours.link(
             single,
             keys[single],
             tables,
             links,
-            shown,
+            visible,
             linked=0,
             workers=workers,
             stop=stop,
@@ -274,7 +274,7 @@ class GraphLifecycle:
         if stop.is_set():
             return None
         graph = GraphSearch(
-            neighbours, links, NOT_CALIBRATED, len(rows), self._keying, workers, policy.search
+            neighbours, links, NOT_CALIBRATED, len(rows), self._band_keys, workers, policy.search
         )
         sample = HeldOut.of(
             graph,
@@ -309,8 +309,8 @@ class GraphLifecycle:
 
     def _sums(self, items: int) -> int:
         """Return how many sums of two items are searched for, to calibrate a graph."""
-        share, least = self.policy.calibration.sums
-        return max(int(share * items), min(items, least))
+        share, min_sums = self.policy.calibration.sums
+        return max(int(share * items), min(items, min_sums))
 
     def _calibrated(self, sample: HeldOut) -> Calibration:
         """Return what rows held out measure."""
@@ -436,7 +436,7 @@ class GraphLifecycle:
 
     def save(self, graph: GraphSearch) -> SavedIndex:
         """Return what a file holds of a graph."""
-        quantizer = graph.neighbours.rounding
+        quantizer = graph.neighbours.quantizer
         notes: dict[str, Any] = {
             "version": _NOTES_VERSION,
             "rounding": [quantizer.kind, quantizer.step, quantizer.origin],
@@ -453,7 +453,7 @@ class GraphLifecycle:
     ) -> tuple[GraphSearch, Tables] | None:
         """Return a graph as it was saved, and tables enough for it; None where there was none.
 
-        Rows whose links are unknown are linked anew.
+        Rows whose links are unknown are linked again.
         """
         policy, workers = self.policy, self._workers
         unknown = np.flatnonzero(saved.links[:, 0] == UNKNOWN)
@@ -464,7 +464,7 @@ class GraphLifecycle:
             return None
         try:
             quantizer = Quantizer.from_list(notes["rounding"], rows.form)
-            used = count_of(notes["tables"], 1, self._keying.plan.bands)
+            used = count_of(notes["tables"], 1, self._band_keys.plan.bands)
             calibration = Calibration.from_dict(notes["calibration"])
             built = count_of(notes["built"], 1, _MAX_BUILT)
             narrow = notes["narrow"] is True and rows.form == "dense"
@@ -479,7 +479,7 @@ class GraphLifecycle:
             drift=drift,
             policy=policy.link,
         )
-        tables = self._keying.widened(tables, rows, neighbours.tables, workers)
+        tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
         links = neighbours.cover(rows)
         width = min(WIDTH, saved.links.shape[1])
         links.array[:, :width] = np.maximum(saved.links[:, :width], NONE)
@@ -492,6 +492,6 @@ class GraphLifecycle:
         # Rows that were dead when the graph was built, or died since, are gone.
         built = min(built, len(rows))
         graph = GraphSearch(
-            neighbours, links, calibration, built, self._keying, workers, policy.search
+            neighbours, links, calibration, built, self._band_keys, workers, policy.search
         )
         return graph, tables

@@ -3,7 +3,7 @@
 A row finds its neighbours by a search of the graph of the rows linked before it, entered through
 the hash tables. Links run both ways: a row joins the neighbours of those it chose. Rows linked in
 random order give a good graph; rows linked as they come give a worse one when they come in
-clusters. So the graph is built anew, in random order, when the collection has grown by half. In
+clusters. So the graph is rebuilt, in random order, when the collection has grown by half. In
 between, rows are linked as they come.
 
 Links change in place while others read them. A reader may see part of an old row of links and part
@@ -59,12 +59,12 @@ class LinkPolicy:
         Width of the beam of a row's search for its neighbours: that of dense rows, of sparse ones,
         and of dense ones that lie along few dimensions.
     early, early_factor : float, int
-        Of the last kind this share, the first ones, is linked with a beam so many times as wide:
+        Of the last kind this share, the first ones, is linked with a beam that many times as wide:
         they lead from cluster to cluster. Without, queries for 100 hits scored up to 14 % more.
     table_factor : int
-        These and sparse rows are linked through so many times the entry tables of a search. With a
-        wider beam instead, linking took 1.2 to 1.4 times as long. Rows of more dimensions are near
-        to few of those in their buckets: with the narrow beam queries scored up to 14 % more rows.
+        These and sparse rows are linked through more tables than a search enters by, this factor.
+        With a wider beam instead, linking took 1.2 to 1.4 times as long. Rows of more dimensions
+        are near to few rows of their buckets: with the narrow beam queries scored up to 14 % more.
     diversity : float
         See `kernels.graph.build.prune`.
     round_share : int
@@ -137,7 +137,7 @@ class NeighbourGraph:
 
     Parameters
     ----------
-    rounding : Quantizer
+    quantizer : Quantizer
     rows : VectorBatch
         All rows; none of them is linked yet.
     tables : int
@@ -151,7 +151,7 @@ class NeighbourGraph:
 
     def __init__(
         self,
-        rounding: Quantizer,
+        quantizer: Quantizer,
         rows: VectorBatch,
         tables: int,
         *,
@@ -161,10 +161,10 @@ class NeighbourGraph:
     ) -> None:
         self._policy = policy
         self._scratch = ScratchPool()
-        self._quantized = QuantizedRows(rounding, rows.dense.shape[1])
+        self._quantized = QuantizedRows(quantizer, rows.dense.shape[1])
         self._tables = tables
         self._narrow = narrow
-        self._beam = policy.sparse_beam if rounding.kind == SPARSE else policy.beam
+        self._beam = policy.sparse_beam if quantizer.kind == SPARSE else policy.beam
         if narrow:
             self._beam = policy.narrow_beam
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
@@ -191,9 +191,9 @@ class NeighbourGraph:
         return self._narrow
 
     @property
-    def rounding(self) -> Quantizer:
+    def quantizer(self) -> Quantizer:
         """How rows are quantized."""
-        return self._quantized.rounding
+        return self._quantized.quantizer
 
     def cover(self, rows: VectorBatch) -> NeighbourLinks:
         """Take in new rows without links; return the links of all of ``rows``."""
@@ -209,8 +209,8 @@ class NeighbourGraph:
 
     @property
     def tables(self) -> int:
-        """Tables through which rows are linked, if there are so many."""
-        more = self._narrow or self.rounding.kind == SPARSE
+        """Tables through which rows are linked, unless there are fewer."""
+        more = self._narrow or self.quantizer.kind == SPARSE
         return self._tables * (self._policy.table_factor if more else 1)
 
     def linked_through(self, tables: Tables) -> int:
@@ -425,7 +425,7 @@ class NeighbourGraph:
         Parameters
         ----------
         groups : sequence of (g,) int64
-            Equal rows, of which the first `LinkPolicy.linked_copies` are linked.
+            Equal rows; the first `LinkPolicy.linked_copies` of each group are linked.
         links : NeighbourLinks
             Changed in place.
         """
@@ -458,7 +458,7 @@ class NeighbourGraph:
         renamed = names[np.minimum(self._links[remaining], len(new_rows))]
         order = np.argsort(renamed < 0, axis=1, kind="stable")
         taken = NeighbourGraph(
-            self.rounding,
+            self.quantizer,
             rows[:0],
             self._tables,
             narrow=self._narrow,

@@ -34,10 +34,10 @@ WIDE_SLACK: Final = 1.04
 _UNLIMITED: Final = float(1 << 31)
 """Rows that a search expands at most that a slack ends."""
 _MAX_EXTRAPOLATED: Final = 4 / 3
-"""Limits up to this many times the greatest one measured take its setting: so many rows more are
-looked for where rows have been deleted, until the graph is rebuilt."""
-_NEARLY: Final = 1.25
-"""Where no slack measured is enough, the least one is taken that misses at most so many times as
+"""Limits up to this many times the greatest one measured take its setting. Where rows have been
+deleted, that many more are looked for, until the graph is rebuilt."""
+_MISS_RATIO: Final = 1.25
+"""Where no slack measured is enough, the least one is taken that misses at most this many times as
 much as the greatest: beyond, much is scored for little."""
 _SAFETY: Final = 5
 """The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
@@ -78,10 +78,10 @@ class BeamSetting:
     candidates: float
     slack: float = inf
 
-    def tables(self, most: int) -> int:
-        """Return the number of entry tables: half of ``most`` for a short search."""
+    def tables(self, max_tables: int) -> int:
+        """Return the number of entry tables: half of ``max_tables`` for a short search."""
         short = self.max_expanded < self.beam or self.slack < WIDE_SLACK
-        return min(most, max(_MIN_TABLES, most // 2)) if short else most
+        return min(max_tables, max(_MIN_TABLES, max_tables // 2)) if short else max_tables
 
     @property
     def number(self) -> float:
@@ -124,7 +124,7 @@ class Extension:
     slack: float
     enters_wider: bool = False
 
-    def at_least(self, other: Extension) -> Extension:
+    def maximum(self, other: Extension) -> Extension:
         """Return this with the slack and the entry points of another one, where those are more."""
         wider = self.enters_wider or other.enters_wider
         return replace(self, slack=max(self.slack, other.slack), enters_wider=wider)
@@ -206,7 +206,7 @@ class RecallCurve:
         setting = self.setting(recall)
         if setting is not None:
             return setting
-        enough = 1.0 - _NEARLY * (1.0 - self.recalls[-1])
+        enough = 1.0 - _MISS_RATIO * (1.0 - self.recalls[-1])
         return float(self.settings[bisect_left(self.recalls, enough)])
 
 
@@ -280,8 +280,8 @@ class LimitCurves:
         """Return the beam setting of a number, given the slack of hard queries."""
         return BeamSetting.of(number, self.limit, *self._of_items(hard, 1.0).at(number))
 
-    def _of_items(self, hard: Slack, most: float) -> RecallCurve:
-        """Return the curve of all items, where hard ones are extended, and count so much at most.
+    def _of_items(self, hard: Slack, ceiling: float) -> RecallCurve:
+        """Return the curve of all items; hard ones are extended, and count ``ceiling`` at most.
 
         So typical queries alone have the recall asked for.
         """
@@ -291,7 +291,7 @@ class LimitCurves:
             _, scored = self.hard.at(hard.slack)
             found = float(np.interp(hard.slack, self.hard.settings, self.hard_items))
         shares = np.array(self.extended)
-        recalls = (1 - shares) * self.typical.recalls + shares * min(found, most)
+        recalls = (1 - shares) * self.typical.recalls + shares * min(found, ceiling)
         candidates = np.array(self.typical.candidates) + shares * scored
         return RecallCurve(
             self.typical.settings,
@@ -453,8 +453,8 @@ def _columns(curve: RecallCurve) -> dict[str, list[float]]:
     }
 
 
-def _numbers(values: object, least: float, most: float) -> tuple[float, ...]:
-    return tuple(number_of(value, least, most) for value in list_of(values, max_count=_MAX_POINTS))
+def _numbers(values: object, low: float, high: float) -> tuple[float, ...]:
+    return tuple(number_of(value, low, high) for value in list_of(values, max_count=_MAX_POINTS))
 
 
 def _curves_of(document: object) -> LimitCurves:

@@ -1,4 +1,4 @@
-"""Memory that searches write on, taken and given back, so that a search allocates little."""
+"""Scratch memory of searches, reused so that a search allocates little."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPARSE_SLOTS: Final = 2
 """The same over sparse rows: each has a table of its query, which should stay in cache."""
 _ROWS_TO_GROW: Final = 4096
 _SHARE_TO_GROW: Final = 8
-"""Scratch memory has room for so many rows more, and this part of them: inserts then fit."""
+"""Scratch memory has room for this many rows more, or 1/_SHARE_TO_GROW of all: inserts then fit."""
 
 _ENTRY_BYTES: Final = 8
 _ROOM: Final = 2
@@ -129,7 +129,7 @@ class Scratch:
         self.first = self.addresses[:1]
 
     def limit(self, room: int) -> None:
-        """Let a search see so many rows at most, though there is memory for more."""
+        """Let a search see at most ``room`` rows, though there is memory for more."""
         self.addresses[:, _ROOM] = room
 
 

@@ -1,4 +1,4 @@
-"""Search of a neighbour graph: plan once for all that ask for the same, then run the ladder."""
+"""Search of a neighbour graph: plan once for equal requests, then run the stages."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class GraphSearch:
         `NOT_CALIBRATED` while the graph is built.
     built : int
         Rows there were when the graph was last built in random order.
-    keying : BandKeys
+    band_keys : BandKeys
     workers : Workers
         Threads of searches.
     policy : SearchPolicy
@@ -90,7 +90,7 @@ class GraphSearch:
     links: NeighbourLinks
     calibration: Calibration
     built: int
-    keying: BandKeys
+    band_keys: BandKeys
     workers: Workers
     policy: SearchPolicy
     _plans: dict[PlanKey, SearchPlan | Skipped] = field(default_factory=dict, init=False)
@@ -137,7 +137,7 @@ class GraphSearch:
     @property
     def nearest(self) -> float:
         """The least distance that rows as they are quantized tell from others."""
-        return _NEAREST[self.links.quantized.rounding.kind]
+        return _NEAREST[self.links.quantized.quantizer.kind]
 
     def _applies(self, view: RowView, params: SearchParams) -> bool:
         """Return whether the graph may answer at all."""
@@ -149,7 +149,7 @@ class GraphSearch:
         )
 
     def _together(self, queries: int) -> int:
-        """Return a power of two that stands for so many queries: plans are remembered."""
+        """Return a power of two that stands for the number of queries, so that plans are shared."""
         if queries < MANY:
             return 1
         return min(self.policy.max_together, 1 << (queries.bit_length() - 1))
@@ -165,8 +165,8 @@ class GraphSearch:
             return Skipped.SCAN_IS_QUICKER
         filtered = view.permitted_count < len(view.vectors)
         share = self.policy.filtered_budget if filtered else self.policy.budget
-        most = self.candidates_within(view, share * scanning)
-        plan = self.plan_for(tables, view, params.limit, setting, most=most)
+        max_candidates = self.candidates_within(view, share * scanning)
+        plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
         if not filtered:
             return plan
         return replace(
@@ -183,7 +183,7 @@ class GraphSearch:
         limit: int,
         setting: SearchSetting,
         *,
-        most: float = inf,
+        max_candidates: float = inf,
     ) -> SearchPlan:
         """Return how to search with a setting, whatever a scan takes.
 
@@ -193,7 +193,7 @@ class GraphSearch:
         view : RowView
         limit : int
         setting : SearchSetting
-        most : float
+        max_candidates : float
             Rows that a search may see before it is left to the fall-back, but for a few.
         """
         policy, beam = self.policy, setting.first
@@ -210,8 +210,8 @@ class GraphSearch:
         foreign = setting.foreign if Stage.SECOND_EXTENSION in stages else NO_EXTENSION
         share = view.permitted_count / len(view.vectors)
         entry_tables = beam.tables(self.links.entry_tables)
-        sizes = self._sizes(tables, view, setting, most)
-        quantizer = self.links.quantized.rounding
+        sizes = self._sizes(tables, view, setting, max_candidates)
+        quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
         kernel = Plan(
             np.array([GRAPH, entry_tables, 0, 0, 0, 0]),
@@ -253,7 +253,7 @@ class GraphSearch:
 
         Of quantized rows as many for a small limit as for the one by which it was calibrated.
         """
-        policy, kind = self.policy, self.links.quantized.rounding.kind
+        policy, kind = self.policy, self.links.quantized.quantizer.kind
         first = last = limit + policy.spare
         if kind in (BYTES, SHORTS):
             limit = max(limit, MIN_BEAM)
@@ -263,12 +263,12 @@ class GraphSearch:
         return min(held, first), min(held, last)
 
     def _sizes(
-        self, tables: Tables, view: RowView, setting: SearchSetting, most: float
+        self, tables: Tables, view: RowView, setting: SearchSetting, max_candidates: float
     ) -> ScratchSizes:
-        """Return the scratch memory of a search that sees ``most`` rows, but for a few."""
+        """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
         policy = self.policy
         beam = max(setting.first.beam + 1, policy.extended_beam)  # the skipped row may take a place
-        room = max(beam, min(policy.max_room, most), 2 * setting.first.candidates)
+        room = max(beam, min(policy.max_room, max_candidates), 2 * setting.first.candidates)
         room = min(int(room), len(view.vectors) + beam)
         beside = max(self._beside(each) for each in (setting.hard, setting.foreign))
         return self.neighbours.sizes(tables, beam, room, beside=beside)
@@ -291,7 +291,7 @@ class GraphSearch:
         return self._setting(params.limit, recall, ceil(_PERCENT * share))
 
     def _setting(self, limit: int, recall: float, percent: int) -> SearchSetting | None:
-        """Return the setting for the best ``limit`` of so many per cent of the rows."""
+        """Return the setting for the best ``limit`` of ``percent`` % of the rows."""
         plain = self.calibration.setting(limit, recall)
         if plain is None or percent == _PERCENT:
             return plain
@@ -299,13 +299,13 @@ class GraphSearch:
         deeper = self.calibration.setting(ceil(limit / share), recall, (1.0 + recall) / 2)
         if deeper is None:
             return None
-        near, far = plain.first, deeper.first
-        number = max(near.number, far.number)
-        candidates = max(near.candidates, far.candidates)
+        near, deep = plain.first, deeper.first
+        number = max(near.number, deep.number)
+        candidates = max(near.candidates, deep.candidates)
         return SearchSetting(
-            BeamSetting.of(number, max(limit, near.places), far.recall, candidates),
-            deeper.hard.at_least(plain.hard),
-            deeper.foreign.at_least(plain.foreign),
+            BeamSetting.of(number, max(limit, near.places), deep.recall, candidates),
+            deeper.hard.maximum(plain.hard),
+            deeper.foreign.maximum(plain.foreign),
             deeper.out_of_range,
             max(1, int(deeper.judged * share)),
         )
@@ -328,7 +328,7 @@ class GraphSearch:
         return policy.row_nanoseconds + policy.entry_nanoseconds * entries
 
     def scan_nanoseconds(self, view: RowView, together: int) -> float:
-        """Return what the exact scan takes for one query, of so many together in a thread."""
+        """Return what the exact scan takes for one query, of ``together`` in a thread."""
         if view.vectors.form == "dense":
             return dense_scan_nanoseconds(view, together)
         live = view.sample.live if view.sample is not None else view.permitted_count
@@ -370,8 +370,8 @@ class GraphSearch:
         m, n, limit = len(queries), len(view.vectors), params.limit
         graph = self.links.graph(tables, view.vectors)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)
-        copies, copy_norms = self.links.quantized.rounding.round(queries.dense, queries.norms)
-        own_keys = self.keying.keys(queries, plan.tables) if keys is None else keys
+        copies, copy_norms = self.links.quantized.quantizer.round(queries.dense, queries.norms)
+        own_keys = self.band_keys.keys(queries, plan.tables) if keys is None else keys
         sizes, scratch_pool = plan.sizes, self.neighbours.scratch
         if queries.form == "sparse":
             sizes = sizes.for_queries(queries.longest)
@@ -390,7 +390,7 @@ class GraphSearch:
             hits.expected_recall,
             np.empty(m, np.uint8),
         )
-        least = float(params.min_score)
+        min_score = float(params.min_score)
 
         def run(first: int, last: int) -> None:
             some, part = queries, out
@@ -409,7 +409,7 @@ class GraphSearch:
                 some.values,
                 own[2],
                 own[3],
-                least,
+                min_score,
             )
             scratch = scratch_pool.take(sizes)
             addresses = scratch.addresses if m > 1 else scratch.first
@@ -431,7 +431,7 @@ class GraphSearch:
         return {
             "width": links.shape[1],
             "mean_length": float(np.count_nonzero(links >= 0)) / max(1, len(links)),
-            "rows_as": NAMES[self.neighbours.rounding.kind],
+            "rows_as": NAMES[self.neighbours.quantizer.kind],
             "bytes": self.neighbours.nbytes,
             "made_for_rows": self.built,
             "calibration": self.calibration.to_dict(),

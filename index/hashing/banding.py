@@ -23,8 +23,8 @@ from gcws_search.index.kernels.hashing.dense_band_keys import BandLayout, keys_f
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
 FIRST_TABLES: Final = 8
-"""Searches of a small graph enter through so many tables, so every item is hashed for these; those
-beyond, which larger collections and proofs need, are made of all rows at once."""
+"""Searches of a small graph enter through this many tables, so every item is hashed for these.
+Larger collections and proofs need more, which are built of all rows at once."""
 
 _ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
 

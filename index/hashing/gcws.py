@@ -30,7 +30,7 @@ _TABLE_BYTES: Final = 1 << 28
 
 
 def round_up(samples: int) -> int:
-    """Return the number of samples that are drawn when so many are wanted."""
+    """Return the number of samples that are drawn for ``samples`` wanted ones."""
     return -(-samples // LANES) * LANES
 
 

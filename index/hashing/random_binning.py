@@ -72,7 +72,7 @@ class RandomBinning:
         ----------
         batch : VectorBatch
         count : int or None
-            A multiple of 16; the first so many samples, by default all k.
+            How many samples, the first ones; a multiple of 16. By default all k.
         """
         out = np.empty((len(batch), self.samples if count is None else count), np.uint32)
         indptr, slots, magnitudes = compressed(batch)

@@ -22,8 +22,8 @@ from gcws_search.index.kernels.quantized.scan import join_copies
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
-_BLOCK_FLOATS: Final = 1 << 15  # dense rows kept in cache while all later ones pass by (128 KB)
-_BLOCK_ROWS: Final = 64  # sparse rows, each of which is looked up by itself
+_BLOCK_FLOATS: Final = 1 << 15  # dense rows in cache while all rows behind them pass by (128 KB)
+_BLOCK_ROWS: Final = 64  # sparse rows, looked up one by one
 _NO_ROWS: Final = np.empty(0, np.int64)
 
 

@@ -78,14 +78,14 @@ class PairSink:
             self._pending.append(packed)
             self._pending_count += len(packed)
             if self._pending_count >= self.policy.max_unscored:
-                self._settle()
+                self._score_pending()
 
-    def settle(self) -> None:
+    def score_pending(self) -> None:
         """Score what has been offered so far: with a limit, `threshold` may rise."""
         with self._lock:
-            self._settle()
+            self._score_pending()
 
-    def _settle(self) -> None:
+    def _score_pending(self) -> None:
         """Score what is pending, and keep the best."""
         fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending]))
         fresh = fresh[: keep_new(fresh, self._pairs)]
@@ -125,7 +125,7 @@ class PairSink:
 
     def result(self) -> Pairs:
         """Return the pairs by rising rows."""
-        self.settle()
+        self.score_pending()
         a, b = _unpacked(self._pairs)
         return a, b, self._scores
 

@@ -114,7 +114,7 @@ class PairJoin:
     plan : BandPlan
         Of all there can be.
     widened : callable
-        Returns the same rows in at least so many tables.
+        Returns the same rows in at least that many tables.
     links : (n, R) int32 or None
         Links of the neighbour graph, where there is one.
     inverted : InvertedIndex
@@ -137,7 +137,7 @@ class PairJoin:
             return
         if sink.limit is not None and self.links is not None:
             self.join_links(self.links, sink, _OWN_LIST)  # what scores less need not be looked for
-            sink.settle()
+            sink.score_pending()
         if recall >= 1 or not self._offer_some(sink, recall):
             self._exact(sink.threshold).offer(sink, self.workers)
 
@@ -342,7 +342,7 @@ class _Offered:
 
 
 def _some_of_each(numbers: Int64s, limit: int) -> Int64s:
-    """Return which entries to take: of each number at most so many, drawn at random."""
+    """Return places of entries: at most ``limit`` of each number, drawn at random."""
     order = np.random.default_rng(0).permutation(len(numbers))
     order = order[np.argsort(numbers[order], kind="stable")]
     ordered = numbers[order]

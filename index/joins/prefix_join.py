@@ -34,7 +34,7 @@ _PARTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PrefixJoin:
-    """Rows listed under the slots one of which a pair must have in common.
+    """Rows listed under their prefix slots; a similar pair has one of these in common.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""From vectors to their keys in the tables, and from tables to more of them."""
+"""Band keys of vectors, and further tables of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class BandKeys:
         return keys
 
     def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:
-        """Return the keys in all of ``tables`` of the last of ``rows``, some of which are known.
+        """Return the keys of the last of ``rows`` in all ``tables``; ``codes`` has the first.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class BandKeys:
         return np.concatenate([codes, further], axis=1)
 
     def widened(self, tables: Tables, rows: VectorBatch, bands: int, workers: Workers) -> Tables:
-        """Return the same rows in at least so many tables, where there can be so many.
+        """Return the same rows in at least ``bands`` tables, or in all that there can be.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ def gathered(
     pool: int,
     counts: Int64s,
 ) -> Iterator[Int64s]:
-    """Yield the candidates of each query, as many as wanted where there are so many.
+    """Yield the candidates of each query: as many as wanted, or all.
 
     Of the last bucket the lowest rows are taken, and of rows that share no prefix with the query,
     when all tables are exhausted.

@@ -1,6 +1,6 @@
 """Hash tables over rows: immutable segments of sorted keys, merged as they grow.
 
-Tables know rows and keys only; deleted rows stay in them, and are left out by whoever searches,
+Tables know rows and keys only; tombstones stay in them, and searches leave these out,
 until a compaction renumbers the rows.
 """
 
@@ -117,7 +117,7 @@ class Tables:
         bands : int
             L of the tables returned.
         keys_of : callable
-            Is told the first row and the one after the last, and returns their (n, further) keys
+            Called with the first row and the one after the last; returns their (n, further) keys
             in the tables there are not yet.
         workers : Workers
         """

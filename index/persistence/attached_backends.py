@@ -1,7 +1,7 @@
-"""Comparison backends come and go: made beside those who use the collection, kept in its file.
+"""Comparison backends: built beside readers and writers, recorded in the collection's file.
 
 A backend is in the file from the moment it is attached, so a process that ends at any moment
-leaves it attached or leaves nothing; its index is made anew from the vectors at the next start.
+leaves it attached or leaves nothing. The next start rebuilds its index from the vectors.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gcws_search.index.collection.backend_index import (
     MAX_CATCHING_UP,
     SMALL_BATCH,
     BackendIndex,
-    built,
-    caught_up,
+    build_index,
+    catch_up,
 )
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Building:
-    """A backend that is being made.
+    """A backend that is being built.
 
     Attributes
     ----------
@@ -101,17 +101,17 @@ class AttachedBackends:
 
     @property
     def building(self) -> list[Building]:
-        """The backends that are being made, in the order in which they were asked for."""
+        """The backends that are being built, in the order in which they were asked for."""
         with self._naming:
             return list(self._building.values())
 
     def load(self, progress: Callable[[int], None] | None = None) -> None:
-        """Make what the file says is attached; to be called once, when all rows are there.
+        """Build the backends that the file names; call it once, when all rows are loaded.
 
         Parameters
         ----------
         progress : callable
-            Is told how many items have been taken in since it was last called.
+            Called with the number of items taken in since the last call.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class AttachedBackends:
             indexed = self._empty(record.name, params).restore(view.vectors, notes)
             if damage or (notes and not indexed.notes):
                 _log.warning(
-                    "backend %r of collection %r: what was kept is made anew (%s)",
+                    "backend %r of collection %r: its notes are of no use, so it is rebuilt (%s)",
                     record.name,
                     self._store.name,
                     damage or "no index has such notes",
@@ -149,7 +149,7 @@ class AttachedBackends:
             return {}, str(error)
 
     def attach(self, params: BackendParams, name: str | None = None) -> str:
-        """Make a backend from the stored vectors; return its name when it is ready.
+        """Build a backend from the stored vectors; return its name when it is ready.
 
         Parameters
         ----------
@@ -213,12 +213,12 @@ class AttachedBackends:
         return BackendIndex(name, params, backend, backend.empty())
 
     def make(self, building: Building) -> None:
-        """Make a backend, and publish it; raise where it is not wanted any more."""
+        """Build a backend and publish it; raise where it was dropped meanwhile."""
         view = self._collection.view
         empty, stop = self._empty(building.name, building.params), building.stop
         is_optimized = is_overdue(empty.backend, empty.state, len(view), view.count)
         extending = 0.5 if is_optimized else 1.0  # its share of the work
-        indexed = built(empty, view.vectors, partial(building.report, 0.0, extending), stop)
+        indexed = build_index(empty, view.vectors, partial(building.report, 0.0, extending), stop)
         if indexed is not None:
             report = partial(building.report, extending, 1.0)
             indexed = indexed.optimize(view.vectors, view.alive, stop, report)
@@ -227,17 +227,17 @@ class AttachedBackends:
             now = self._collection.view
             if indexed is None or len(now) - len(view) <= SMALL_BATCH:
                 break
-            indexed = caught_up(indexed, view.keys, now.vectors, now.keys)
+            indexed = catch_up(indexed, view.sequences, now.vectors, now.sequences)
             view = now
         if indexed is None or stop.is_set():
             raise self._stopped(building)
-        self._writer.alone(partial(self._publish, building, indexed, view))
+        self._writer.run_as_change(partial(self._publish, building, indexed, view))
 
     def _publish(self, building: Building, indexed: BackendIndex, basis: View) -> None:
         if building.stop.is_set():
             raise self._stopped(building)
         now = self._collection.view
-        indexed = caught_up(indexed, basis.keys, now.vectors, now.keys)
+        indexed = catch_up(indexed, basis.sequences, now.vectors, now.sequences)
         notes = _notes_of(indexed)
         params = orjson.dumps(backend_document(indexed.params)["params"]).decode()
         self._store.add_backend(BackendRecord(indexed.name, indexed.params.kind, params, notes))
@@ -250,7 +250,7 @@ class AttachedBackends:
         return BackendNotFound(building.name)
 
     def drop(self, name: str) -> None:
-        """Remove a backend, or leave off making it; its memory is free once no search uses it.
+        """Remove a backend, or stop its build; its memory is free once no search uses it.
 
         Raises
         ------
@@ -264,7 +264,7 @@ class AttachedBackends:
             building = self._building.get(name)
         if building is not None:
             building.stop.set()
-        self._writer.alone(partial(self._remove, name, building is not None))
+        self._writer.run_as_change(partial(self._remove, name, building is not None))
 
     def _remove(self, name: str, was_coming: bool) -> None:
         if was_coming and name not in self._collection.view.attached:
@@ -274,8 +274,8 @@ class AttachedBackends:
         self._notes.pop(name, None)
         self._collection.detach(name)
 
-    def keep_notes(self) -> None:
-        """Write what indexes have learned since; the caller sees to it that nothing changes."""
+    def save_notes(self) -> None:
+        """Write the notes of indexes that have changed; the caller holds off changes."""
         for indexed in self._collection.view.attached.values():
             notes = _notes_of(indexed)
             if notes != self._notes.get(indexed.name):
@@ -283,12 +283,12 @@ class AttachedBackends:
                 self._notes[indexed.name] = notes
 
     def stop(self, refusal: Callable[[], GcwsError]) -> None:
-        """Leave off what is being made, and begin nothing more.
+        """Stop builds, and start no others.
 
         Parameters
         ----------
         refusal : callable
-            Returns what those who wait, or come later, are told.
+            Returns the error for those who wait, and for all calls from then on.
         """
         with self._naming:
             self._refusal = refusal

@@ -1,4 +1,4 @@
-"""Changes: what each asks of the file, and how it is made in memory."""
+"""Puts and deletes: planned, turned into rows of the file, applied in memory."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ class WriteResult:
 class SequenceNumbers:
     """Keys of items as they will be once the changes planned so far are made."""
 
-    def __init__(self, collection: MemoryCollection, next_key: int) -> None:
+    def __init__(self, collection: MemoryCollection, next_sequence: int) -> None:
         self.collection = collection
-        self.next_key = next_key
+        self.next_sequence = next_sequence
         self._planned: dict[str, int | None] = {}
         self.named: set[int] = set()  # coordinates whose names the changes store
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
-        """Return the key of each id, None where there will be no such item."""
-        keys = self.collection.keys_of(ids)
+        """Return the sequence number of each id, None where there will be no such item."""
+        sequences = self.collection.sequences_of(ids)
         if self._planned:
-            keys = [self._planned.get(i, key) for i, key in zip(ids, keys, strict=True)]
-        return keys
+            known = zip(ids, sequences, strict=True)
+            sequences = [self._planned.get(item_id, old) for item_id, old in known]
+        return sequences
 
     def put(self, ids: Sequence[str]) -> range:
-        """Return the keys of items that are put."""
-        keys = range(self.next_key, self.next_key + len(ids))
-        self._planned.update(zip(ids, keys, strict=True))
-        self.next_key += len(ids)
-        return keys
+        """Return the sequence numbers of items that are put."""
+        sequences = range(self.next_sequence, self.next_sequence + len(ids))
+        self._planned.update(zip(ids, sequences, strict=True))
+        self.next_sequence += len(ids)
+        return sequences
 
     def remove(self, ids: Iterable[str]) -> None:
         """Take note that items are removed."""
@@ -68,10 +69,10 @@ class Put(Change):
         Number of each item in its request.
     mode : {"upsert", "insert"}
     keeps_payloads : bool
-        Whether an item that comes without a payload keeps the one that it has; then the plan needs
-        all earlier changes to be in memory.
+        Whether an item without a payload keeps its present one. The plan then needs all earlier
+        changes in memory.
     progress : callable or None
-        Is told the result, and returns how far the load has come that the items are of.
+        Called with the result; returns how far the load of these items has come.
     """
 
     items: EncodedBatch
@@ -108,21 +109,21 @@ class Put(Change):
         rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads)
         return cls(rows=rows, items=encoded, places=places, mode=mode)
 
-    def plan(self, keys: SequenceNumbers) -> None:
+    def plan(self, numbers: SequenceNumbers) -> None:
         """Find the rows to be removed, and number the others; ItemExists by the mode."""
         ids = self.items.ids
-        old = keys.of(ids)
-        gone = [key for key in old if key is not None]
-        if gone and self.mode == "insert":
-            at = next(i for i, key in enumerate(old) if key is not None)
+        old = numbers.of(ids)
+        removed = [sequence for sequence in old if sequence is not None]
+        if removed and self.mode == "insert":
+            at = next(i for i, sequence in enumerate(old) if sequence is not None)
             raise ItemExists(ids[at], self.places[at])
-        if gone and self.keeps_payloads:
-            self._keep_payloads(keys.collection)
-        self.gone = gone
-        self.items.keys = keys.put(ids)
-        names = keys.collection.names
+        if removed and self.keeps_payloads:
+            self._keep_payloads(numbers.collection)
+        self.removed = removed
+        self.items.sequences = numbers.put(ids)
+        names = numbers.collection.names
         if names.is_open:
-            self.names = names.use(self.items.vectors, keys.named)
+            self.names = names.use(self.items.vectors, numbers.named)
         if self.progress is not None:
             self.load = self.progress(self.result)
 
@@ -135,7 +136,7 @@ class Put(Change):
     @property
     def result(self) -> WriteResult:
         """What to tell the caller."""
-        return WriteResult(len(self.items) - len(self.gone), len(self.gone))
+        return WriteResult(len(self.items) - len(self.removed), len(self.removed))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,15 +149,15 @@ class Delete(Change):
     ids: Sequence[str]
     where: Filter | None = None
 
-    def plan(self, keys: SequenceNumbers) -> None:
+    def plan(self, numbers: SequenceNumbers) -> None:
         """Find the rows to be removed."""
         if self.where is not None:
-            collection = keys.collection
+            collection = numbers.collection
             view = collection.view
             mask, _ = collection.permitted(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
-        self.gone = [key for key in keys.of(self.ids) if key is not None]
-        keys.remove(self.ids)
+        self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
+        numbers.remove(self.ids)
 
 
 Write: TypeAlias = Put | Delete
@@ -204,7 +205,7 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
 
 def _apply_puts(puts: Sequence[Put], collection: MemoryCollection) -> None:
     replaced: list[int] = []
-    if any(put.gone for put in puts):
+    if any(put.removed for put in puts):
         replaced = collection.rows_of(chain.from_iterable(put.items.ids for put in puts))
     collection.put([put.items for put in puts], replaced)
 

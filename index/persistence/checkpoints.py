@@ -1,8 +1,8 @@
-"""What an index keeps beside its items, written now and then and not with each change.
+"""Checkpoints: the saved index is written now and then, not with each change.
 
 An insert touches the links of many rows, so links are written part by part, in between changes. A
-part is right by itself, so a process may end at any moment; what is missing at the next start, or
-is damaged, is made anew.
+part is valid by itself, so a process may end at any moment. The next start rebuilds parts that are
+missing or damaged.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class _Copy:
         """Return the part's bytes, None when there are none."""
         if self.links is None:
             return None
-        return packed(self.rows, self.view.keys, self.view.alive, self.links)
+        return packed(self.rows, self.view.sequences, self.view.alive, self.links)
 
 
 class Checkpoints:
-    """Reads and writes what one collection's index keeps.
+    """Reads and writes the saved index of one collection.
 
     Parameters
     ----------
@@ -91,24 +91,24 @@ class Checkpoints:
         self._checksums: dict[int, int] = {}  # of each part as it is in the file
         self._notes: str | None = None
         self._had_notes = False  # whether the file had notes
-        self._next_key = store.next_key  # rows from here on have not been written
+        self._next_sequence = store.next_sequence  # rows from here on have not been written
         self._complete = False  # whether the file had the links of all rows
         self._version: int | None = None  # of the view whose links the file has
         self._starting = threading.Lock()
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
 
-    def read(self, keys: Int64s) -> SavedIndex:
-        """Return what the file has for rows of these keys; to be called once, before all else.
+    def read(self, sequences: Int64s) -> SavedIndex:
+        """Return what the file has for rows; to be called once, before all else.
 
         Parameters
         ----------
-        keys : (n,) int64
-            Rising.
+        sequences : (n,) int64
+            Sequence numbers of the rows, rising.
         """
-        links = joined(keys, self._read_parts())
+        links = joined(sequences, self._read_parts())
         unknown = int((links[:, 0] == UNKNOWN).sum())
-        self._next_key = self._store.next_key - unknown
+        self._next_sequence = self._store.next_sequence - unknown
         self._complete = unknown == 0
         return SavedIndex(links, self._read_notes())
 
@@ -123,11 +123,11 @@ class Checkpoints:
                     self._checksums[number] = _NO_CHECKSUM
                     damaged.append((number, error))
         except StoreError as error:
-            self._warn("what cannot be read is made anew", error)
+            self._warn("what cannot be read is rebuilt", error)
         if damaged:
             number, reason = damaged[0]
             more = f", and {len(damaged) - 1} further ones" if len(damaged) > 1 else ""
-            self._warn(f"part {number} is made anew{more}", reason)
+            self._warn(f"part {number} is rebuilt{more}", reason)
         return parts
 
     def _read_notes(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Checkpoints:
             self._had_notes = bool(found)
             return found
         except (ValueError, StoreError) as error:
-            self._warn("notes are made anew", error)
+            self._warn("notes are rebuilt", error)
             return {}
 
     def loaded(self) -> None:
@@ -145,7 +145,7 @@ class Checkpoints:
         saved = saved_index(self._collection.backend, self._collection.view.state)
         if self._had_notes and saved is None:
             _log.warning(
-                "index of collection %r: what was kept is of no use, and is made anew",
+                "index of collection %r: the saved index is of no use, and is rebuilt",
                 self._store.name,
             )
         if self._complete:
@@ -154,7 +154,8 @@ class Checkpoints:
 
     def start_if_due(self) -> None:
         """Write in another thread once many rows have been put; any thread."""
-        policy, put = self._collection.policies.checkpoints, self._store.next_key - self._next_key
+        policy = self._collection.policies.checkpoints
+        put = self._store.next_sequence - self._next_sequence
         if not policy.is_due(put, self._collection.count):
             return
         view = self._collection.view
@@ -203,39 +204,39 @@ class Checkpoints:
             if self.stopping.wait(time.perf_counter() - resumed):
                 return None
             resumed = time.perf_counter()
-            return self._writer.between(work)
+            return self._writer.run_between_changes(work)
 
         self._write(between_changes)
 
     def _write(self, do: Between) -> None:
         """Bring the file up to date, until ``do`` does nothing more.
 
-        Only the copying of links goes through ``do``: whoever changes the collection need not
-        wait while this thread waits for the interpreter, the disk or SQLite's lock.
+        Only the copying of links goes through ``do``. So changes do not wait while this thread
+        waits for the interpreter, the disk or SQLite's lock.
         """
-        self._next_key = self._store.next_key
+        self._next_sequence = self._store.next_sequence
         try:
             view, notes = self._collection.view, self._notes
             if not do(self._write_notes):
                 return
             if view.version == self._version and notes == self._notes:
                 return
-            for number in sorted({*parts_of(view.keys, view.alive), *self._checksums}):
+            for number in sorted({*parts_of(view.sequences, view.alive), *self._checksums}):
                 copy = do(partial(self._copied, number))
                 if copy is None:
                     return
                 self._write_part(number, copy.packed())
         except StoreError as error:
-            self._warn("what could not be written is made anew at the next start", error)
+            self._warn("the next start rebuilds what could not be written", error)
         except Exception:
-            # What can be made anew must keep no collection from being closed.
+            # The next start can rebuild it, so a collection is closed all the same.
             _log.exception("links of collection %r could not be written", self._store.name)
         else:
             self._version = view.version
 
     def _copied(self, number: int) -> _Copy:
         view = self._collection.view
-        rows = rows_of_part(number, view.keys)
+        rows = rows_of_part(number, view.sequences)
         saved = saved_index(self._collection.backend, view.state)
         return _Copy(view, rows, None if saved is None else _links_of(saved.links, rows))
 

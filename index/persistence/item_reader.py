@@ -1,4 +1,4 @@
-"""Items as they were sent: from memory, or from the file where a transform has changed them."""
+"""Items with their original vectors: from memory, or from the file under a transform."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gcws_search.index.vectors.space import VectorSpace
 JsonVector = list[float] | dict[str, list[Any]]
 """A vector as the API shows it."""
 
-_MAX_KEY: Final = 2**63 - 1
+_MAX_SEQUENCE: Final = 2**63 - 1
 _MAX_DIGITS: Final = 20
-"""More than any key has."""
+"""More than any sequence number has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ItemReader:
     def page(
         self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
     ) -> Page:
-        """Return items in the order in which they were put; an update puts an item anew.
+        """Return items in the order in which they were put; an update puts an item at the end.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class ItemReader:
         """
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
-        after = key_of(cursor)
+        after = sequence_of(cursor)
         if with_vector and not self.space.transform.is_identity:
             return self._page_from_store(after, limit)
         view = self._memory.view
@@ -124,13 +124,13 @@ class ItemReader:
             for row, vector in zip(shown.tolist(), vectors, strict=True)
         ]
         more = len(rows) > limit
-        return Page(items, str(view.keys[shown[-1]]) if more else None)
+        return Page(items, str(view.sequences[shown[-1]]) if more else None)
 
     def _page_from_store(self, after: int, limit: int) -> Page:
         records = self._store.page(after=after, limit=limit + 1)
         shown = records[:limit]
         items = [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in shown]
-        return Page(items, str(shown[-1].key) if len(records) > limit else None)
+        return Page(items, str(shown[-1].sequence) if len(records) > limit else None)
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent.
@@ -149,8 +149,8 @@ class ItemReader:
         return None if raw is None else self.space.to_json(raw, 0)
 
 
-def key_of(cursor: str | None) -> int:
-    """Return the key after which the page of a cursor starts.
+def sequence_of(cursor: str | None) -> int:
+    """Return the sequence number after which the page of a cursor starts.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def key_of(cursor: str | None) -> int:
     """
     if cursor is None:
         return 0
-    if cursor.isascii() and cursor.isdecimal() and int(cursor[:_MAX_DIGITS]) <= _MAX_KEY:
+    if cursor.isascii() and cursor.isdecimal() and int(cursor[:_MAX_DIGITS]) <= _MAX_SEQUENCE:
         return int(cursor[:_MAX_DIGITS])
     raise InvalidParameter(
         expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)

@@ -41,7 +41,7 @@ class OptimizerThread:
         self._paused = paused
         self._starting = threading.Lock()
         self._stopping = threading.Event()
-        self._hurry = threading.Event()  # set to end a pause
+        self._skip_pause = threading.Event()  # set to end a pause
         self._busy = False
         self.thread: threading.Thread | None = None
 
@@ -60,18 +60,18 @@ class OptimizerThread:
                 self.thread = threading.Thread(target=self._run, name="optimizer", daemon=True)
                 self.thread.start()
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Do at once what there is to do, and return when it is done."""
         self.start_if_due()
-        self._hurry.set()
+        self._skip_pause.set()
         self._wait()
-        self._hurry.clear()
+        self._skip_pause.clear()
 
     def stop(self) -> None:
         """End soon, and begin nothing more."""
         with self._starting:
             self._stopping.set()
-        self._hurry.set()
+        self._skip_pause.set()
         self._wait()
 
     def _wait(self) -> None:
@@ -83,7 +83,9 @@ class OptimizerThread:
         try:
             while self._goes_on():
                 self._wait_for_quiet()
-                published = optimize(self._collection, self._writer.between, self._stopping)
+                published = optimize(
+                    self._collection, self._writer.run_between_changes, self._stopping
+                )
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
@@ -105,7 +107,7 @@ class OptimizerThread:
         policy = self._collection.policies.optimizer
         while True:
             before = len(self._collection.view)
-            if self._hurry.wait(policy.pause_seconds):
+            if self._skip_pause.wait(policy.pause_seconds):
                 return
             if len(self._collection.view) <= policy.quiet_growth * before:
                 return

@@ -1,4 +1,4 @@
-"""What deletes and updates leave in a collection's file: overwritten soon, and given back.
+"""Reclaim the space of deleted and updated items in a collection's file.
 
 SQLite overwrites what is deleted in the file itself, but its log holds the pages as they were until
 they are moved into the file, and a file keeps its free pages. So a thread empties the log soon
@@ -53,7 +53,7 @@ class Reclaimer:
         self._starting = threading.Lock()
         self.thread: threading.Thread | None = None
         self._due = False
-        self._hurried = threading.Event()
+        self._skip_rest = threading.Event()
         self._stopping = False
 
     def start(self) -> None:
@@ -64,36 +64,38 @@ class Reclaimer:
                 self.thread = threading.Thread(target=self._run, name="reclaimer", daemon=True)
                 self.thread.start()
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Return when what is due is done, or cannot be."""
         with self._starting:
             thread = self.thread
-            self._hurried.set()
+            self._skip_rest.set()
         if thread is not None:
             thread.join()
-        self._hurried.clear()
+        self._skip_rest.clear()
 
     def stop(self) -> None:
         """Leave the work, and begin no more; closing the file empties its log."""
         with self._starting:
             self._stopping = True
-        self.settle()
+        self.finish()
 
     def _run(self) -> None:
         policy = self._policy
         rest = policy.rest_seconds
         while True:
-            self._hurried.wait(rest)
+            self._skip_rest.wait(rest)
             with self._starting:
                 if self._stopping or not self._due:
                     self.thread = None
                     return
                 self._due = False
             rest = (
-                policy.rest_seconds if self._tried() else min(2.0 * rest, policy.max_rest_seconds)
+                policy.rest_seconds
+                if self._try_reclaim()
+                else min(2.0 * rest, policy.max_rest_seconds)
             )
 
-    def _tried(self) -> bool:
+    def _try_reclaim(self) -> bool:
         """Do what is due; return False where the storage failed, and it is due still.
 
         Nobody waits for the storage: it is not due any more where somebody waits for this thread.
@@ -110,7 +112,7 @@ class Reclaimer:
             _log.exception("collection %r: its space is not reclaimed", self._store.name)
         else:
             return True
-        self._due = self._due or not self._hurried.is_set()
+        self._due = self._due or not self._skip_rest.is_set()
         return False
 
     def _reclaim(self) -> bool:
@@ -121,17 +123,19 @@ class Reclaimer:
                 set_up(connection, "normal")
                 connection.execute("PRAGMA busy_timeout = 0")  # nobody waits for this thread
                 if self._policy.is_due(*_pages(connection)):
-                    self._give_back(connection)
+                    self._release_pages(connection)
                 # Most of the log is moved while others write, the rest while they wait.
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                return self._writer.between(partial(_empty_log, connection)) is not False
+                return (
+                    self._writer.run_between_changes(partial(_empty_log, connection)) is not False
+                )
         except DirectoryLocked:
             return False
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        step = partial(_give_back_some, connection, self._policy.step_pages)
+    def _release_pages(self, connection: sqlite3.Connection) -> None:
+        step = partial(_release_some_pages, connection, self._policy.step_pages)
         resumed = time.perf_counter()
-        while not self._stopping and self._writer.between(step):
+        while not self._stopping and self._writer.run_between_changes(step):
             # For as long as this took, others now have the file.
             time.sleep(time.perf_counter() - resumed)
             resumed = time.perf_counter()
@@ -142,7 +146,7 @@ def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
     return _number(connection, "freelist_count"), _number(connection, "page_count")
 
 
-def _give_back_some(connection: sqlite3.Connection, pages: int) -> bool:
+def _release_some_pages(connection: sqlite3.Connection, pages: int) -> bool:
     """Give some free pages back; False where none are left, or the file cannot."""
     before = _number(connection, "page_count")
     # It takes a step a page, and `execute` makes but one where there are no columns.
@@ -185,7 +189,7 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """A file that has been written anew without its free pages.
+    """A file that was rewritten without its free pages.
 
     Attributes
     ----------
@@ -204,7 +208,7 @@ class Vacuumed:
 
 
 def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
-    """Write every file of a data directory anew; yield what came of each, by name.
+    """Rewrite every file of a data directory without free pages; yield the result of each, by name.
 
     A file made before format 4 can give space back by itself after this alone.
 

@@ -1,6 +1,6 @@
-"""What a start reads from a file: its configuration, then its rows.
+"""Recovery at the start: a file's configuration, then its rows.
 
-Codes of an earlier hash are computed anew.
+Codes of an earlier hash are computed again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def loaded(
         Its codes are those of the file.
     policy : RecoveryPolicy
     progress : callable
-        Is told how many rows have been taken since it was last called.
+        Called with the number of rows read since the last call.
 
     Raises
     ------
@@ -61,11 +61,11 @@ def loaded(
     with _replacing_outdated_codes(store) as replace_codes:
         for chunk in store.chunks(policy):
             try:
-                encoded = _decoded(chunk, space, backend, anew=replace_codes is not None)
+                encoded = _decoded(chunk, space, backend, rehash=replace_codes is not None)
             except (ValueError, InvalidInput) as error:
-                raise DamagedFile(store.name, f"rows from {chunk.keys[0]}: {error}") from error
+                raise DamagedFile(store.name, f"rows from {chunk.sequences[0]}: {error}") from error
             if replace_codes is not None:
-                replace_codes(chunk.keys, codes_to_blobs(encoded.codes))
+                replace_codes(chunk.sequences, codes_to_blobs(encoded.codes))
             yield encoded
             if progress is not None:
                 progress(len(chunk.ids))
@@ -84,18 +84,18 @@ def _replacing_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
 
 
 def _decoded(
-    chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, anew: bool
+    chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, rehash: bool
 ) -> EncodedBatch:
     check_ids(chunk.ids)
     if not all(payload is None or is_payload(payload) for payload in chunk.payloads):
         raise ValueError("a payload is no JSON object")
     vectors = space.from_file(chunk.vectors)
-    codes = backend.encode(vectors) if anew else codes_from_blobs(chunk.codes, backend.code_width)
-    return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, chunk.keys)
+    codes = backend.encode(vectors) if rehash else codes_from_blobs(chunk.codes, backend.code_width)
+    return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, chunk.sequences)
 
 
-def up_to_date(identity: Identity) -> Identity:
-    """Return what a file says that is written anew, with codes of the present hash."""
+def with_present_hash(identity: Identity) -> Identity:
+    """Return the identity of a file whose codes are of the present hash."""
     return replace(identity, algorithm_version=ALGORITHM_VERSION)
 
 

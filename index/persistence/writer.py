@@ -3,7 +3,7 @@
 Waiting for the disk costs more than most changes, so those that arrive while it is waited for are
 committed together by the next leader. Each succeeds or fails by itself, in order of arrival.
 
-A change waits in the queue with a thread of its own (`Writer.make`), or without one
+A change waits in the queue with a thread of its own (`Writer.commit`), or without one
 (`Writer.submit`), as the requests of an event loop do. The leader reads and hashes the latter, all
 vectors of a group in one call.
 """
@@ -43,12 +43,12 @@ from gcws_search.index.storage.store import Store
 T = TypeVar("T")
 
 Ended: TypeAlias = Callable[[WriteResult | BaseException], None]
-"""Is told how a submitted put ended; called by any thread."""
+"""Called with the result of a submitted put, or its error; by any thread."""
 Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """Calls the first function in a thread; calls the second instead once it has no more threads."""
 
 
-class _Waiting:
+class _QueuedChange:
     """A change in the queue."""
 
     __slots__ = ("done", "write")
@@ -66,7 +66,7 @@ class _Waiting:
         raise NotImplementedError
 
 
-class _Called(_Waiting):
+class _BlockingChange(_QueuedChange):
     """A change whose thread waits for it."""
 
     __slots__ = ("_turn", "error")
@@ -92,7 +92,7 @@ class _Called(_Waiting):
         self._turn.release()
 
 
-class _Submitted(_Waiting):
+class _SubmittedPut(_QueuedChange):
     """A put without a thread, which the leader reads and hashes."""
 
     __slots__ = ("_ended", "_lead", "mode", "read")
@@ -128,7 +128,7 @@ class Writer:
     collection : MemoryCollection
         Holds what the store holds.
     changed : callable
-        Is told the changes of each group once they have ended.
+        Called with the changes of each group once they have ended.
     """
 
     def __init__(
@@ -140,15 +140,15 @@ class Writer:
         self._store = store
         self._collection = collection
         self._changed = changed
-        self.lock = threading.Lock()  # held by whoever makes changes
+        self.lock = threading.Lock()  # held while changes are made
         self._arriving = threading.Lock()
-        self.queue: deque[_Waiting] = deque()
-        self._led = False  # whether somebody makes changes, or is about to
+        self.queue: deque[_QueuedChange] = deque()
+        self._has_leader = False  # whether somebody makes changes, or is about to
         self._refusal: Callable[[], GcwsError] | None = None
         self.commits = 0
         self.commit_seconds = 0.0
 
-    def make(self, write: Write) -> None:
+    def commit(self, write: Write) -> None:
         """Make a change; on return it is in the file and seen by new readers.
 
         Raises
@@ -156,17 +156,17 @@ class Writer:
         ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was changed.
         DamagedFile
-            The file failed; no more changes are taken until it is opened anew.
+            The file failed; no more changes are taken until it is opened again.
         CollectionNotFound, CollectionLoading
             The collection is closed, or replaced.
         """
-        waiting = _Called(write)
+        waiting = _BlockingChange(write)
         leads = self._enqueue(waiting)
         try:
-            self._see_through(waiting, leads=leads)
+            self._wait_or_lead(waiting, leads=leads)
         except BaseException:
             if not waiting.done:  # others wait for it: it is made without its caller
-                run = partial(self._see_through, waiting, leads=False)
+                run = partial(self._wait_or_lead, waiting, leads=False)
                 threading.Thread(target=run, name="writer", daemon=True).start()
             raise
         if waiting.error is not None:
@@ -181,26 +181,26 @@ class Writer:
             Returns the items; called by the leader of the group.
         mode : {"upsert", "insert"}
         ended : callable
-            Is told the result, what ``read`` or `make` raise, what `Put.of` raises, or
+            Called with the result, what ``read`` or `commit` raise, what `Put.of` raises, or
             CancelledError once ``run`` has no more threads.
         run : callable
             Lends a thread to lead by.
         """
         groups = self._collection.policies.group_commit.max_groups
         lead = partial(run, partial(self._lead, groups), self._drop_submitted)
-        waiting = _Submitted(read, mode, ended, lead)
+        waiting = _SubmittedPut(read, mode, ended, lead)
         if self._enqueue(waiting):
             waiting.lead()
 
-    def _enqueue(self, waiting: _Waiting) -> bool:
+    def _enqueue(self, waiting: _QueuedChange) -> bool:
         """Return whether nobody leads yet: the caller has to."""
         with self._arriving:
             self.queue.append(waiting)
-            leads = not self._led
-            self._led = True
+            leads = not self._has_leader
+            self._has_leader = True
         return leads
 
-    def _see_through(self, waiting: _Called, *, leads: bool) -> None:
+    def _wait_or_lead(self, waiting: _BlockingChange, *, leads: bool) -> None:
         """Return when a change has been made, by this thread if its turn comes before that."""
         if not leads:
             waiting.wait()
@@ -208,45 +208,45 @@ class Writer:
             self._lead()
 
     def _lead(self, groups: int = 1) -> None:
-        """Make the changes that wait, up to so many groups, and let the next one lead."""
+        """Commit the changes that wait, in at most ``groups`` groups; then pass the lead on."""
         try:
             for _ in range(groups):
                 if not self.queue:
                     break
                 with self.lock:
                     group = self._group()
-                    self._make(group)
+                    self._commit_group(group)
                 self._changed([each.write for each in group if each.write is not None])
         finally:
-            self._let_the_next_lead()
+            self._pass_leadership()
 
-    def _let_the_next_lead(self) -> None:
+    def _pass_leadership(self) -> None:
         with self._arriving:
             following = self.queue[0] if self.queue else None
-            self._led = following is not None
+            self._has_leader = following is not None
         if following is not None:
             following.lead()
 
     def _drop_submitted(self) -> None:
         """End what was submitted, for there is no thread for it; let the next caller lead."""
         with self._arriving:
-            dropped = [each for each in self.queue if isinstance(each, _Submitted)]
+            dropped = [each for each in self.queue if isinstance(each, _SubmittedPut)]
             for waiting in dropped:
                 self.queue.remove(waiting)
         for waiting in dropped:
             waiting.end(CancelledError())
-        self._let_the_next_lead()
+        self._pass_leadership()
 
-    def between(self, work: Callable[[], T]) -> T | None:
-        """Return what some short work gives that is done while no change is being made.
+    def run_between_changes(self, work: Callable[[], T]) -> T | None:
+        """Run some short work between two changes, and return its result.
 
-        None, and it is not done, once no changes are taken any more.
+        None, and it is not run, once no changes are taken any more.
         """
         with self.lock:
             return work() if self._refusal is None else None
 
-    def alone(self, work: Callable[[], T]) -> T:
-        """Return what some short work gives that is a change itself.
+    def run_as_change(self, work: Callable[[], T]) -> T:
+        """Run some short work that is a change itself, and return its result.
 
         Raises
         ------
@@ -279,25 +279,25 @@ class Writer:
             finally:
                 self._store.close(refusal)
 
-    def _group(self) -> list[_Waiting]:
+    def _group(self) -> list[_QueuedChange]:
         """Take changes that one commit can hold off the queue."""
         group = [self.queue.popleft()]
         if not self.queue:
             return group
         rows, max_rows = _rows(group[0]), self._collection.policies.group_commit.max_rows
-        while self.queue and not _is_alone(group[0]) and not _is_alone(self.queue[0]):
+        while self.queue and not _is_barrier(group[0]) and not _is_barrier(self.queue[0]):
             rows += _rows(self.queue[0])
             if rows > max_rows:
                 break
             group.append(self.queue.popleft())
         return group
 
-    def _make(self, group: list[_Waiting]) -> None:
+    def _commit_group(self, group: list[_QueuedChange]) -> None:
         try:
             self._commit(group)
         except BaseException as error:
             # The file may hold what memory does not: memory must not be changed any further.
-            reason = f"a write was broken off ({error!r}); it must be opened anew"
+            reason = f"a write was broken off ({error!r}); it must be opened again"
             self._refusal = partial(DamagedFile, self._store.name, reason)
             for waiting in group:
                 if not waiting.done:
@@ -305,18 +305,18 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
 
-    def _commit(self, group: Sequence[_Waiting]) -> None:
+    def _commit(self, group: Sequence[_QueuedChange]) -> None:
         if self._refusal is not None:
             for waiting in group:
                 waiting.end(self._refusal())
             return
         planned = self._planned(group)
-        writes = [write for _, write in planned if write.gone or write.rows]
+        writes = [write for _, write in planned if write.removed or write.rows]
         if writes:
             try:
-                self._store_and_show(writes)
+                self._store_and_publish(writes)
             except DiskFull as error:
-                self._without_space([waiting for waiting, _ in planned], error)
+                self._commit_one_by_one([waiting for waiting, _ in planned], error)
                 return
             except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
                 # Each has waited already: one by one they would do so again in turn.
@@ -326,23 +326,25 @@ class Writer:
         for waiting, _ in planned:
             waiting.end()
 
-    def _planned(self, group: Sequence[_Waiting]) -> list[tuple[_Waiting, Write]]:
+    def _planned(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on."""
-        self._prepare([each for each in group if isinstance(each, _Submitted) and not each.write])
-        keys = SequenceNumbers(self._collection, self._store.next_key)
+        self._prepare(
+            [each for each in group if isinstance(each, _SubmittedPut) and not each.write]
+        )
+        numbers = SequenceNumbers(self._collection, self._store.next_sequence)
         planned = []
         for waiting in group:
             if waiting.write is None:
                 continue
             try:
-                waiting.write.plan(keys)
+                waiting.write.plan(numbers)
             except Exception as error:
                 waiting.end(error)
             else:
                 planned.append((waiting, waiting.write))
         return planned
 
-    def _prepare(self, submitted: Sequence[_Submitted]) -> None:
+    def _prepare(self, submitted: Sequence[_SubmittedPut]) -> None:
         """Read and hash what was submitted."""
         found = []
         for waiting in submitted:
@@ -357,7 +359,7 @@ class Writer:
             else:
                 waiting.end(put)
 
-    def _store_and_show(self, writes: Sequence[Write]) -> None:
+    def _store_and_publish(self, writes: Sequence[Write]) -> None:
         """Make changes in the file, then in memory."""
         start = time.perf_counter()
         self._store.write(writes)
@@ -365,7 +367,7 @@ class Writer:
         self.commit_seconds += time.perf_counter() - start
         apply(writes, self._collection)
 
-    def _without_space(self, group: Sequence[_Waiting], error: GcwsError) -> None:
+    def _commit_one_by_one(self, group: Sequence[_QueuedChange], error: GcwsError) -> None:
         """Try changes one by one that could not be stored together: a small one may fit."""
         if len(group) == 1:
             group[0].end(error)
@@ -374,12 +376,12 @@ class Writer:
             self._commit([waiting])
 
 
-def _rows(waiting: _Waiting) -> int:
+def _rows(waiting: _QueuedChange) -> int:
     """Return the number of rows a change puts; what was submitted counts for one."""
     return 1 if waiting.write is None else len(waiting.write.rows)
 
 
-def _is_alone(waiting: _Waiting) -> bool:
+def _is_barrier(waiting: _QueuedChange) -> bool:
     """Return whether the plan of a change needs all earlier ones to be in memory already."""
     match waiting.write:
         case Delete(where=where):

@@ -1,4 +1,4 @@
-"""What exact kernels are made of: sums and products over coordinates, and cosines, in float64."""
+"""Parts of exact kernels: sums and products over coordinates, and cosines, in float64."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folded_differences(
 
 
 def cosines(queries: VectorBatch, rows: VectorBatch, *, worked_on: int = WORKED_ON) -> Float64s:
-    """Return the (m, n) cosines ρ of m queries and n rows, so many numbers at a time."""
+    """Return the (m, n) cosines ρ of m queries and n rows, ``worked_on`` numbers at a time."""
     out = np.empty((len(queries), len(rows)), np.float64)
     if queries.form == "dense":
         left = queries.dense.astype(np.float64)

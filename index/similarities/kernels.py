@@ -22,7 +22,7 @@ from gcws_search.index.similarities.polya_curves import curve_of
 _INFINITE_DISTANCE: Final = 1e300
 """No two coordinates so far apart share a bin."""
 _MANY: Final = 1 << 13
-"""From so many distances on, kernels are read off a curve, right to 10^-8."""
+"""For at least this many distances kernels are read off a curve, right to 10^-8."""
 
 
 class Kernel(Protocol):
@@ -107,7 +107,7 @@ class LaplaceKernel:
     def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
         """Return the (m, n) values, in float64."""
         distances = folded_differences(queries, rows, lambda each: each, np.add)
-        with np.errstate(over="ignore"):  # to an infinite distance, of which the kernel is 0
+        with np.errstate(over="ignore"):  # an infinite distance has kernel 0
             return np.asarray(np.exp(-distances / self.scale), np.float64)
 
 

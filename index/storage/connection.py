@@ -1,4 +1,4 @@
-"""How a file is opened: its fsync at each commit, and what becomes of SQLite's errors."""
+"""Connections to SQLite: how a file is opened, its fsync at each commit, errors by cause."""
 
 from __future__ import annotations
 

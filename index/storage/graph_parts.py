@@ -1,7 +1,7 @@
 """Links of the neighbour graph as stored in a file.
 
 Rows are named by sequence number, because row numbers change at a compaction or a restart. A part
-holds the rows of `PART_KEYS` sequence numbers; it is decoded and verified by itself. Parts are
+holds the rows of `PART_SEQUENCES` sequence numbers; it is decoded and verified by itself. Parts are
 written at different times, so one may name deleted rows, and miss rows inserted after it was
 written.
 """
@@ -19,20 +19,20 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AnyArray, Int32s, Int64s, UInt8s
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
 
-PART_KEYS: Final = 1024
-"""Part p holds the rows whose keys are from p × PART_KEYS on, below (p + 1) × PART_KEYS."""
+PART_SEQUENCES: Final = 1024
+"""Part p holds rows from sequence number p × PART_SEQUENCES to (p + 1) × PART_SEQUENCES − 1."""
 
 _MAGIC: Final = b"GWL1"
 _HEAD: Final = struct.Struct("<4s4I")
-"""Magic, bytes a key, rows, entries a row, checksum of what is before and after it."""
+"""Magic, bytes a sequence number, rows, entries a row, checksum of what is before and after it."""
 _CHECKSUM: Final = struct.Struct("<I")
-_KEY_TYPES: Final[dict[int, np.dtype[Any]]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
-_NO_KEY: Final = 0  # keys start at 1
+_NUMBER_TYPES: Final[dict[int, np.dtype[Any]]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
+_NO_SEQUENCE: Final = 0  # sequence numbers start at 1
 MAX_ENTRIES: Final = 64
 """No row has more links: memory for all of them is reserved by the widest part."""
-MAX_KEY: Final = 1 << 62
-"""No key is beyond it."""
-_TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table over all keys
+MAX_SEQUENCE: Final = 1 << 62
+"""No sequence number is beyond it."""
+_TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +41,37 @@ class Part:
 
     Attributes
     ----------
-    keys : (m,) uint32 or int64
+    sequences : (m,) uint32 or int64
         Rising.
     named : (m, R) uint32 or int64
-        The keys a row's list names, 0 for none.
+        The sequence numbers a row's list names, 0 for none.
     """
 
-    keys: AnyArray
+    sequences: AnyArray
     named: AnyArray
 
 
-def parts_of(keys: Int64s, alive: UInt8s) -> list[int]:
+def parts_of(sequences: Int64s, alive: UInt8s) -> list[int]:
     """Return the parts that live rows are in, rising."""
-    found: list[int] = np.unique(keys[alive.view(np.bool_)] // PART_KEYS).tolist()
+    found: list[int] = np.unique(sequences[alive.view(np.bool_)] // PART_SEQUENCES).tolist()
     return found
 
 
-def rows_of_part(part: int, keys: Int64s) -> slice:
-    """Return which of the (n,) rising keys are in a part."""
-    borders = [min(max(each * PART_KEYS, 0), MAX_KEY) for each in (part, part + 1)]
-    start, stop = np.searchsorted(keys, np.array(borders, np.int64)).tolist()
+def rows_of_part(part: int, sequences: Int64s) -> slice:
+    """Return which of the (n,) rising sequence numbers are in a part."""
+    borders = [min(max(each * PART_SEQUENCES, 0), MAX_SEQUENCE) for each in (part, part + 1)]
+    start, stop = np.searchsorted(sequences, np.array(borders, np.int64)).tolist()
     return slice(start, stop)
 
 
-def packed(rows: slice, keys: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
+def packed(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
     """Return one part's bytes, None when no live row of it has a list.
 
     Parameters
     ----------
     rows : slice
         The part's rows, as of `rows_of_part`.
-    keys : (n,) int64
+    sequences : (n,) int64
         Of all rows, rising.
     alive : (n,) uint8
     own_links : (m, R) int32
@@ -81,10 +81,10 @@ def packed(rows: slice, keys: Int64s, alive: UInt8s, own_links: Int32s) -> bytes
     own_links = own_links[known]
     if not len(own_links):
         return None
-    named = np.where(own_links >= 0, keys[own_links], _NO_KEY)
-    own = keys[rows][known]
+    named = np.where(own_links >= 0, sequences[own_links], _NO_SEQUENCE)
+    own = sequences[rows][known]
     width = 4 if max(int(named.max()), int(own[-1])) < 1 << 32 else 8
-    stored = _KEY_TYPES[width]
+    stored = _NUMBER_TYPES[width]
     body: bytes = own.astype(stored).tobytes() + named.astype(stored).tobytes()
     head = _HEAD.pack(_MAGIC, width, *own_links.shape, 0)[: -_CHECKSUM.size]
     return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
@@ -93,7 +93,7 @@ def packed(rows: slice, keys: Int64s, alive: UInt8s, own_links: Int32s) -> bytes
 def unpacked(number: int, data: bytes) -> Part:
     """Inverse of `packed` for the part of a number; ValueError when the bytes are no such part.
 
-    What is returned names keys as they may be, though none need have a row.
+    What is returned names sequence numbers as they may be, though none need have a row.
     """
     if not isinstance(data, bytes):
         raise ValueError("no bytes")
@@ -105,35 +105,36 @@ def unpacked(number: int, data: bytes) -> Part:
         raise ValueError("no part of links")
     if zlib.crc32(body, zlib.crc32(head)) != checksum:
         raise ValueError("the checksum is another")
-    if width not in _KEY_TYPES:
-        raise ValueError(f"keys of {width} bytes")
-    if not (1 <= rows <= PART_KEYS and 1 <= entries <= MAX_ENTRIES):
+    if width not in _NUMBER_TYPES:
+        raise ValueError(f"sequence numbers of {width} bytes")
+    if not (1 <= rows <= PART_SEQUENCES and 1 <= entries <= MAX_ENTRIES):
         raise ValueError(f"{rows} rows of {entries} entries")
     if len(body) != rows * (1 + entries) * width:
         raise ValueError(f"{len(body)} bytes are not {rows} rows of {entries} entries")
-    values = np.frombuffer(body, _KEY_TYPES[width])
+    values = np.frombuffer(body, _NUMBER_TYPES[width])
     part = Part(values[:rows], values[rows:].reshape(rows, entries))
-    _check_keys(number, part)
+    _check_sequences(number, part)
     return part
 
 
-def _check_keys(number: int, part: Part) -> None:
-    """Raise ValueError unless keys rise within the part, and each row is linked to others, once."""
-    keys, named = part.keys.astype(np.int64), part.named
-    if (np.diff(keys) <= 0).any():
-        raise ValueError("keys do not rise")
-    if not max(1, number * PART_KEYS) <= keys[0] <= keys[-1] < (number + 1) * PART_KEYS:
-        raise ValueError("keys of another part")
-    if int(named.min()) < _NO_KEY or int(named.max()) >= MAX_KEY:
-        raise ValueError("a list names what is no key")
+def _check_sequences(number: int, part: Part) -> None:
+    """Raise ValueError unless rows rise within the part, and each is linked to others, once."""
+    sequences, named = part.sequences.astype(np.int64), part.named
+    if (np.diff(sequences) <= 0).any():
+        raise ValueError("sequence numbers do not rise")
+    lowest, end = max(1, number * PART_SEQUENCES), (number + 1) * PART_SEQUENCES
+    if not lowest <= sequences[0] <= sequences[-1] < end:
+        raise ValueError("sequence numbers of another part")
+    if int(named.min()) < _NO_SEQUENCE or int(named.max()) >= MAX_SEQUENCE:
+        raise ValueError("a list names what is no sequence number")
 
 
-def joined(keys: Int64s, parts: Sequence[Part]) -> Int32s:
-    """Return the lists of rows that have these keys, in their numbers.
+def joined(sequences: Int64s, parts: Sequence[Part]) -> Int32s:
+    """Return the links of rows with these sequence numbers, by row.
 
     Parameters
     ----------
-    keys : (n,) int64
+    sequences : (n,) int64
         Rising.
     parts : sequence of Part
 
@@ -143,28 +144,28 @@ def joined(keys: Int64s, parts: Sequence[Part]) -> Int32s:
         As `index.contracts.saved_index.SavedIndex` has them for a backend; R is the widest part's.
     """
     width = max((part.named.shape[1] for part in parts), default=1)
-    links = np.full((len(keys), width), NO_ROW, np.int32)
+    links = np.full((len(sequences), width), NO_ROW, np.int32)
     links[:, 0] = UNKNOWN
-    rows_of = _looked_up(keys)
+    rows_of = _looked_up(sequences)
     for part in parts:
-        rows = rows_of(part.keys)
+        rows = rows_of(part.sequences)
         own_links = rows_of(part.named)[rows >= 0]
-        emptied = (own_links < 0).all(axis=1) & (part.named[rows >= 0] != _NO_KEY).any(axis=1)
+        emptied = (own_links < 0).all(axis=1) & (part.named[rows >= 0] != _NO_SEQUENCE).any(axis=1)
         _close_gaps(own_links)
         own_links[emptied, 0] = UNKNOWN
         links[rows[rows >= 0], : own_links.shape[1]] = own_links
     return links
 
 
-def _looked_up(keys: Int64s) -> Callable[[AnyArray], Int32s]:
-    """Return a function from keys to rows, NO_ROW where there is none."""
-    count = len(keys)
-    last = int(keys[-1]) if count else 0
+def _looked_up(sequences: Int64s) -> Callable[[AnyArray], Int32s]:
+    """Return a function from sequence numbers to rows, NO_ROW where there is none."""
+    count = len(sequences)
+    last = int(sequences[-1]) if count else 0
     if last <= _TABLE_ENTRIES_A_ROW * count:
-        table = np.full(last + 2, NO_ROW, np.int32)  # the last entry is that of all keys beyond
-        table[keys] = np.arange(count, dtype=np.int32)
+        table = np.full(last + 2, NO_ROW, np.int32)  # the last entry stands for all beyond
+        table[sequences] = np.arange(count, dtype=np.int32)
         return lambda wanted: table.take(wanted, mode="clip")
-    padded = np.append(keys, np.iinfo(np.int64).max)
+    padded = np.append(sequences, np.iinfo(np.int64).max)
 
     def search(wanted: AnyArray) -> Int32s:
         places = np.searchsorted(padded, wanted)

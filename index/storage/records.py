@@ -1,4 +1,4 @@
-"""Rows as a store takes and gives them, columns of bytes, and the checksums of what a file holds.
+"""Rows of a file as columns of bytes, and their checksums.
 
 A CRC-32 beside each row shows damage that the file system does not report.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 
 def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> int:
-    """Return the CRC-32 of an item as it is stored, its key and codes left out."""
+    """Return the CRC-32 of an item as it is stored, its sequence number and codes left out."""
     size = -1 if payload is None else len(payload)
     head = zlib.crc32(b"%d %d %d %b" % (len(item_id), len(vector), size, item_id))
     found = zlib.crc32(vector, head)
@@ -20,7 +20,7 @@ def content_checksum(item_id: bytes, vector: bytes, payload: bytes | None) -> in
 
 
 def codes_checksum(codes: bytes) -> int:
-    """Return the CRC-32 of an item's codes, which can be made anew from its vector."""
+    """Return the CRC-32 of an item's codes, which its vector gives again."""
     return zlib.crc32(codes)
 
 
@@ -28,14 +28,14 @@ def codes_checksum(codes: bytes) -> int:
 class RowBatch:
     """Columns of rows as they are written and read, all of one length, and their checksums.
 
-    ``keys`` is empty where the store numbers the rows itself.
+    ``sequences`` is empty where the store numbers the rows itself.
     """
 
     ids: Sequence[str]
     vectors: Sequence[bytes]
     codes: Sequence[bytes]
     payloads: Sequence[bytes | None]
-    keys: Sequence[int] = ()
+    sequences: Sequence[int] = ()
     checksums: Sequence[int] = field(init=False)
     codes_checksums: Sequence[int] = field(init=False)
 
@@ -87,13 +87,13 @@ _NO_ROWS: Final = RowBatch((), (), (), ())
 
 @dataclass(slots=True)
 class Change:
-    """Rows to be removed, by key, and rows to be put after that.
+    """Rows to be removed, by sequence number, and rows to be put after that.
 
     ``names`` are coordinates and names that are new with the rows; ``load`` says how far a load has
     come by them.
     """
 
-    gone: Sequence[int] = ()
+    removed: Sequence[int] = ()
     rows: RowBatch = _NO_ROWS
     names: Sequence[tuple[int, str]] = ()
     load: LoadRecord | None = None
@@ -101,21 +101,21 @@ class Change:
     @property
     def is_one_row(self) -> bool:
         """Whether it is a new row, and no more."""
-        return len(self.rows) == 1 and not self.gone and not self.names and self.load is None
+        return len(self.rows) == 1 and not self.removed and not self.names and self.load is None
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One row without its codes."""
 
-    key: int
+    sequence: int
     id: str
     vector: bytes
     payload: bytes | None
 
 
 ReplaceCodes = Callable[[Sequence[int], Sequence[bytes]], None]
-"""Takes keys of rows and the new codes of each."""
+"""Takes sequence numbers of rows and the new codes of each."""
 
 
 def backend_checksum(name: str, kind: str, params: str) -> int:

@@ -19,7 +19,7 @@ Name = tuple[str, ...]
 
 
 class Operation(Enum):
-    """What a name is reserved for; the value says so to whoever is refused."""
+    """What a name is reserved for; the value tells the refused caller."""
 
     CREATE = "it is being created"
     LOAD = "it is being loaded"

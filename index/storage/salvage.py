@@ -1,4 +1,4 @@
-"""What can still be read of a file, damaged or not: row by row, where pages are unreadable."""
+"""Salvage: read what can be read of a damaged file, row by row where pages are unreadable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORD
 class FoundRow:
     """A row as it is in the file, right or wrong."""
 
-    key: int
+    sequence: int
     id: bytes
     vector: bytes
     codes: bytes
@@ -86,16 +86,16 @@ class Salvage:
         return [line for (text,) in found for line in str(text).splitlines() if line != "ok"]
 
     def ids(self) -> dict[int, str]:
-        """Return the ids that the file's list of ids has, by key."""
+        """Return the ids that the file's list of ids has, by sequence number."""
         return dict(self._all(_IDS))
 
-    def rows(self, last_key: int) -> Iterator[list[FoundRow]]:
-        """Yield all rows that can be read, in order of their keys, some at a time.
+    def rows(self, last_sequence: int) -> Iterator[list[FoundRow]]:
+        """Yield all rows that can be read, in order of their sequence numbers, some at a time.
 
         Parameters
         ----------
-        last_key : int
-            No row has a key beyond this one.
+        last_sequence : int
+            No row has a sequence number beyond this one.
         """
         after = 0
         while True:
@@ -105,18 +105,20 @@ class Salvage:
                     return
             except sqlite3.Error as error:
                 self._require_damage(error)
-                if after >= last_key:
+                if after >= last_sequence:
                     return
-                stop = min(after + _ROWS, last_key)
-                rows = [row for key in range(after + 1, stop + 1) for row in self._one(key)]
+                stop = min(after + _ROWS, last_sequence)
+                rows = [
+                    row for sequence in range(after + 1, stop + 1) for row in self._one(sequence)
+                ]
                 after = stop
             else:
                 after = rows[-1][0]
             yield [FoundRow(*row) for row in rows]
 
-    def _one(self, key: int) -> list[tuple[Any, ...]]:
+    def _one(self, sequence: int) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.execute(_READ_ONE, (key,)).fetchall()
+            return self._connection.execute(_READ_ONE, (sequence,)).fetchall()
         except sqlite3.Error as error:
             self._require_damage(error)
             return []

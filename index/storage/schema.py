@@ -1,4 +1,4 @@
-"""What a collection's file is: tables, format, and what it says of itself.
+"""The schema of a collection's file: tables, format version, identity.
 
 ::
 

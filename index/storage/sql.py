@@ -1,4 +1,4 @@
-"""What a store says to SQLite, and how many rows it says it of at a time."""
+"""SQL statements of a store, and how many rows one statement takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))
 REPLACE_CODES: Final = "UPDATE items SET codes = ?, codes_checksum = ? WHERE key = ?"
 SET_ALGORITHM: Final = "UPDATE meta SET value = ? WHERE name = 'algorithm_version'"
 COUNT: Final = "SELECT count(*) FROM items"
-LAST_KEYS: Final = """
+LAST_SEQUENCES: Final = """
 SELECT (SELECT max(seq) FROM sqlite_sequence WHERE name = 'items'), (SELECT max(key) FROM items)
 """
 READ_ALL: Final = """

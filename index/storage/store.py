@@ -1,7 +1,7 @@
 """One collection's SQLite file: rows of bytes in, rows of bytes out, one transaction a write.
 
-A row's key rises with every row put and is never used again, so an item that is updated gets a new
-key, and reading by key gives the rows in the order in which they were put.
+The sequence number rises with every row put and is never used again. An item that is updated gets a
+new one, so rows read by sequence number come in the order in which they were put.
 """
 
 from __future__ import annotations
@@ -9,12 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import (
-    closing,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -62,9 +57,9 @@ from gcws_search.index.storage.schema import (
     mark,
 )
 
-MAX_KEY: Final = 1 << 62
-"""No row has a key beyond; of so many that are never used again there is no end."""
-_KEEPER_PAGES: Final = "wal_autocheckpoint = 500"
+MAX_SEQUENCE: Final = 1 << 62
+"""All sequence numbers are below it."""
+_BACKGROUND_PAGES: Final = "wal_autocheckpoint = 500"
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 14
 _RECOVERY: Final = RecoveryPolicy()
@@ -120,7 +115,7 @@ class Store:
             except BaseException:
                 self.connection.close()
                 raise
-        self.keeper: sqlite3.Connection | None = None
+        self.background_connection: sqlite3.Connection | None = None
         self._refusal: Callable[[], GcwsError] | None = None
         self._in_doubt = False  # whether the log may hold more than was acknowledged
         self._bytes = 0
@@ -130,13 +125,14 @@ class Store:
         set_up(self.connection, durability)
         self.identity = identity_of(self.connection, self.name)
         last = 0
-        for key in self.connection.execute(sql.LAST_KEYS).fetchone():
-            if key is None:
+        for sequence in self.connection.execute(sql.LAST_SEQUENCES).fetchone():
+            if sequence is None:
                 continue
-            if not isinstance(key, int) or not 0 <= key < MAX_KEY:
-                raise DamagedFile(self.name, f"{str(key)[:40]!r} is the key of its last row")
-            last = max(last, key)
-        self._next_key = last + 1
+            if not isinstance(sequence, int) or not 0 <= sequence < MAX_SEQUENCE:
+                last_row = f"{str(sequence)[:40]!r} is the sequence number of its last row"
+                raise DamagedFile(self.name, last_row)
+            last = max(last, sequence)
+        self._next_sequence = last + 1
 
     @staticmethod
     def create(path: Path, name: str, identity: Identity) -> None:
@@ -171,9 +167,9 @@ class Store:
         return self._bytes
 
     @property
-    def next_key(self) -> int:
+    def next_sequence(self) -> int:
         """Key of the next row that is put; the others follow one by one."""
-        return self._next_key
+        return self._next_sequence
 
     def write(self, changes: Sequence[Change]) -> None:
         """Make changes, one after the other, in one transaction.
@@ -188,25 +184,25 @@ class Store:
         DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was stored. After any other error it is unknown whether all was, or nothing.
         """
-        key = self._next_key
+        sequence = self._next_sequence
         if len(changes) == 1 and changes[0].is_one_row:
             # A statement alone is a transaction: two further ones would begin and end it.
             with self._committing(), sql_errors(self.name, self.path):
-                self._insert((key,), changes[0].rows)
-            self._next_key = key + 1
+                self._insert((sequence,), changes[0].rows)
+            self._next_sequence = sequence + 1
             return
         with self._transaction():
             for change in changes:
-                if change.gone:
-                    self._delete(change.gone)
+                if change.removed:
+                    self._delete(change.removed)
                 count = len(change.rows)
-                self._insert(range(key, key + count), change.rows)
-                key += count
+                self._insert(range(sequence, sequence + count), change.rows)
+                sequence += count
                 if change.names:
                     self._add_names(change.names)
                 if change.load is not None:
                     self._write_load(change.load)
-        self._next_key = key
+        self._next_sequence = sequence
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -221,17 +217,17 @@ class Store:
         A log that could not be synced may hold the whole of a transaction that was refused. The
         next start would take it for committed, unless another one has been written over it.
         """
-        self._settle()
+        self._overwrite_doubtful()
         try:
             with self._alone:
                 yield
         except StorageFailed:
             self._in_doubt = True
             with suppress(StoreError):  # before the next commit at the latest
-                self._settle()
+                self._overwrite_doubtful()
             raise
 
-    def _settle(self) -> None:
+    def _overwrite_doubtful(self) -> None:
         if not self._in_doubt:
             return
         with Transaction(self.connection, self.name, self.path):
@@ -239,27 +235,27 @@ class Store:
                 self.connection.execute(statement)
         self._in_doubt = False
 
-    def _delete(self, keys: Sequence[int]) -> None:
-        removed = self.connection.execute(sql.DELETE, (orjson.dumps(list(keys)).decode(),))
-        if removed.rowcount != len(keys):
-            reason = f"of {len(keys)} rows to be removed it has {removed.rowcount}"
+    def _delete(self, sequences: Sequence[int]) -> None:
+        removed = self.connection.execute(sql.DELETE, (orjson.dumps(list(sequences)).decode(),))
+        if removed.rowcount != len(sequences):
+            reason = f"of {len(sequences)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
 
     def write_at(self, rows: RowBatch) -> None:
-        """Put rows of new ids at their keys, rising, of which none has been used.
+        """Put rows of new ids under their own sequence numbers, rising and never used before.
 
         Raises
         ------
         DiskFull, DamagedFile
         """
         with self._transaction():
-            self._insert(rows.keys, rows)
-        self._next_key = rows.keys[-1] + 1
+            self._insert(rows.sequences, rows)
+        self._next_sequence = rows.sequences[-1] + 1
 
-    def _insert(self, keys: Sequence[int], rows: RowBatch) -> None:
+    def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
         count = len(rows)
         columns = (
-            keys,
+            sequences,
             rows.ids,
             rows.vectors,
             rows.codes,
@@ -285,8 +281,8 @@ class Store:
             Nothing was stored.
         """
 
-        def replace_codes(keys: Sequence[int], codes: Sequence[bytes]) -> None:
-            rows = zip(codes, map(codes_checksum, codes), keys, strict=True)
+        def replace_codes(sequences: Sequence[int], codes: Sequence[bytes]) -> None:
+            rows = zip(codes, map(codes_checksum, codes), sequences, strict=True)
             self.connection.executemany(sql.REPLACE_CODES, rows)
 
         with self._transaction():
@@ -295,7 +291,7 @@ class Store:
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
     def chunks(self, policy: RecoveryPolicy = _RECOVERY) -> Iterator[RowBatch]:
-        """Yield all rows in order of their keys, some at a time.
+        """Yield all rows in order of their sequence numbers, some at a time.
 
         Nothing may be written meanwhile, but for codes of rows that have been read.
 
@@ -316,10 +312,10 @@ class Store:
             if not rows:
                 break
             chunk = self._checked(rows)
-            if chunk.keys[0] < 1:
-                raise DamagedFile(self.name, f"{chunk.keys[0]} is the key of a row")
+            if chunk.sequences[0] < 1:
+                raise DamagedFile(self.name, f"a row has sequence number {chunk.sequences[0]}")
             found += len(rows)
-            named += sum(map(hash, zip(chunk.keys, chunk.ids, strict=True)))
+            named += sum(map(hash, zip(chunk.sequences, chunk.ids, strict=True)))
             yield chunk
         if found != count:
             raise DamagedFile(self.name, f"it has {found} rows, and {count} ids")
@@ -346,14 +342,14 @@ class Store:
 
     def _checked(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
         """Return the columns of rows; DamagedFile unless all are what was written."""
-        keys, ids, vectors, codes, payloads, *expected = zip(*read, strict=True)
+        sequences, ids, vectors, codes, payloads, *expected = zip(*read, strict=True)
         with self._types():
-            rows = RowBatch(ids, vectors, codes, payloads, keys)
+            rows = RowBatch(ids, vectors, codes, payloads, sequences)
         for found, wanted in zip((rows.checksums, rows.codes_checksums), expected, strict=True):
             if found != [*wanted]:
                 pairs = zip(found, wanted, strict=True)
                 at = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
-                raise DamagedFile(self.name, f"row {keys[at]} is not what was written")
+                raise DamagedFile(self.name, f"row {sequences[at]} is not what was written")
         return rows
 
     @contextmanager
@@ -381,9 +377,9 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         if data is None:
-            self._keep(sql.DELETE_LINKS, (part,))
+            self._write_unsynced(sql.DELETE_LINKS, (part,))
         else:
-            self._keep(sql.WRITE_LINKS, (part, data))
+            self._write_unsynced(sql.WRITE_LINKS, (part, data))
 
     def notes(self) -> str | None:
         """Return what `write_notes` was told last, None when there is nothing."""
@@ -398,9 +394,9 @@ class Store:
         DiskFull, DirectoryLocked, DamagedFile
         """
         if notes is None:
-            self._keep(sql.DELETE_NOTES, ())
+            self._write_unsynced(sql.DELETE_NOTES, ())
         else:
-            self._keep(sql.WRITE_NOTES, (notes,))
+            self._write_unsynced(sql.WRITE_NOTES, (notes,))
 
     def names(self) -> Iterator[tuple[int, str]]:
         """Yield all coordinates that have names, in order, and their names.
@@ -464,7 +460,7 @@ class Store:
             found.append(record)
         return found
 
-    def keep_load(self, record: LoadRecord, forgotten: int) -> None:
+    def save_load(self, record: LoadRecord, forgotten: int) -> None:
         """Keep how far a load has come; on the disk on return.
 
         Parameters
@@ -524,17 +520,19 @@ class Store:
         with self._transaction():
             self.connection.execute(statement, parameters)
 
-    def _keep(self, statement: str, parameters: Sequence[Any]) -> None:
+    def _write_unsynced(self, statement: str, parameters: Sequence[Any]) -> None:
         """Make a transaction of one statement, on the disk with the next that is waited for."""
         if self.path == MEMORY:
             self._change(statement, parameters)
             return
         with sql_errors(self.name, self.path):
-            if self.keeper is None:
+            if self.background_connection is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                self.keeper = connect_with(self.path, *settings("normal"), _KEEPER_PAGES)
-            self.keeper.execute(statement, parameters)
+                self.background_connection = connect_with(
+                    self.path, *settings("normal"), _BACKGROUND_PAGES
+                )
+            self.background_connection.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the rows of those ids that there are, by id."""
@@ -545,7 +543,7 @@ class Store:
         return found
 
     def page(self, *, after: int, limit: int) -> list[Record]:
-        """Return the first ``limit`` rows whose keys are above ``after``, in order."""
+        """Return the first ``limit`` rows whose sequence numbers are above ``after``, in order."""
         return [self._record(row) for row in self._read(sql.READ_PAGE, (after, limit))]
 
     def _record(self, row: tuple[Any, ...]) -> Record:
@@ -553,7 +551,7 @@ class Store:
         with self._types():
             found = content_checksum(record.id.encode(), record.vector, record.payload)
         if found != row[-1]:
-            raise DamagedFile(self.name, f"row {record.key} is not what was written")
+            raise DamagedFile(self.name, f"row {record.sequence} is not what was written")
         return record
 
     def copy_to(self, path: Path) -> None:
@@ -586,10 +584,10 @@ class Store:
         with self._reading:
             self._refusal = refusal or partial(CollectionNotFound, self.name)
             self._reader.close()
-        if self.keeper is not None:
-            self.keeper.close()
+        if self.background_connection is not None:
+            self.background_connection.close()
         with suppress(StoreError):
-            self._settle()
+            self._overwrite_doubtful()
         with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
             self.connection.close()
 

@@ -1,4 +1,4 @@
-"""What all transformers have in common: input, threads, and what is left out of a copy."""
+"""Common parts of all transformers: input, threads, and what a pickled copy leaves out."""
 
 from __future__ import annotations
 

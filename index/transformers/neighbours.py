@@ -31,7 +31,7 @@ class GmmNeighbors(BaseEstimator):
     Parameters
     ----------
     n_neighbors : int
-        How many, unless `kneighbors` is told another number.
+        How many, unless `kneighbors` is given another number.
     recall : float
         Expected share of the true neighbours, in (0, 1]; 1 scans all rows.
     seed : int
@@ -90,7 +90,7 @@ class GmmNeighbors(BaseEstimator):
         raw = _raw(self._memory, self._rows[self._filled])
         ids = [*map(str, self._filled.tolist())]
         [encoded] = self._memory.encode([ItemBatch(ids, raw, [None] * len(ids))])
-        encoded.keys = range(1, len(ids) + 1)
+        encoded.sequences = range(1, len(ids) + 1)
         self._memory.put([encoded])
         stop = threading.Event()
         while self._memory.overdue(self._memory.view) is not None:

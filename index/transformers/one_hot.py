@@ -91,7 +91,7 @@ class GcwsFeatures(_OneHot):
     samples : int
         k, 1-16384.
     bits : int
-        b, 1-16: each winning slot is cut to so many bits ([BBIT]).
+        b, 1-16: bits of each winning slot that are used ([BBIT]).
     seed : int
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.
@@ -123,7 +123,7 @@ class RandomBinningFeatures(_OneHot):
         k, 1-16384.
     distribution, shape, scale : see `RandomBinningParams`
     bits : int
-        b, 1-16: bins are hashed to so many bits.
+        b, 1-16: bits that bins are hashed to.
     seed : int
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.

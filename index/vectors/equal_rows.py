@@ -15,7 +15,7 @@ _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 def equal_groups(
     rows: VectorBatch, chosen: Int64s, keys: UInt64s, *, more_than: int
 ) -> list[Int64s]:
-    """Return groups of more than so many rows that are equal to their first one.
+    """Return groups of more than ``more_than`` rows that are equal to their first one.
 
     Parameters
     ----------

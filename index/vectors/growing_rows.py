@@ -42,7 +42,7 @@ class GrowingRows:
         return sum(array.nbytes for array in arrays) + self._copies.nbytes
 
     def reserve(self, count: int) -> None:
-        """Make room for so many rows in all.
+        """Make room for ``count`` rows in all.
 
         Adding them copies nothing then, but for the entries of sparse rows, whose number is not
         known.
@@ -75,7 +75,7 @@ class GrowingRows:
             self._entries = entries
         self._count = count
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; nobody may hold a view of the others."""
         self._count = count
         if self._form == "sparse":

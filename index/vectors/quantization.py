@@ -29,9 +29,9 @@ _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
 _NEAREST: Final = (3, 10)
 _MIN_AGREEMENT: Final = 0.98
-"""Of so many rows nearest to a row this share must be among twice as many nearest as rounded. Ten
-alone would do in clusters of twenty that rounding makes one, and not in those of thirty they grow
-to."""
+"""This share of the k rows nearest to a row must be among the 2k nearest by quantized distance, for
+each k of `_NEAREST`. Ten alone would pass in clusters of twenty that quantization merges, and fail
+once these have thirty."""
 _AS_GOOD: Final = 0.005
 """Copies that scans read are taken unless other bytes keep so much more of them."""
 _BYTE_VALUES: Final = 255
@@ -159,7 +159,7 @@ def choose_quantizer(
     if not bytes_ or greatest / MAX_SHORT < _MIN_STEP:
         return Quantizer(FLOATS)
     exact = _distances(groups, centres)
-    rounding, agreement = _best(bytes_, groups, centres, exact)
+    quantizer, agreement = _best(bytes_, groups, centres, exact)
     if copies is not None:
         shared = Quantizer(BYTES, copies.step, copies.origin)
         if _agreement(shared, groups, centres, exact) >= max(_MIN_AGREEMENT, agreement - _AS_GOOD):
@@ -167,8 +167,8 @@ def choose_quantizer(
     if agreement < _MIN_AGREEMENT:
         widest = max(float(rows.max()), -float(rows.min()))
         shorts = [Quantizer(SHORTS, each / MAX_SHORT) for each in (widest, greatest)]
-        rounding, agreement = _best(shorts, groups, centres, exact)
-    return rounding if agreement >= _MIN_AGREEMENT else Quantizer(FLOATS)
+        quantizer, agreement = _best(shorts, groups, centres, exact)
+    return quantizer if agreement >= _MIN_AGREEMENT else Quantizer(FLOATS)
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:
@@ -203,20 +203,20 @@ def _rounded_distances(
 
 
 def _best(
-    roundings: list[Quantizer], groups: Float32s, centres: Float32s, exact: Float64s
+    quantizers: list[Quantizer], groups: Float32s, centres: Float32s, exact: Float64s
 ) -> tuple[Quantizer, float]:
-    """Return the first rounding of the best agreement, and that; see `_agreement`."""
-    agreements = [_agreement(rounding, groups, centres, exact) for rounding in roundings]
+    """Return the first quantizer of the best agreement, and that; see `_agreement`."""
+    agreements = [_agreement(quantizer, groups, centres, exact) for quantizer in quantizers]
     best = int(np.argmax(agreements))
-    return roundings[best], agreements[best]
+    return quantizers[best], agreements[best]
 
 
-def _agreement(rounding: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
+def _agreement(quantizer: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
     """Return the share of the nearest rows that rounding leaves among twice as many."""
     within = -float(MAX_SHORT), float(MAX_SHORT)
-    if rounding.kind == BYTES:
-        within = float(-rounding.origin), float(_BYTE_VALUES - rounding.origin)
-    rounded = _rounded_distances(groups, centres, rounding.step, within)
+    if quantizer.kind == BYTES:
+        within = float(-quantizer.origin), float(_BYTE_VALUES - quantizer.origin)
+    rounded = _rounded_distances(groups, centres, quantizer.step, within)
     order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
     return min(_share_of_nearest(exact, order, nearest) for nearest in _NEAREST)
 
@@ -236,15 +236,15 @@ class QuantizedRows:
 
     Parameters
     ----------
-    rounding : Quantizer
+    quantizer : Quantizer
     width : int
         Floats of a dense row.
     """
 
-    def __init__(self, rounding: Quantizer, width: int) -> None:
-        self.rounding = rounding
-        self._is_copied = rounding.kind in (BYTES, SHORTS)
-        stride = rounding.stride(width) if self._is_copied else 0
+    def __init__(self, quantizer: Quantizer, width: int) -> None:
+        self.quantizer = quantizer
+        self._is_copied = quantizer.kind in (BYTES, SHORTS)
+        stride = quantizer.stride(width) if self._is_copied else 0
         self._copies = np.empty((0, stride), np.uint8)
         self._norms = np.empty(0, np.float32)
         self._count = 0
@@ -257,12 +257,12 @@ class QuantizedRows:
     def cover(self, rows: VectorBatch) -> QuantizedView:
         """Take in the rows that are new, and return all of them."""
         n, copies = len(rows), rows.copies
-        if copies is not None and self.rounding == Quantizer(BYTES, copies.step, copies.origin):
+        if copies is not None and self.quantizer == Quantizer(BYTES, copies.step, copies.origin):
             if self._count:
                 self._forget()
-            return QuantizedView.of(self.rounding, rows, copies.codes, copies.norms)
+            return QuantizedView.of(self.quantizer, rows, copies.codes, copies.norms)
         if self._is_copied and n > self._count:
-            new, norms = self.rounding.round(rows.dense[self._count :], rows.norms[self._count :])
+            new, norms = self.quantizer.round(rows.dense[self._count :], rows.norms[self._count :])
             if self._count == 0:  # nothing to copy to or from
                 self._copies, self._norms = new, norms
             else:
@@ -272,9 +272,9 @@ class QuantizedRows:
                 self._norms[self._count : n] = norms
             self._count = n
         if self._is_copied:
-            return QuantizedView.of(self.rounding, rows, self._copies[:n], self._norms[:n])
+            return QuantizedView.of(self.quantizer, rows, self._copies[:n], self._norms[:n])
         same = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
-        return QuantizedView.of(self.rounding, rows, same, rows.norms)
+        return QuantizedView.of(self.quantizer, rows, same, rows.norms)
 
     def _forget(self) -> None:
         """Hold no copies: those of before stay with the views of them."""
@@ -283,7 +283,7 @@ class QuantizedRows:
 
     def take(self, places: Int64s) -> QuantizedRows:
         """Return the copies of some rows, in that order."""
-        taken = QuantizedRows(self.rounding, 0)
+        taken = QuantizedRows(self.quantizer, 0)
         taken._is_copied = self._is_copied
         if self._count:
             taken._copies, taken._norms = self._copies[places], self._norms[places]
@@ -297,7 +297,7 @@ class QuantizedView:
 
     Attributes
     ----------
-    rounding : Quantizer
+    quantizer : Quantizer
     rows : VectorBatch
     copies : (n, stride) uint8
     norms : (n,) float32
@@ -305,7 +305,7 @@ class QuantizedView:
         See `kernels.quantized.rows.rows_at`; valid for as long as this object lives.
     """
 
-    rounding: Quantizer
+    quantizer: Quantizer
     rows: VectorBatch
     copies: UInt8s
     norms: Float32s
@@ -313,10 +313,10 @@ class QuantizedView:
 
     @classmethod
     def of(
-        cls, rounding: Quantizer, rows: VectorBatch, copies: UInt8s, norms: Float32s
+        cls, quantizer: Quantizer, rows: VectorBatch, copies: UInt8s, norms: Float32s
     ) -> QuantizedView:
         """Return a view of arrays."""
         parts = (norms, rows.indptr, rows.slots, rows.values)
-        addresses = [rounding.kind, copies.ctypes.data, copies.shape[1]]
+        addresses = [quantizer.kind, copies.ctypes.data, copies.shape[1]]
         addresses += [part.ctypes.data for part in parts]
-        return cls(rounding, rows, copies, norms, np.array(addresses, np.int64))
+        return cls(quantizer, rows, copies, norms, np.array(addresses, np.int64))

@@ -21,7 +21,7 @@ from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.vectors.quantization import Quantizer, byte_quantizers
 
 _MIN_RATIO: Final = 3
-"""A row is at least so many times as long as its copy, or scans gain little."""
+"""A row is at least this many times as long as its copy, or scans gain little."""
 _SAMPLED: Final = 1024
 _SEARCHED: Final = 32
 _HITS: Final = 10
@@ -31,9 +31,9 @@ _CUTS: Final = (1.0, 0.9999, 0.999, 0.99, 0.95, 0.8)
 _MAX_LEFT: Final = 0.25
 """Share of the rows that may be left to be read as floats, of so few rows."""
 _GAIN: Final = 0.8
-"""A new step leaves at most so many of the rows that the old one leaves."""
+"""A new step leaves at most this share of the rows that the old one leaves."""
 _GROWTH: Final = 2
-"""The step is judged again when there are so many times as many rows."""
+"""The step is judged again when the rows have grown by this factor."""
 
 
 class GrowingCopies:
@@ -57,7 +57,7 @@ class GrowingCopies:
         return sum(part.nbytes for part in (self._copies or ()) if isinstance(part, np.ndarray))
 
     def reserve(self, count: int) -> None:
-        """Make room for so many rows in all, once there are copies."""
+        """Make room for ``count`` rows in all, once there are copies."""
         self._reserved = count
 
     def of_no_rows(self) -> GrowingCopies:

@@ -1,4 +1,4 @@
-"""The one place where input becomes arrays, and where it is said what is wrong with it."""
+"""The vector space: input becomes arrays here, and only here; errors say what is wrong with it."""
 
 from __future__ import annotations
 

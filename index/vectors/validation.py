@@ -1,4 +1,4 @@
-"""Numbers as they were sent: arrays of them, and what is wrong with them."""
+"""Validation of raw numbers: arrays of them, and errors that say what is wrong."""
 
 from __future__ import annotations
 

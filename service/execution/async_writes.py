@@ -1,4 +1,4 @@
-"""Small puts that requests wait for: queued in their collection, which commits them in groups.
+"""Awaited puts: queued in the writer of their collection, which commits them in groups.
 
 A thread for each would cost more than the write does: threads that take turns at the interpreter
 wait for each other, and each wakes the event loop by itself.
@@ -33,7 +33,7 @@ class AwaitedPuts:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._ended: deque[tuple[_Future, ix.WriteResult | BaseException]] = deque()
-        self._is_telling = False
+        self._is_notifying = False
 
     async def put(
         self,
@@ -74,12 +74,12 @@ class AwaitedPuts:
     ) -> None:
         """Wake the event loop, once for all puts that end before it looks."""
         self._ended.append((future, outcome))
-        if not self._is_telling:
-            self._is_telling = True
-            loop.call_soon_threadsafe(self._tell)
+        if not self._is_notifying:
+            self._is_notifying = True
+            loop.call_soon_threadsafe(self._notify)
 
-    def _tell(self) -> None:
-        self._is_telling = False
+    def _notify(self) -> None:
+        self._is_notifying = False
         while self._ended:
             future, outcome = self._ended.popleft()
             self._pool.leave()

@@ -1,4 +1,4 @@
-"""What routes are handed: the service's parts, and the check of keys."""
+"""The context of a request: the service's parts, and the check of keys."""
 
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ class Service:
         return catalog.create(name, config, admit=self.require_place)
 
     def require_place(self, others: int) -> None:
-        """Refuse a new collection where there is no room for it beside so many others.
+        """Refuse a new collection where ``others`` leave no room for it.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Where work is done: short searches on the event loop, everything else in bounded pools."""
+"""Pools: short searches run on the event loop, all other work in threads with bounded queues."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ class Pace:
         self._seconds: dict[object, float] = {}
 
     def expected(self, key: object, entries: int) -> float:
-        """Return the seconds to expect of a search of this kind over so many stored entries."""
+        """Return the seconds to expect of a search of this kind over ``entries`` stored entries."""
         return self._seconds.get(key, entries / _ENTRIES_PER_SECOND)
 
     def record(self, key: object, seconds: float) -> None:

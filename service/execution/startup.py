@@ -34,7 +34,7 @@ class Startup:
         self._catalog = catalog
         self._progress = Progress("starting")
         self._stopping = threading.Event()
-        self._announced = logging.DEBUG  # level at which compiling is told
+        self._announced = logging.DEBUG  # level at which compiling is logged
         self._basics: frozenset[ix.Form] = frozenset()
         self._thread = threading.Thread(target=self._run, name="gcws-startup", daemon=True)
 

@@ -48,7 +48,7 @@ class Admission:
         Raises
         ------
         Overloaded
-            So many are under way that this one had better come again; it is counted all the same.
+            Too many requests are under way: try again. It is counted all the same.
         OutOfDescriptors
             The descriptors that are left are for files; it is counted all the same.
         """
@@ -66,7 +66,7 @@ class Admission:
         Raises
         ------
         Overloaded
-            Bodies take so much memory that this one had better come again.
+            Bodies take too much memory: try again.
         """
         if self.held_bytes + size > self._max_held:
             raise Overloaded(f"{self.held_bytes} bytes of bodies are being worked on")
@@ -103,8 +103,8 @@ class Room:
         self._disk_share = settings.max_disk_share
         self._memory_share = settings.max_memory_share
         self._memory = memory_bytes()
-        self._looked = float("-inf")
-        self._found: MemoryFull | DiskShareReached | None = None
+        self._checked_at = float("-inf")
+        self._refusal: MemoryFull | DiskShareReached | None = None
 
     def require(self) -> None:
         """Refuse what would take more memory or disk, where both have been used up.
@@ -114,11 +114,11 @@ class Room:
         MemoryFull, DiskShareReached
         """
         now = time.monotonic()
-        if now - self._looked > self.max_age_seconds:
-            self._looked = now
-            self._found = self.look()
-        if self._found is not None:
-            raise self._found.with_traceback(None)
+        if now - self._checked_at > self.max_age_seconds:
+            self._checked_at = now
+            self._refusal = self.look()
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
 
     def look(self) -> MemoryFull | DiskShareReached | None:
         """Return what has been used up at this moment."""

@@ -59,7 +59,7 @@ class _Ring:
             state = _state(self._file)
             if state != self._state:
                 self._read = _digests(self._file.read_text().splitlines())
-                _log.info("keys read anew from %s: %d", self._file, len(self._read))
+                _log.info("keys read again from %s: %d", self._file, len(self._read))
         except (OSError, UnicodeDecodeError) as error:
             state = None
             if self._state is not None:

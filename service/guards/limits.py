@@ -1,4 +1,4 @@
-"""What one request may ask for and send."""
+"""Limits: what one request may ask for and send."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def require_short_vector(
 
 
 def require_count(count: int, limits: Limits, *loc: str | int) -> None:
-    """Raise InvalidVector when a vector of so many numbers is longer than permitted."""
+    """Raise InvalidVector when ``count`` numbers are more than a vector may have."""
     if count > limits.max_nonzeros:
         raise ix.InvalidVector(
             expected=f"at most {limits.max_nonzeros} values", got=f"{count} values", loc=loc

@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, its measurement, and the answer of last resort."""
+"""The envelope of every request: its id, its measurement, the answer of last resort."""
 
 import asyncio
 import logging

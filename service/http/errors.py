@@ -1,4 +1,4 @@
-"""What can go wrong in a request before the index is asked; no status codes here.
+"""Errors of a request before the index is asked; no status codes here.
 
 ::
 
@@ -133,14 +133,14 @@ class IdempotencyMismatch(ServiceError):
 
 
 class QueueFull(ServiceError):
-    """So much work waits already that this request had better come again."""
+    """Too much work waits: the request should be sent again."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{limit} {what} are under way or waiting; try again")
 
 
 class Overloaded(ServiceError):
-    """So much is under way at once that this request had better come again."""
+    """Too much is under way: the request should be sent again."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}; try again")

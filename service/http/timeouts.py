@@ -1,4 +1,4 @@
-"""HTTP as uvicorn speaks it, with clocks: a client that dawdles is shown the door."""
+"""uvicorn's HTTP protocol with timeouts: the connection of a slow client is closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gcws_search.service.http.envelope import BREAK_OFF
 from gcws_search.service.settings import Settings
 
 _RESERVED: Final = 32
-"""So many descriptors are for files and never for requests, ..."""
+"""This many descriptors are for files and never for requests, ..."""
 _SHARE_RESERVED: Final = 8
 """... or 1/_SHARE_RESERVED of all, when that is less."""
 

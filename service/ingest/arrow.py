@@ -110,10 +110,10 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
             rejects.append(Reject.of(first + row, error))
         else:
             good.append(row)
-    kept = np.array(good, np.int64)
+    chosen = np.array(good, np.int64)
     if rejects:
-        vectors = {name: column.take(pa.array(kept)) for name, column in vectors.items()}
-    return ItemRows(first + kept, ids, payloads, _vectors(vectors), rejects)
+        vectors = {name: column.take(pa.array(chosen)) for name, column in vectors.items()}
+    return ItemRows(first + chosen, ids, payloads, _vectors(vectors), rejects)
 
 
 def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVector]:
@@ -233,7 +233,7 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
     ----------
     reader : ByteReader
     check : callable
-        Is told the schema.
+        Called with the schema.
     max_bytes : int
         Of a batch.
 

@@ -221,7 +221,7 @@ class Load:
             if self.key is not None and not self.key.before.is_complete:
                 end = account.count.end(account.rows)
                 record = self._record(account, end, [], ix.WriteResult(0, 0), is_complete=True)
-                self.collection.keep_load(record, self.key.forgotten)
+                self.collection.save_load(record, self.key.forgotten)
         except BodyAborted as error:
             raise LoadFailed(error, account) from error
         except Exception as error:
@@ -251,7 +251,7 @@ class Load:
                         storing.result()  # two threads would take both of two processors
             finally:
                 if storing is not None:
-                    storing.result()  # what went wrong in an earlier chunk is told
+                    storing.result()  # raises what went wrong in an earlier chunk
 
     def _record(
         self,
@@ -296,7 +296,7 @@ class Load:
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
-                put = self.collection.prepared(
+                put = self.collection.prepare(
                     batch,
                     self.mode,
                     keeps_payloads=self.keeps_payloads,
@@ -335,10 +335,10 @@ class Load:
         except ix.InvalidVector as error:
             self._stop_at([_vector_reject(chunk, error)])
         bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space, naming))
-        kept = chunk.part(_others(len(chunk), bad))
+        good = chunk.part(_others(len(chunk), bad))
         rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
-        raw = kept.vectors.check(space, naming) if len(kept) else space.from_items([])
-        return kept, raw, rejects
+        raw = good.vectors.check(space, naming) if len(good) else space.from_items([])
+        return good, raw, rejects
 
     def _sorted_out(
         self,

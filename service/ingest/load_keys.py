@@ -1,4 +1,4 @@
-"""Loads under a key: what has been committed is passed over when the same body comes again.
+"""Idempotency keys: a body that is sent again passes over what is committed.
 
 With each chunk the collection's file keeps how many rows of the body have been read, in how many
 bytes, and the CRC-32 of these. A body that comes under the key again is read from its beginning,
@@ -134,7 +134,7 @@ class LoadKey:
         return _now() - self.keep_seconds
 
     def mismatch(self, read: int, *, is_whole: bool = False) -> IdempotencyMismatch:
-        """Return the error for another body, of which so many bytes have been read."""
+        """Return the error for another body, after ``read`` bytes of it."""
         got = f"another one of {max(read, self.announced_bytes)} bytes"
         if not is_whole and read > self.announced_bytes:
             got = f"another one of {read} bytes or more"
@@ -233,7 +233,7 @@ class BodyCount:
         return piece
 
     def crc(self, size: int) -> int:
-        """Return the CRC-32 of the first bytes, so many that the last piece holds their end."""
+        """Return the CRC-32 of the first ``size`` bytes, which end in the last piece."""
         return zlib.crc32(self._piece[: size - self._before], self._crc_before)
 
     def require_same(self) -> None:
@@ -248,7 +248,7 @@ class BodyCount:
             self._take()
 
     def mark(self, rows: int, size: int) -> Mark:
-        """Return the place behind so many rows and bytes."""
+        """Return the place behind ``rows`` rows and ``size`` bytes."""
         return Mark(rows, size, 0 if self._key is None else self.crc(size))
 
     def end(self, rows: int) -> Mark:

@@ -78,7 +78,7 @@ def read_header(reader: ByteReader, limits: Limits) -> Header:
 
 
 class _Head:
-    """The head of a file, of which no more is read than it may have."""
+    """The head of a file; no more is read than a head may have."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
@@ -139,7 +139,7 @@ def _whole(reader: ByteReader, header: Header) -> AnyArray:
 
 
 def _read(reader: ByteReader, header: Header, rows: int, first: int) -> AnyArray:
-    """Return the next rows, of which the first has this number."""
+    """Return the next ``rows`` rows; ``first`` is the number of the first."""
     array = np.empty((rows, header.shape[1]), header.dtype)
     if array.size:
         got = reader.readinto(array.reshape(-1).view(np.uint8).data)
@@ -234,11 +234,11 @@ class NpyRows:
             _require_end(self.reader, 0)
 
     def _of_columns(self, header: Header) -> Iterator[AnyArray]:
-        most, size = self.sizes.array_bytes, header.shape[0] * header.row_bytes
-        if size > most:
+        max_bytes, size = self.sizes.array_bytes, header.shape[0] * header.row_bytes
+        if size > max_bytes:
             raise ix.InvalidVector(
-                expected=f"an array in C order, or one in Fortran order of at most {most} bytes "
-                "(numpy.ascontiguousarray makes one in C order)",
+                expected=f"an array in C order, or one in Fortran order of at most {max_bytes} "
+                "bytes (numpy.ascontiguousarray makes one in C order)",
                 got=f"Fortran order and {size} bytes",
             )
         array = _whole(self.reader, header)

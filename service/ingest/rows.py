@@ -1,4 +1,4 @@
-"""A chunk of a load: ids, payloads and unchecked vectors in whatever form they arrived."""
+"""A chunk of a load: ids, payloads, and vectors that are not validated yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes on their way from the event loop to the thread that loads them, and the readers of them."""
+"""Sources: bytes from the event loop to the thread that loads them, and their readers."""
 
 import asyncio
 import gzip
@@ -95,7 +95,7 @@ class BodyPipe:
 
 
 def bounded(source: Source, limit_bytes: int | None) -> Source:
-    """Return a source that raises BodyTooLarge after so many bytes."""
+    """Return a source that raises BodyTooLarge after ``limit_bytes`` bytes."""
     if limit_bytes is None:
         return source
     left = limit_bytes
@@ -139,7 +139,7 @@ def inflated(source: Source, encoding: str) -> Source:
 
 
 def peeked(source: Source, size: int) -> tuple[bytes, Source]:
-    """Return the first bytes of a body, at least so many if there are, and a source of them all."""
+    """Return the first bytes of a body, ``size`` or more unless it ends, and a source of it all."""
     first = source()
     while len(first) < size:
         more = source()
@@ -180,7 +180,7 @@ class ByteReader(io.RawIOBase):
         return filled
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer only at the end.
+        """Return ``size`` bytes, fewer only at the end.
 
         Raises
         ------

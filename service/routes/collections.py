@@ -94,11 +94,11 @@ async def list_names(
     """Show names of coordinates: the first, those of a prefix, or those of some indices."""
     service = service_of(request)
     collection = service.collection(name)
-    limit, most = params.limit, service.settings.max_page_limit
-    if limit > most:
-        raise ix.InvalidParameter(expected=f"at most {most}", got=str(limit), loc=("limit",))
+    limit, max_limit = params.limit, service.settings.max_page_limit
+    if limit > max_limit:
+        raise ix.InvalidParameter(expected=f"at most {max_limit}", got=str(limit), loc=("limit",))
     if params.indices is not None:
-        found = collection.names.of(requests.indices(params, most))
+        found = collection.names.of(requests.indices(params, max_limit))
     else:
         prefix = params.prefix or ""
         found = await service.workers.searches.run(collection.find_names, prefix, limit)

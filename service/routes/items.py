@@ -15,7 +15,7 @@ from gcws_search.service.translate import requests
 from gcws_search.service.translate.results import payload_json, vector_json
 
 _MAX_GROUPED: Final = 16
-"""Up to so many items are committed with those of other requests."""
+"""Puts of at most this many items are committed with those of other requests."""
 _PREFIX = "/v1/collections/{name}/items"
 paging = APIRouter(
     prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS

@@ -1,4 +1,4 @@
-"""The samples of vectors, for those who want to hash elsewhere."""
+"""Sketch vectors: their samples, for use outside of the service."""
 
 from typing import Any
 
@@ -27,10 +27,10 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
     """Hash vectors with the collection's own randomness."""
     service = service_of(request)
     collection = service.collection(name)
-    most = service.settings.max_items_per_request
-    if len(body.vectors) > most:
+    max_vectors = service.settings.max_items_per_request
+    if len(body.vectors) > max_vectors:
         raise ix.InvalidParameter(
-            expected=f"at most {most}", got=str(len(body.vectors)), loc=("vectors",)
+            expected=f"at most {max_vectors}", got=str(len(body.vectors)), loc=("vectors",)
         )
 
     def work() -> Response:

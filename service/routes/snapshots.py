@@ -156,7 +156,7 @@ async def _gathered(request: Request, limit: int | None) -> AsyncIterator[bytes]
 async def restore_snapshot(
     request: Request, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
 ) -> Response:
-    """Make the collection anew from a snapshot, all of whose rows are checked first.
+    """Restore the collection from a snapshot; all rows are checked first.
 
     One of this name is replaced with `replace=true` alone, and stays where anything is wrong.
     """

@@ -1,4 +1,4 @@
-"""What a client gets, for the API page; the hot path writes JSON without these classes."""
+"""Answers as the API page shows them; queries are written as JSON without these classes."""
 
 from pydantic import Field
 

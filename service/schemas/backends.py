@@ -23,7 +23,7 @@ Landmarks = Annotated[
     int,
     Field(
         description="How many items are landmarks; at most as many as there are. Until a "
-        "collection created with this backend has so many, queries scan.",
+        "collection created with this backend has that many, queries scan.",
         json_schema_extra=bounds(1, 4096),
     ),
 ]

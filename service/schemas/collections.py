@@ -1,4 +1,4 @@
-"""What a client gets to know of collections, for the API page."""
+"""Answers about collections, as the API page shows them."""
 
 from typing import Any, Literal
 

@@ -39,7 +39,7 @@ class MatchBody(Body):
     """A condition: the key's value equals one that is given."""
 
     key: str = Field(description=_KEY, min_length=1, max_length=1024)
-    match: ValueBody | AnyBody = Field(description="One value, or several of which one is enough.")
+    match: ValueBody | AnyBody = Field(description="One value, or several; one match is enough.")
 
 
 class RangeBody(Body):

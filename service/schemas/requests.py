@@ -347,7 +347,7 @@ class CompareBody(Body):
     )
     sample: int | None = Field(
         default=None,
-        description="Searches around so many stored items, each left out of its own hits; 100 "
+        description="Searches around this many stored items, each left out of its own hits; 100 "
         "where neither this nor `queries` is given.",
         json_schema_extra=bounds(1),
     )

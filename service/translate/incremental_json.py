@@ -25,9 +25,9 @@ _SHORT: Final = rb'[^"\[\]{}]{1,1024}+'  # a stretch of numbers, words, commas, 
 
 
 def _within(inner: bytes, limit: int) -> bytes:
-    """Return what matches an array or object of so many strings, stretches and other matches.
+    """Return what matches an array or object of at most ``limit`` strings, stretches and matches.
 
-    The group is atomic: a possessive one, of which less is kept in mind, is left at a wrong place
+    The group is atomic. A possessive one needs less memory, and is left at a wrong place
     by Python 3.11.0 to 3.11.4 when one of its ways fails half-way (gh-106052).
     """
     return rb"[\[{](?>(?:%s|%s%s){0,%d})[\]}]" % (_SHORT, _STRING, inner, limit)

@@ -62,7 +62,7 @@ class Naming:
         return ix.SparseVector(self.named(body.names, len(body.weights)), body.weights)
 
     def named(self, names: Sequence[str], values: int) -> list[int]:
-        """Return the coordinates of the names of one vector of so many values.
+        """Return the coordinates of the names of one vector, which has ``values`` values.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Naming:
 
 
 def require_different(names: Sequence[str], values: int) -> None:
-    """Raise InvalidVector unless a vector of so many values has a name for each, none twice."""
+    """Raise InvalidVector unless a vector of ``values`` values has a name for each, none twice."""
     if len(names) != values:
         raise ix.InvalidVector(
             expected="as many names as values", got=f"{len(names)} names, {values} values"

@@ -449,7 +449,7 @@ def with_unknown_apart(
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
     """Return vectors together, and those apart that have names a space of fixed dim does not have.
 
-    Each part is told with the numbers of its vectors.
+    Each part comes with the numbers of its vectors.
 
     Raises
     ------

@@ -103,7 +103,7 @@ def work():
         items.set_names("abc")
         items.add(X[:3000] + 1, payloads=[{"text": "x" * 9000}] * 3000)
         items.delete([str(each) for each in range(1000)])
-        items.operations.index.settle()
+        items.operations.index.finish_background_work()
         items.query_many(X[:100])
         items.query(X[0], where={"label": 4000})
         items.pairs(min_score=0.99)

@@ -166,7 +166,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot checked, not in its place": _after(catalog, "wrong_with"),
     "a collection closed, not replaced": _after(catalog, "move_log"),
     "a file put back, not loaded": _before(Catalog, "_reloaded"),
-    "some pages given back": _after(reclaim, "_give_back_some"),
+    "some pages given back": _after(reclaim, "_release_some_pages"),
     "a backend stored, not answered": _after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
     "while codes are replaced": _at_sql("UPDATE meta SET value = ?", done=True),

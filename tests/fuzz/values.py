@@ -86,7 +86,7 @@ def put_items(stored: Collection) -> None:
     stored.put(ItemBatch(ids, _vectors(stored), [*payloads]))
     stored.delete(ids[::40])
     stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=8), "extra")
-    stored.settle()
+    stored.finish_background_work()
 
 
 def _calibrate(file: sqlite3.Connection) -> None:

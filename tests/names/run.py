@@ -218,7 +218,7 @@ class Rounds:
             case "detach":
                 stored.detach(operation.name)
             case "settle":
-                stored.settle()
+                stored.finish_background_work()
             case "query":
                 return _found(stored)
         return None

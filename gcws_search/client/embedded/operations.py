@@ -111,7 +111,7 @@ class EmbeddedOperations:
     def _put(self, mode: Mode, keep_payloads: bool, batch: Items) -> Added:
         """Store a batch."""
         checked = self._checked(batch)
-        put = self._collection.prepared(checked, mode, keeps_payloads=keep_payloads)
+        put = self._collection.prepare(checked, mode, keeps_payloads=keep_payloads)
         result = self._collection.commit(put)
         return Added(result.inserted, result.updated)
 
@@ -152,7 +152,7 @@ class EmbeddedOperations:
             start, stop = stretches.pop()
             part = batch.part(start, stop)
             try:
-                self._collection.prepared(self._checked(part))
+                self._collection.prepare(self._checked(part))
             except InvalidInput as error:
                 if stop - start > 1:
                     middle = (start + stop) // 2

@@ -66,7 +66,7 @@ def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     without = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD]).add(rows[OLD : OLD + 1])
     assert without.state.delta.count == 0
     assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
-    index.settle()
+    index.finish_background_work()
     assert not index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
     assert len(index.state.tables) == len(index.state.graph.links) == OLD + NEW
     assert (index.state.graph.links.array[OLD:, 0] != NONE).all()
@@ -182,7 +182,7 @@ def test_a_compaction_keeps_rows_that_wait(
     for row in few:
         (hits,) = index.search(rows[row : row + 1], SearchParams(limit=1))
         assert hits.rows.tolist() == [stays[:row].sum()]
-    index.settle()
+    index.finish_background_work()
     assert recall(index, queries, 10).reaches(0.9)
 
 
@@ -199,7 +199,7 @@ def test_a_compaction_leaves_rows_waiting_that_have_been_linked_behind(
     known = int(stays[:OLD].sum())
     assert index.state.delta.count == stays[OLD:].sum()
     assert index.state.graph.links.array.max() < known
-    index.settle()
+    index.finish_background_work()
     assert index.state.graph.links.array.max() >= known
     assert recall(index, queries, 10).reaches(0.9)
 
@@ -247,7 +247,7 @@ def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) ->
         before, index.rows.view(), np.ones(OLD + NEW + 40, np.uint8), threading.Event()
     )
     lists = before.graph.neighbours.cover(index.rows.view()).array.copy()
-    index.settle()
+    index.finish_background_work()
     assert index.backend.adopt(index.state, index.rows.view(), late) is not None
     assert np.array_equal(index.state.graph.links.array, lists)
     assert recall(index, queries, 10).reaches(0.9)

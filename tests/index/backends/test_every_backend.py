@@ -167,7 +167,7 @@ def test_a_method_follows_its_collection(scene: Scene, rng: np.random.Generator)
     scene.put(0, rows[:150])
     scene.attach()
     scene.put(150, rows[150:])
-    scene.stored.settle()
+    scene.stored.finish_background_work()
     check(scene, queries)
 
     scene.put(10, rows[10:40] * np.float32(1.5))  # an update

@@ -220,10 +220,10 @@ def test_a_collection_of_features_outlives_the_process(
         payloads: list[bytes | None] = [b'{"even":%d}' % (i % 2 == 0) for i in range(300)]
         raw = stored.space.from_items(items_of(rows, dim))
         stored.put(ItemBatch([str(i) for i in range(300)], raw, payloads))
-        stored.settle()
+        stored.finish_background_work()
         stored.delete([str(i) for i in range(40)])
         stored.put(ItemBatch(["7"], raw[7:8], payloads[:1]))
-        stored.settle()
+        stored.finish_background_work()
         description = stored.describe().backends[0]
         assert description.kind == kind.kind
         assert description.stats["features"] is not None

@@ -74,7 +74,7 @@ def test_a_sound_file_is_left_as_it_is(path: Path) -> None:
 def test_keys_of_loads_are_kept_by_a_repair(path: Path) -> None:
     record = LoadRecord("a key", 1_000, '{"rows":3}')
     catalog = opened_catalog(path.parent)
-    catalog.get("things").keep_load(record, 0)
+    catalog.get("things").save_load(record, 0)
     catalog.close()
     assert checked(path).is_sound
     _execute(path, "UPDATE items SET payload = '{}' WHERE id = 'i77'")

@@ -139,10 +139,10 @@ def test_lists_with_false_notes_are_made_anew(
     caplog.set_level(logging.WARNING, "index")
     with bench.brought_in(crafted(bench, "dense", NOTES[what]), way) as stored:
         assert [record.getMessage() for record in caplog.records] == [
-            "index of collection 'tried': what was kept is of no use, and is made anew"
+            "index of collection 'tried': the saved index is of no use, and is rebuilt"
         ]
         require_sound(stored)
-        stored.settle()
+        stored.finish_background_work()
         assert has_lists(stored)
         require_sound(stored)
 
@@ -220,10 +220,10 @@ def test_lists_of_another_shape_or_of_other_rows_are_made_anew(
     caplog.set_level(logging.WARNING, "index")
     path = crafted(bench, "dense", LINKS[what])
     with bench.brought_in(path, way) as stored:
-        assert "is made anew" in caplog.records[0].getMessage()
+        assert "is rebuilt" in caplog.records[0].getMessage()
         assert len(caplog.records) <= 2
         require_sound(stored)
-        stored.settle()
+        stored.finish_background_work()
         assert has_lists(stored)
         stored.checkpoints.bring_up_to_date()
         assert [number for number, _ in stored.store.links()] == [0]
@@ -280,7 +280,7 @@ def test_false_landmarks_are_drawn_anew(
     with bench.brought_in(crafted(bench, "learned", LANDMARKS[what]), "open") as stored:
         assert len(caplog.records) == 2  # the primary backend, and the one attached
         require_sound(stored)
-        stored.settle()
+        stored.finish_background_work()
         assert has_lists(stored)
         assert stored.memory.view.attached["extra"].notes
         require_sound(stored)

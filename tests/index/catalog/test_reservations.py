@@ -203,7 +203,7 @@ def test_a_backend_that_is_made_while_its_collection_is_replaced_does_not_come(
         return stored.attach(FourierParams(kind="nrff", features=8))
 
     with paused_at(AttachedBackends, "make", attach) as work:
-        [building] = stored.attachments.building
+        [building] = stored.attached_backends.building
         restoring = Work(lambda: catalog.restore("things", "s", replace=True))
         assert building.stop.wait(60)
     restoring.join()

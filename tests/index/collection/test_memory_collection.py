@@ -40,13 +40,13 @@ class Filler:
 
     def __init__(self, collection: MemoryCollection) -> None:
         self.collection = collection
-        self.next_key = 1
+        self.next_sequence = 1
 
     def put(self, values: dict[str, float], payload: bytes | None = None) -> None:
         ids = list(values)
         raw = self.collection.space.from_items([vector(x) for x in values.values()])
-        keys = range(self.next_key, self.next_key + len(ids))
-        self.next_key += len(ids)
+        keys = range(self.next_sequence, self.next_sequence + len(ids))
+        self.next_sequence += len(ids)
         replaced = self.collection.rows_of(ids)
         payloads = [payload] * len(ids)
         put_rows(self.collection, ids, raw, keys=keys, payloads=payloads, replaced=replaced)
@@ -112,7 +112,7 @@ def test_a_view_outlives_a_compaction(filled: Filler) -> None:
     assert found(collection, 1, view=before) == expected == found(collection, 1)
     assert collection.permitted(before, where)[0].tolist() == [0, 0, 0, 1]
     assert collection.permitted(collection.view, where)[0].tolist() == [0, 0, 1]
-    assert collection.view.keys.tolist() == [1, 3, 4]
+    assert collection.view.sequences.tolist() == [1, 3, 4]
 
 
 def test_rows_are_numbered_anew_once_most_of_them_are_dead() -> None:
@@ -150,7 +150,7 @@ def test_pages_pass_over_dead_rows(filled: Filler) -> None:
     rows = view.page(after=0, limit=15)
     expected = ["a", "c", *(f"i{n}" for n in range(10)), "i490", "i491", "i492"]
     assert [view.ids[row] for row in rows] == expected
-    after = int(view.keys[rows[-1]])
+    after = int(view.sequences[rows[-1]])
     rest = view.page(after=after, limit=1000)
     assert [view.ids[row] for row in rest] == [f"i{n}" for n in range(493, 500)]
     assert view.page(after=10**6, limit=5).tolist() == []

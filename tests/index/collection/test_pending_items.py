@@ -20,7 +20,7 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
     """Return a collection of two items in memory, whose index nobody improves any more."""
     stored = make(backend=GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
-    stored.settle()
+    stored.finish_background_work()
     monkeypatch.setattr(stored.memory.backend, "can_defer", lambda *_: True)
     monkeypatch.setattr(stored.optimizer, "start_if_due", lambda: None)
     return stored
@@ -95,7 +95,7 @@ def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: Collection
         put(stored, {f"i{n}": n + 1})
         most = max(most, stored.memory.pending_count)
     assert 1 < most <= 32
-    keys = stored.memory.view.keys
+    keys = stored.memory.view.sequences
     assert keys.tolist() == sorted(keys.tolist())
     assert held(stored) == holding({"a": 1, "b": 2} | {f"i{n}": n + 1 for n in range(100)})
 
@@ -117,7 +117,7 @@ def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
 
 def test_concurrent_readers_append_items_once(waiting: Collection) -> None:
     memory: Any = waiting.memory
-    version = memory.shown.version
+    version = memory.published.version
     begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
     calls: list[int] = []
 

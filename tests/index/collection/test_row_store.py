@@ -30,7 +30,7 @@ def content(held: RowStore) -> list[object]:
     return [
         held.ids,
         held.payloads,
-        held.keys[:n].tolist(),
+        held.sequences[:n].tolist(),
         held.alive[:n].tolist(),
         [(expanded_row(rows, row), float(rows.norms[row])) for row in range(n)],
     ]
@@ -41,7 +41,7 @@ def content(held: RowStore) -> list[object]:
 def test_what_is_cut_off_leaves_no_trace(dim: int | None, given_up: list[int]) -> None:
     held, other = filled(dim, [1, 2, 3]), filled(dim, [1, 2, 3])
     add(held, dim, given_up)
-    held.cut(3)
+    held.truncate(3)
     assert content(held) == content(other)
     assert held.text_bytes == other.text_bytes
     for numbers in ([4], [5, 6]):
@@ -53,6 +53,6 @@ def test_what_is_cut_off_leaves_no_trace(dim: int | None, given_up: list[int]) -
 def test_rows_that_are_killed_stay_alive_for_those_who_read_them() -> None:
     held = filled(5, [1, 2, 3])
     before = held.alive[: len(held)]
-    held.kill([0, 2])
+    held.mark_dead([0, 2])
     assert before.tolist() == [1, 1, 1]
     assert held.alive[: len(held)].tolist() == [0, 1, 0]

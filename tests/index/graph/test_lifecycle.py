@@ -272,7 +272,7 @@ def test_lists_are_taken_back_as_they_were(rng: np.random.Generator) -> None:
     again = restored(index, kept(index))
     assert lists_of(again) == lists_of(index)
     assert again.state.graph.calibration == index.state.graph.calibration
-    assert again.state.graph.neighbours.rounding == index.state.graph.neighbours.rounding
+    assert again.state.graph.neighbours.quantizer == index.state.graph.neighbours.quantizer
     assert not overdue(again)
     for limit in (1, 10):
         assert recall(again, queries, limit) == recall(index, queries, limit)

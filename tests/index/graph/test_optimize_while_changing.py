@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends.gcws_state import GcwsState
-from gcws_search.index.backends.protocol import ProgressReport, unheard
+from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.arrays import UInt8s
@@ -55,7 +55,7 @@ class Meanwhile:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: ProgressReport = unheard,
+        report: ProgressReport = no_report,
     ) -> GcwsState:
         made = self._improved(state, rows, alive, stop, report)
         assert isinstance(made, GcwsState)

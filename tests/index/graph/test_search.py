@@ -242,7 +242,7 @@ def test_rows_that_one_state_has_checked_are_checked_for_all_that_share_its_list
     dropped, index.state = index.state, before
     codes = index.backend.encode(index.prepare(crowd))
     index.state = index.backend.extend(before, index.rows.view(), codes)
-    index.settle()
+    index.finish_background_work()
     assert index.state.graph is not dropped.graph
     assert index.state.graph.neighbours.drift.has_drifted
     assert recall(index, crowd[:100], 10).reaches(0.9)
@@ -342,7 +342,7 @@ def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
     rows = rng.standard_normal((6060, 16)).astype(np.float32)
     rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
     index = linked(rows)
-    assert index.state.graph.neighbours.rounding.kind == BYTES
+    assert index.state.graph.neighbours.quantizer.kind == BYTES
     for limit in (1, 10):
         assert recall(index, crowd[60:], limit, 0.8).reaches(0.8)
         assert recall(index, crowd[60:], limit, 0.95).reaches(0.95)
@@ -357,8 +357,8 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     index, _, _ = dense
     graph, rows = index.state.graph, index.rows.view()
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    quantizer = replace(graph.links.quantized.rounding, kind=kind)
-    quantized = replace(graph.links.quantized, rounding=quantizer)
+    quantizer = replace(graph.links.quantized.quantizer, kind=kind)
+    quantized = replace(graph.links.quantized, quantizer=quantizer)
     changed = replace(graph, links=replace(graph.links, quantized=quantized))
     setting = SearchSetting(BeamSetting.of(1.0, 100))
     plan = changed.plan_for(index.state.tables, view, 100, setting).kernel

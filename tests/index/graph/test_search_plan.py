@@ -164,7 +164,7 @@ def test_queries_greater_than_bytes_have_room_for_find_what_they_should(
     rows = rng.uniform(0, 1, (6000, 16)) * rng.uniform(0.2, 1, (6000, 1))
     queries = rng.uniform(0, 1, (400, 16)) * rng.uniform(0.2, 1, (400, 1))
     index = linked(rows.astype(np.float32))
-    assert index.state.graph.neighbours.rounding.kind == BYTES
+    assert index.state.graph.neighbours.quantizer.kind == BYTES
     sent = (factor * queries).astype(np.float32)
     for limit in (1, 10):
         assert recall(index, sent, limit, 0.9).reaches(0.9)
@@ -220,7 +220,7 @@ def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
             setting = SearchSetting(
                 BeamSetting.of(0.1, 3), hard, replace(hard, slack=1.3), judged=3
             )
-            plan = tight.plan_for(tables, view, 3, setting, most=1.0)
+            plan = tight.plan_for(tables, view, 3, setting, max_candidates=1.0)
             found = tight.search(plan, tables, view, asked, params, none)
             assert found.hits.candidates.max() <= plan.sizes.room
             unfinished += int(np.count_nonzero(found.outcomes == Outcome.UNFINISHED))

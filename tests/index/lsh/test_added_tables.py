@@ -71,13 +71,13 @@ def test_keys_in_some_tables_are_those_among_all(
     dense = rng.standard_normal((40, DIM)).astype(np.float32)
     rows: Rows = dense if form == "dense" else some_sparse(rng, 40)
     index = index_of(rows, params)
-    keying, batch = keying_of(index), index.prepare(rows)
-    whole = keying.keys(batch, BANDS)
+    band_keys, batch = keying_of(index), index.prepare(rows)
+    whole = band_keys.keys(batch, BANDS)
     np.testing.assert_array_equal(backend_of(index).encode(batch), whole[:, :FIRST_TABLES])
     for first in range(BANDS):
-        part = keying.keys(batch, BANDS, first=first)
+        part = band_keys.keys(batch, BANDS, first=first)
         np.testing.assert_array_equal(part, whole[:, first:])
-        alone = keying.keys(batch[:1], BANDS, first=first)
+        alone = band_keys.keys(batch[:1], BANDS, first=first)
         np.testing.assert_array_equal(alone, whole[:1, first:])
 
 
@@ -129,7 +129,7 @@ def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, co
     index.state = adopted
     assert index.state.delta.count == waiting
     assert index.state.graph.neighbours is lists
-    index.settle()
+    index.finish_background_work()
     assert_same(index.state.tables, built_at_once(index))
 
 
@@ -170,13 +170,13 @@ def test_a_service_makes_them_beside_its_searches_and_answers_as_promised_before
     stored = catalog.create("things", CollectionConfig(dim=rows.shape[1]))[0]
     ids = [str(i) for i in range(4000)]
     stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 4000))
-    stored.settle()
+    stored.finish_background_work()
     first = bands_made(stored)
     assert first < 32
     for turn in range(2):
         assert bands_made(stored) == (32 if wanted and turn else first)
         assert recall(stored, queries, params, scores) >= 0.8 - 3 * 0.4 / 100**0.5
-        stored.settle()
+        stored.finish_background_work()
     assert bands_made(stored) == (32 if wanted else first)
     expected = answered(stored, queries, params)
     catalog.close()
@@ -184,7 +184,7 @@ def test_a_service_makes_them_beside_its_searches_and_answers_as_promised_before
     stored = catalog.get("things")
     assert bands_made(stored) == first
     stored.search(stored.space.from_dense(queries[:1]), params)
-    stored.settle()
+    stored.finish_background_work()
     assert answered(stored, queries, params) == expected
     catalog.close()
 

@@ -61,7 +61,7 @@ def test_a_collection_without_lists_has_all_tables_once_there_was_use_for_them(
     stored = catalog.create("things", config)[0]
     ids = [str(i) for i in range(300)]
     stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 300))
-    stored.settle()
+    stored.finish_background_work()
     assert bands_made(stored) == FIRST_TABLES
     use(stored, rows)
     if stored.optimizer.thread is not None:  # what was begun, not what a `settle` would begin
@@ -116,7 +116,7 @@ def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
     assert adopted is not None
     assert adopted.delta.count == 3
     index.state = adopted
-    index.settle()
+    index.finish_background_work()
     assert_tables_are_those_of_keys(index)
 
 

@@ -139,8 +139,8 @@ def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
     asked, limit = rows[35:36], SearchParams(limit=5, candidates=5, rerank="none")
     view = RowView(rows, np.ones(40, np.uint8), 40)
     right, *found = (
-        ours.backend.search(ours.extended(rows, rows[30:], ahead).state, view, asked, limit).hits(0)
-        for ahead in (None, ours.ahead(rows[30:]), theirs.ahead(rows[30:]))
+        ours.backend.search(ours.extended(rows, rows[30:], codes).state, view, asked, limit).hits(0)
+        for codes in (None, ours.encode(rows[30:]), theirs.encode(rows[30:]))
     )
     for rows_and_scores in found:
         np.testing.assert_array_equal(rows_and_scores, right)

@@ -9,7 +9,7 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
-from gcws_search.index.collection.backend_index import BackendIndex, built
+from gcws_search.index.collection.backend_index import BackendIndex, build_index
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
     BackendExists,
@@ -53,16 +53,16 @@ class Meanwhile:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.goes_on = threading.Event(), threading.Event()
         self.stop = threading.Event()  # that of what is being made
-        monkeypatch.setattr(attached_backends, "built", self.built)
+        monkeypatch.setattr(attached_backends, "build_index", self.build_index)
 
-    def built(
+    def build_index(
         self,
         indexed: BackendIndex,
         rows: VectorBatch,
         report: Callable[[float], None],
         stop: threading.Event,
     ) -> BackendIndex | None:
-        made = built(indexed, rows, report, stop)
+        made = build_index(indexed, rows, report, stop)
         self.stop = stop
         self.began.set()
         assert self.goes_on.wait(60)
@@ -185,26 +185,26 @@ def test_a_backend_takes_in_what_changed_while_it_was_made(
 def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
     stored: Collection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caught_up: list[int] = []
-    alone = stored.writer.alone
+    catch_up: list[int] = []
+    alone = stored.writer.run_as_change
 
     def watched(work: Callable[[], None]) -> None:
-        caught_up.append(0)
+        catch_up.append(0)
         extended = BackendIndex.extended
 
         def counted(indexed: BackendIndex, rows: object, new: object) -> BackendIndex:
-            caught_up[-1] += len(new)  # type: ignore[arg-type]
+            catch_up[-1] += len(new)  # type: ignore[arg-type]
             return extended(indexed, rows, new)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patched:
             patched.setattr(BackendIndex, "extended", counted)
             alone(work)
 
-    monkeypatch.setattr(stored.writer, "alone", watched)
+    monkeypatch.setattr(stored.writer, "run_as_change", watched)
     with meanwhile.attaching(stored, NRFF) as errors:
         put(stored, {f"more{n}": float(n) for n in range(100)})
     assert not errors
-    assert caught_up == [0]
+    assert catch_up == [0]
     assert len(found(stored, "nrff")) == 50
 
 
@@ -245,7 +245,7 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 
     def dropped(store: Store, record: BackendRecord) -> None:
         dropping.start()
-        while not stored.attachments.building[0].stop.wait(0.01):
+        while not stored.attached_backends.building[0].stop.wait(0.01):
             assert dropping.is_alive()
         add(store, record)
 
@@ -260,17 +260,17 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 def test_a_drop_is_heard_until_a_backend_comes(
     stored: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    alone = stored.writer.alone
+    alone = stored.writer.run_as_change
 
     def late(work: Callable[[], None]) -> None:
         if moment == "before it may come":
-            monkeypatch.setattr(stored.writer, "alone", alone)
+            monkeypatch.setattr(stored.writer, "run_as_change", alone)
             stored.detach("nrff")
         else:
-            stored.attachments.building[0].stop.set()
+            stored.attached_backends.building[0].stop.set()
         alone(work)
 
-    monkeypatch.setattr(stored.writer, "alone", late)
+    monkeypatch.setattr(stored.writer, "run_as_change", late)
     with pytest.raises(BackendNotFound, match="nrff"):
         stored.attach(NRFF)
     assert list(backends(stored)) == ["exact"]

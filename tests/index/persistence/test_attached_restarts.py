@@ -89,9 +89,10 @@ def test_notes_that_cannot_be_read_are_made_anew(
         database.execute("UPDATE backends SET notes = 'x'")
         database.conn.commit()
     reopened = opened_catalog(tmp_path)
-    assert "'gmm_nystroem' of collection 'things': what was kept is made anew" in caplog.text
+    warning = "'gmm_nystroem' of collection 'things': its notes are of no use, so it is rebuilt"
+    assert warning in caplog.text
     again = reopened.get("things")
-    again.settle()
+    again.finish_background_work()
     assert again.memory.view.attached["gmm_nystroem"].notes
     reopened.close()
 
@@ -100,16 +101,16 @@ def test_what_is_learned_later_is_kept(
     tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    keep = AttachedBackends.keep_notes
+    keep = AttachedBackends.save_notes
 
     def watched(each: AttachedBackends) -> None:
         keep(each)
         kept.append(True)
 
-    monkeypatch.setattr(AttachedBackends, "keep_notes", watched)
+    monkeypatch.setattr(AttachedBackends, "save_notes", watched)
     stored.attach(LANDMARKS)
     put(stored, {f"more{n}": float(n + 20) for n in range(100)})
-    stored.settle()  # so many more items than landmarks were drawn from: they are drawn anew
+    stored.finish_background_work()  # many more items than landmarks were drawn from: drawn again
     assert kept
     own = SearchParams(limit=5, rerank="none")
     query = batch(stored, ["query"], [5.0]).vectors

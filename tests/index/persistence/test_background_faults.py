@@ -18,7 +18,7 @@ from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.contracts.saved_index import text_of
-from gcws_search.index.storage.graph_parts import PART_KEYS
+from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.faults import SQLITE_CODES, Faults, install
 from tests.support.index.attached_backends import LANDMARKS
 from tests.support.index.fake_backend import backend_of
@@ -74,7 +74,7 @@ def test_links_that_could_not_be_written_are_by_the_next_try(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = Faults(code, "checkpoint")
-    values = some(2 * PART_KEYS + 1)
+    values = some(2 * PART_SEQUENCES + 1)
     for turn, _, stored in turns(faults, tmp_path, monkeypatch):
         put(stored, values)
         with faults.failing(turn):
@@ -94,7 +94,7 @@ def test_what_could_not_be_reclaimed_is_without_a_further_delete(
     values = some(600)
     for turn, _, stored in turns(faults, tmp_path, monkeypatch, Policies(reclaim=reclaim)):
         put(stored, values)
-        stored.settle()
+        stored.finish_background_work()
         path = tmp_path / str(turn) / "things.sqlite"
         with faults.failing(turn):
             stored.delete([*values][1:])
@@ -118,7 +118,7 @@ def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
         drawn = notes(stored)
         with faults.failing(turn), caplog.at_level(logging.CRITICAL):
             put(stored, some(100))
-            stored.optimizer.settle()
+            stored.optimizer.finish()
             use(stored)
         assert (learned := notes(stored)) != drawn
         catalog.close()
@@ -126,7 +126,7 @@ def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
             assert notes(again) == learned
             assert held(again) == holding(some(100) | {"used": 0.5})
             put(again, some(1000))
-            again.optimizer.settle()
+            again.optimizer.finish()
             assert notes(again) != learned
 
 

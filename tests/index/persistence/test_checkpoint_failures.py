@@ -10,7 +10,7 @@ import pytest
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.errors import DiskFull
-from gcws_search.index.storage.graph_parts import PART_KEYS
+from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import backend_of
 from tests.support.index.items import held, holding, put
 from tests.support.index.saved_graph import FILE, change_file, copied, opened, opened_as_it_is, some
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.usefixtures("linking")
 @pytest.mark.parametrize(
     ("damage", "missing"),
     [
-        ("UPDATE links SET data = substr(data, 1, 100) WHERE part = 1", PART_KEYS),
+        ("UPDATE links SET data = substr(data, 1, 100) WHERE part = 1", PART_SEQUENCES),
         ("UPDATE links SET data = x'' WHERE part = 2", 2),
-        ("DELETE FROM links WHERE part = 0", PART_KEYS - 1),
-        ("DELETE FROM links", 2 * PART_KEYS + 1),
+        ("DELETE FROM links WHERE part = 0", PART_SEQUENCES - 1),
+        ("DELETE FROM links", 2 * PART_SEQUENCES + 1),
     ],
 )
 def test_what_is_damaged_or_missing_is_made_anew(
@@ -35,13 +35,13 @@ def test_what_is_damaged_or_missing_is_made_anew(
     damage: str,
     missing: int,
 ) -> None:
-    put(linked, some(2 * PART_KEYS + 1))
+    put(linked, some(2 * PART_SEQUENCES + 1))
     catalog.close()
     change_file(tmp_path, damage)
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
     with opened(tmp_path) as again:
         assert backend_of(again).linked == missing
-        assert held(again) == holding(some(2 * PART_KEYS + 1))
+        assert held(again) == holding(some(2 * PART_SEQUENCES + 1))
     assert len(caplog.messages) == ("UPDATE" in damage)
     caplog.clear()
     with opened(tmp_path) as again:
@@ -80,13 +80,13 @@ def test_notes_of_which_a_character_has_changed_are_no_notes(
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
     with opened(tmp_path) as again:
         assert backend_of(again).notes == {"cost": 0.5}
-    assert "notes are made anew" in caplog.text
+    assert "notes are rebuilt" in caplog.text
 
 
 def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
     linked: Collection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     catalog.close()
     with sqlite3.connect(tmp_path / FILE) as connection:
         root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'links'")
@@ -97,7 +97,7 @@ def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
         file.write(b"\xff" * 8192)
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
     with opened(tmp_path) as again:
-        assert held(again) == holding(some(3 * PART_KEYS))
+        assert held(again) == holding(some(3 * PART_SEQUENCES))
         put(again, {"x": 1.0})
     assert len(caplog.messages) == 2  # at the start, and when it was closed
 
@@ -109,7 +109,7 @@ def test_a_full_disk_spoils_no_item(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     write = linked.store.write_links
 
     def full(part: int, data: bytes | None) -> None:

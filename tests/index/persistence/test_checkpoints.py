@@ -12,7 +12,7 @@ from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.contracts.policies import CheckpointPolicy, CompactionPolicy
-from gcws_search.index.storage.graph_parts import PART_KEYS
+from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
 from tests.support.index.policies import compacting_from
@@ -51,7 +51,7 @@ def written_parts(stored: Collection) -> list[int]:
 def test_a_restart_finds_all_lists_and_notes(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
-    put(linked, some(2 * PART_KEYS))
+    put(linked, some(2 * PART_SEQUENCES))
     linked.delete([f"i{n}" for n in range(100, 1500)])
     put(linked, some(50, first=120))
     backend_of(linked).notes = {"cost": 0.25, "depths": [1, 2]}
@@ -96,7 +96,7 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
 
 
 def test_only_parts_that_changed_are_written_again(linked: Collection) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     assert written_parts(linked) == [0, 1, 2, 3]
     assert written_parts(linked) == []
     put(linked, {"x": 1.0})  # the first row names it
@@ -106,17 +106,17 @@ def test_only_parts_that_changed_are_written_again(linked: Collection) -> None:
 def test_a_restart_without_changes_writes_nothing(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
-    put(linked, some(PART_KEYS))
+    put(linked, some(PART_SEQUENCES))
     catalog.close()
     with opened(tmp_path) as again:
         assert written_parts(again) == []
 
 
 def test_new_notes_tell_of_lists_changed_without_a_write(linked: Collection) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     linked.checkpoints.finish()
     backend, view = backend_of(linked), linked.memory.view
-    view.state.links[PART_KEYS] = view.state.links[0]
+    view.state.links[PART_SEQUENCES] = view.state.links[0]
     backend.notes = {"cost": 0.125}
     assert written_parts(linked) == [1]
 
@@ -124,9 +124,9 @@ def test_new_notes_tell_of_lists_changed_without_a_write(linked: Collection) -> 
 def test_parts_whose_items_are_gone_are_removed(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     linked.checkpoints.finish()
-    linked.delete([f"i{n}" for n in range(PART_KEYS - 1, 2 * PART_KEYS - 1)])
+    linked.delete([f"i{n}" for n in range(PART_SEQUENCES - 1, 2 * PART_SEQUENCES - 1)])
     catalog.close()
     with sqlite3.connect(tmp_path / FILE) as connection:
         parts = connection.execute("SELECT part FROM links ORDER BY part").fetchall()
@@ -205,7 +205,7 @@ def checkpoint_with(stored: Collection, between: Callable[[], None]) -> None:
 def test_items_are_put_between_two_parts(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
-    put(linked, some(4 * PART_KEYS))
+    put(linked, some(4 * PART_SEQUENCES))
     turn = 0
 
     def change() -> None:
@@ -229,12 +229,12 @@ def test_items_are_put_between_two_parts(
 def test_a_compaction_between_two_parts_mixes_nothing_up(
     linked: Collection, catalog: Catalog, tmp_path: Path
 ) -> None:
-    put(linked, some(4 * PART_KEYS))
+    put(linked, some(4 * PART_SEQUENCES))
     copies: list[Path] = []
 
     def change() -> None:
         if len(copies) == 2:
-            linked.delete([f"i{n}" for n in range(1, 4 * PART_KEYS) if n % 64 > 8])
+            linked.delete([f"i{n}" for n in range(1, 4 * PART_SEQUENCES) if n % 64 > 8])
             linked.memory.compact()
         copies.append(copied(tmp_path, tmp_path / f"copy{len(copies)}"))
 
@@ -252,11 +252,11 @@ def test_a_compaction_between_two_parts_mixes_nothing_up(
 def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
     linked: Collection, tmp_path: Path
 ) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     linked.checkpoints.finish()
     for n in range(3):
-        linked.delete([f"i{n * PART_KEYS + 500}"])
-        put(linked, some(5, first=4 * PART_KEYS + 5 * n))
+        linked.delete([f"i{n * PART_SEQUENCES + 500}"])
+        put(linked, some(5, first=4 * PART_SEQUENCES + 5 * n))
     before = lists_of(linked)
     copies: list[Path] = []
     checkpoint_with(
@@ -276,7 +276,7 @@ def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
 
 
 def test_stopping_does_not_wait_for_all_parts(linked: Collection) -> None:
-    put(linked, some(3 * PART_KEYS))
+    put(linked, some(3 * PART_SEQUENCES))
     steps = 0
 
     def stop() -> None:
@@ -305,7 +305,7 @@ def test_lists_are_written_while_many_threads_write(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
-    put(linked, some(2 * PART_KEYS))
+    put(linked, some(2 * PART_SEQUENCES))
 
     def write(thread: int) -> None:
         for turn in range(60):

@@ -166,7 +166,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     rows = rng.standard_normal((600, 8)).astype(np.float32)
     ids = [f"i{n}" for n in range(600)]
     stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 600))
-    stored.settle()
+    stored.finish_background_work()
     lists = _lists(stored)
     catalog.close()
     path = tmp_path / "things.sqlite"

@@ -87,10 +87,10 @@ def test_lists_come_with_growth_and_answer_searches(
     rows, queries = clustered(rng, 3000, 400, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows[:900])
-        stored.settle()
+        stored.finish_background_work()
         assert not has_lists(stored)
         put(stored, rows[900:], 900)
-        stored.settle()
+        stored.finish_background_work()
         assert has_lists(stored)
         assert "graph" in methods(stored, queries)
         mean, error = mean_recall(stored, queries)
@@ -101,7 +101,7 @@ def test_answers_are_the_same_after_a_restart(tmp_path: Path, rng: np.random.Gen
     rows, queries = clustered(rng, 3000, 100, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows)
-        stored.settle()
+        stored.finish_background_work()
         before = found(stored, queries)
         notes = stored.describe().backends[0].stats["graph"]
     with opened(tmp_path) as stored:
@@ -117,7 +117,7 @@ def test_what_was_put_piece_by_piece_and_deleted_is_as_good_after_a_restart(
     gone = {str(i) for i in range(0, 4000, 5)}
     with opened(tmp_path) as stored:
         put(stored, rows[:3000])
-        stored.settle()
+        stored.finish_background_work()
         for first in range(3000, 4000, 50):
             put(stored, rows[first : first + 50], first)
         stored.delete(sorted(gone))
@@ -135,7 +135,7 @@ def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
     rows, _ = clustered(rng, 3060, 0, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows[:3000])
-        stored.settle()
+        stored.finish_background_work()
         with monkeypatch.context() as patched:
             patched.setattr(stored.optimizer, "start_if_due", lambda: None)
             for first in range(3000, 3060):
@@ -153,12 +153,12 @@ def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.
     rows, _ = clustered(rng, 3060, 0, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows[:3000])
-        stored.settle()
+        stored.finish_background_work()
         lists = stored.memory.view.state.graph.neighbours
         for first in range(3000, 3060):
             put(stored, rows[first : first + 1], first)
             assert found(stored, rows[first : first + 1])[0][0] == (str(first), 1.0)
-        stored.settle()
+        stored.finish_background_work()
         state = stored.memory.view.state
         assert state.delta.count == 0
         assert state.graph.neighbours is lists
@@ -171,7 +171,7 @@ def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(
     rows, _ = clustered(rng, 3000, 0, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows)
-        stored.settle()
+        stored.finish_background_work()
         for i in range(40):
             new = rows[i : i + 1] * np.float32(1.001)
             put(stored, new, 3000 + i)
@@ -186,7 +186,7 @@ def test_a_search_around_an_item_leaves_it_out(tmp_path: Path, rng: np.random.Ge
     rows, _ = clustered(rng, 3000, 0, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows)
-        stored.settle()
+        stored.finish_background_work()
         for i in range(0, 3000, 60):
             result = stored.search_around(str(i), WALK)
             names = [hit.id for hit in result.hits]
@@ -198,7 +198,7 @@ def test_recall_1_is_exact_with_lists_too(tmp_path: Path, rng: np.random.Generat
     rows, queries = clustered(rng, 2000, 10, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows)
-        stored.settle()
+        stored.finish_background_work()
         exact = found(stored, queries, SearchParams(limit=10, recall=1.0))
     true = -np.sort(-all_scores(queries, rows, DIM), axis=1)[:, :10]
     scores = np.array([[score for _, score in hits] for hits in exact])
@@ -212,13 +212,13 @@ def test_deleting_starts_an_improvement_that_ends(
     rows, queries = clustered(rng, 3300, 10, dim=DIM)
     with opened(tmp_path) as stored:
         put(stored, rows)
-        stored.settle()
+        stored.finish_background_work()
         before = stored.memory.view.state.graph
         if where:
             stored.delete_where(parse_filter({"must": {"key": "a", "match": {"value": 1}}}))
         else:
             stored.delete([str(i) for i in range(1100)])
-        stored.settle()
+        stored.finish_background_work()
         assert stored.memory.view.state.graph is not before
         assert stored.memory.overdue(stored.memory.view) is None
         assert all(len(hits) == 10 for hits in found(stored, queries))
@@ -259,11 +259,11 @@ def test_an_improvement_that_fails_leaves_all_else_as_it_was(
         with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
             patched.setattr(stored.memory.backend, "optimize", fail)
             put(stored, rows)
-            stored.settle()
+            stored.finish_background_work()
             assert "could not be optimized" in caplog.text
         assert all(len(hits) == 10 for hits in found(stored, queries))
         put(stored, rows[:1], 5000)
-        stored.settle()
+        stored.finish_background_work()
         assert has_lists(stored)
 
 
@@ -284,7 +284,7 @@ def test_closing_ends_an_improvement(
         assert begun.wait(60)
     monkeypatch.undo()
     with opened(tmp_path) as stored:
-        stored.settle()
+        stored.finish_background_work()
         assert has_lists(stored)
 
 
@@ -330,12 +330,12 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
             stored.delete(old)
             deleted.update(old)
             if first % 900 == 0:
-                stored.settle()
+                stored.finish_background_work()
             made.add(id(stored.memory.view.state.graph))
         ended.set()
         for reader in readers:
             reader.join()
-        stored.settle()
+        stored.finish_background_work()
         assert problems == []
         assert min(searches) > 0
         assert len(made) > 3

@@ -59,7 +59,7 @@ def test_what_was_deleted_or_updated_is_in_no_file(
     stored.delete_where(parse_filter({"must": {"key": "of", "match": {"any": ["n2", "n21"]}}}))
     raw = stored.space.from_dense(np.ones((1, 3), np.float32))
     stored.put(ItemBatch(["n3"], raw, [b'{"of":"nobody"}']))
-    stored.settle()
+    stored.finish_background_work()
     content = everything(tmp_path)
     assert {name for name in names if secret(name) not in content} == gone
 
@@ -72,7 +72,7 @@ def test_what_somebody_still_reads_is_overwritten_afterwards(
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM items").fetchone()
     stored.delete(["a"])
-    settling = threading.Thread(target=stored.settle)
+    settling = threading.Thread(target=stored.finish_background_work)
     settling.start()
     assert secret("a") in everything(tmp_path)
     fill(stored, ["c"], size=100)  # nobody waits for the reader
@@ -86,7 +86,7 @@ def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
     stored: Collection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
-    stored.settle()
+    stored.finish_background_work()
     stored.delete(["a"])
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -96,7 +96,7 @@ def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
     catalog = opened_catalog(copy)
     restarted = catalog.get("things")
     assert set(held(restarted)) == {"b"}
-    restarted.settle()
+    restarted.finish_background_work()
     assert secret("a") not in everything(copy)
     catalog.close()
 
@@ -106,11 +106,11 @@ def test_space_comes_back_once_much_is_free(stored: Collection, tmp_path: Path) 
     names = [f"n{n}" for n in range(1000)]
     fill(stored, names, size=8000)
     stored.delete(names[:100])
-    stored.settle()
+    stored.finish_background_work()
     full = path.stat().st_size
     assert full > 1000 * 8000  # a tenth is free, and kept for what comes
     stored.delete(names[100:950])
-    stored.settle()
+    stored.finish_background_work()
     assert path.stat().st_size < full / 10
     fill(stored, ["new"], size=8000)
     assert set(held(stored)) == {*names[950:], "new"}
@@ -132,7 +132,7 @@ def loosened(directory: Path) -> Path:
     names = [f"n{n}" for n in range(500)]
     fill(stored, names, size=8000)
     stored.delete(names[50:])
-    stored.settle()
+    stored.finish_background_work()
     again.close()
     return path
 
@@ -155,7 +155,7 @@ def test_a_file_of_an_earlier_kind_is_vacuumed_and_gives_space_back_from_then_on
     names = [f"m{n}" for n in range(500)]
     fill(stored, names, size=8000)
     stored.delete(names)
-    stored.settle()
+    stored.finish_background_work()
     assert path.stat().st_size < before / 5
     catalog.close()
 
@@ -172,7 +172,7 @@ def test_what_fails_for_any_other_reason_is_tried_again(
         return connect(path)
 
     fill(stored, ["a", "b"], size=100)
-    stored.settle()
+    stored.finish_background_work()
     monkeypatch.setattr(reclaim, "connect", fail)
     stored.delete(["a"])
     thread = stored.reclaimer.thread

@@ -163,7 +163,7 @@ def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(stored: Colle
     def keep() -> WriteResult:
         vectors = stored.space.from_items([vector(7), vector(8), vector(9)])
         items = ItemBatch(["a", "b", "c"], vectors, [None, None, None])
-        return stored.commit(stored.prepared(items, keeps_payloads=True))
+        return stored.commit(stored.prepare(items, keeps_payloads=True))
 
     results, _ = while_a_commit_is_waited_for(
         stored,

@@ -6,7 +6,7 @@ import pytest
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
 from gcws_search.index.storage.graph_parts import (
-    PART_KEYS,
+    PART_SEQUENCES,
     joined,
     packed,
     parts_of,
@@ -80,13 +80,15 @@ def test_dead_rows_and_rows_without_a_list_are_not_kept(rng: np.random.Generator
     alive[10:20], links[30:35, 0] = 0, UNKNOWN
     [part] = [unpacked(each, data) for each, data in kept(keys, alive, links).items()]
     gone = {*range(10, 20), *range(30, 35)}
-    assert part.keys.tolist() == [key for row, key in enumerate(keys.tolist()) if row not in gone]
+    assert part.sequences.tolist() == [
+        key for row, key in enumerate(keys.tolist()) if row not in gone
+    ]
 
 
 def test_a_part_without_live_rows_is_none(rng: np.random.Generator) -> None:
-    keys = np.arange(1, 2 * PART_KEYS, dtype=np.int64)
+    keys = np.arange(1, 2 * PART_SEQUENCES, dtype=np.int64)
     links, alive = some_links(rng, len(keys), 2), all_alive(keys)
-    alive[: PART_KEYS - 1] = 0
+    alive[: PART_SEQUENCES - 1] = 0
     assert parts_of(keys, alive) == [1]
     assert bytes_of(0, keys, alive, links) is None
     assert bytes_of(2, keys, alive, links) is None
@@ -99,12 +101,12 @@ def test_without_parts_every_list_is_unknown() -> None:
 
 
 def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
-    keys = np.arange(1, PART_KEYS + 100, dtype=np.int64)
+    keys = np.arange(1, PART_SEQUENCES + 100, dtype=np.int64)
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
     parts = [bytes_of(0, keys, all_alive(keys), narrow), bytes_of(1, keys, all_alive(keys), wide)]
     assert all(parts)
     restored = joined(keys, [unpacked(each, data or b"") for each, data in enumerate(parts)])
-    first = PART_KEYS - 1
+    first = PART_SEQUENCES - 1
     assert (restored[:first, :2] == narrow[:first]).all()
     assert (restored[:first, 2:] == NO_ROW).all()
     assert (restored[first:] == wide[first:]).all()

@@ -33,7 +33,9 @@ def put(store: Store, ids: list[str], *, gone: list[int] | None = None) -> None:
 
 
 def keys_and_ids(store: Store) -> list[tuple[int, str]]:
-    return [pair for chunk in store.chunks() for pair in zip(chunk.keys, chunk.ids, strict=True)]
+    return [
+        pair for chunk in store.chunks() for pair in zip(chunk.sequences, chunk.ids, strict=True)
+    ]
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_a_new_file_is_empty_and_knows_what_it_is(store: Store) -> None:
     assert len(store) == 0
     assert store.identity == IDENTITY
     assert list(store.chunks()) == []
-    assert store.next_key == 1
+    assert store.next_sequence == 1
 
 
 def test_a_closed_file_has_no_companions(path: Path) -> None:
@@ -123,7 +125,7 @@ def test_many_changes_are_one_after_the_other(store: Store) -> None:
         ]
     )
     assert keys_and_ids(store) == [(3, "c"), (6, "b")]
-    assert store.next_key == 7
+    assert store.next_sequence == 7
 
 
 def test_keys_are_never_used_again(path: Path, store: Store) -> None:
@@ -207,8 +209,8 @@ def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: St
 
 def test_links_are_not_waited_for_and_items_are(store: Store) -> None:
     store.write_links(1, b"a")
-    assert store.keeper is not None
-    for connection, expected in ((store.keeper, 1), (store.connection, 2)):
+    assert store.background_connection is not None
+    for connection, expected in ((store.background_connection, 1), (store.connection, 2)):
         assert connection.execute("PRAGMA synchronous").fetchone()[0] == expected
 
 

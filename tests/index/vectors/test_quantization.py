@@ -70,21 +70,21 @@ def sparse(rows: Csr) -> VectorBatch:
 
 
 @pytest.mark.parametrize("dim", [1, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 784])
-@pytest.mark.parametrize("rounding", RANGES, ids=["signed bytes", "bytes", "shorts"])
+@pytest.mark.parametrize("quantizer", RANGES, ids=["signed bytes", "bytes", "shorts"])
 def test_a_quick_score_is_that_of_the_rounded_rows(
-    rounding: Quantizer, dim: int, rng: np.random.Generator
+    quantizer: Quantizer, dim: int, rng: np.random.Generator
 ) -> None:
-    low, high = RANGES[rounding]
+    low, high = RANGES[quantizer]
     rows = (rng.standard_t(2.0, (12, dim)) * high / 12).astype(np.float32)
     rows[:3] *= 30  # cut off
     rows[3] = 1e-3 * rng.random(dim)  # rounded to nothing
     rows = np.abs(rows) + np.float32(1e-6) if low == 0 else rows
     batch = dense(rows)
-    copies = QuantizedRows(rounding, batch.dense.shape[1])
+    copies = QuantizedRows(quantizer, batch.dense.shape[1])
     copies.cover(batch[:5])
     view = copies.cover(batch)  # the later rows take their place behind the first
     units = [
-        mathematics.from_dense(mathematics.rounded(row, step=rounding.step, low=low, high=high))
+        mathematics.from_dense(mathematics.rounded(row, step=quantizer.step, low=low, high=high))
         for row in rows.astype(float)
     ]
     assert not units[3]
@@ -151,11 +151,11 @@ def near_groups(rows: Floats, centres: Floats) -> Floats:
 
 def test_bytes_are_chosen_where_they_tell_near_rows_apart(rng: np.random.Generator) -> None:
     signed = rng.standard_normal((2000, 64)).astype(np.float32)
-    rounding = choose_quantizer(near_groups(signed, signed[:40]), signed[:40], signed)
-    assert (rounding.kind, rounding.origin) == (BYTES, 128)
+    quantizer = choose_quantizer(near_groups(signed, signed[:40]), signed[:40], signed)
+    assert (quantizer.kind, quantizer.origin) == (BYTES, 128)
     positive = np.abs(signed)
-    rounding = choose_quantizer(near_groups(positive, positive[:40]), positive[:40], positive)
-    assert (rounding.kind, rounding.origin) == (BYTES, 0)
+    quantizer = choose_quantizer(near_groups(positive, positive[:40]), positive[:40], positive)
+    assert (quantizer.kind, quantizer.origin) == (BYTES, 0)
 
 
 def test_finer_rows_are_chosen_where_bytes_lose_what_is_near(rng: np.random.Generator) -> None:
@@ -247,9 +247,9 @@ def test_the_copies_of_chosen_rows_are_taken_along(rng: np.random.Generator) -> 
 
 
 @pytest.mark.parametrize("rows", [10, 40_000], ids=["few", "many"])
-@pytest.mark.parametrize("rounding", [SIGNED_BYTES, WHOLE_SHORTS], ids=["bytes", "shorts"])
-def test_fresh_copies_begin_with_a_cache_line(rounding: Quantizer, rows: int) -> None:
+@pytest.mark.parametrize("quantizer", [SIGNED_BYTES, WHOLE_SHORTS], ids=["bytes", "shorts"])
+def test_fresh_copies_begin_with_a_cache_line(quantizer: Quantizer, rows: int) -> None:
     dense = np.ones((rows, 128), np.float32)
-    copies, _ = rounding.round(dense, dense.sum(axis=1))
+    copies, _ = quantizer.round(dense, dense.sum(axis=1))
     assert copies.ctypes.data % 64 == 0
     assert copies.shape[1] % 64 == 0

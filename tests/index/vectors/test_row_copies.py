@@ -106,7 +106,7 @@ def test_copies_are_kept_up_with_rows(rng: np.random.Generator) -> None:
         n = len(growing)
         growing.append(batch_of(rows[n : n + count]))
     check_bounds(growing.view(), rng)
-    growing.cut(ENOUGH + 5)
+    growing.truncate(ENOUGH + 5)
     growing.append(batch_of(-2 * rows[:100]))
     check_bounds(growing.view(), rng)
     some = np.sort(rng.permutation(len(growing))[:2000])
@@ -165,7 +165,7 @@ def test_a_graph_shares_the_copies_of_its_rows(rng: np.random.Generator) -> None
     view = quantized.cover(rows)
     assert quantized.nbytes == 0
     assert np.shares_memory(view.copies, copies.codes)
-    own, _ = view.rounding.round(rows.dense, rows.norms)
+    own, _ = view.quantizer.round(rows.dense, rows.norms)
     np.testing.assert_array_equal(view.copies, own)
     taken = quantized.take(np.arange(0, ENOUGH, 2))
     np.testing.assert_array_equal(taken.cover(rows[np.arange(0, ENOUGH, 2)]).copies, own[::2])

@@ -162,7 +162,7 @@ def _use(directory: Path, rng: np.random.Generator) -> None:
 def _exercise(stored: Collection, raw: RawBatch, turn: int) -> None:
     ids = [str(i) for i in range(turn * 100, turn * 100 + len(raw))]
     stored.put(ItemBatch(ids, raw, [b'{"a":1}'] * len(raw)))
-    stored.settle()
+    stored.finish_background_work()
     stored.put(ItemBatch(["one"], raw[:1], [None]))
     stored.delete(ids[:5])
     where = parse_filter({"must": [{"key": "a", "match": {"value": 1}}]})
@@ -216,12 +216,12 @@ def _compiled_by_basic_use(directory: Path) -> dict[str, list[object]]:
                 stored.search(raw[:count], params)
                 stored.search(raw[:count], params, where=where)
         stored.page(limit=3, cursor=None, with_vector=True)
-        stored.settle()
+        stored.finish_background_work()
         assert stored.describe().backends[0].stats["graph"] is None
     compiled = _more(before)
     catalog.resume_optimizing()
     dense = catalog.get("dim-90")
-    dense.settle()
+    dense.finish_background_work()
     assert dense.describe().backends[0].stats["graph"] is not None
     catalog.close()
     return compiled

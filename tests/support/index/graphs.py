@@ -91,7 +91,7 @@ class Graph:
         batch = self.index.prepare(self.queries[queries])
         view = RowView(self.rows, mask, int(mask.sum()))
         whole = SearchSetting(setting, hard, foreign, judged=limit)
-        plan = search.plan_for(tables, view, limit, whole, most=most)
+        plan = search.plan_for(tables, view, limit, whole, max_candidates=most)
         nothing = np.full(len(batch), -1, np.int64)
         return search.search(
             plan, tables, view, batch, SearchParams(limit=limit), nothing, hidden=hidden

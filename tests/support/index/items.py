@@ -47,7 +47,7 @@ def put_rows(
 ) -> None:
     """Put items into memory alone."""
     [encoded] = collection.encode([ItemBatch(ids, raw, payloads or [None] * len(ids))])
-    encoded.keys = keys
+    encoded.sequences = keys
     collection.put([encoded], replaced)
 
 

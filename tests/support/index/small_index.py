@@ -54,10 +54,10 @@ class SmallIndex:
             self.rows.append(batch)
             self.state = self.backend.extend(self.state, self.rows.view(), codes)
             if settled:
-                self.settle()
+                self.finish_background_work()
         return self
 
-    def settle(self) -> None:
+    def finish_background_work(self) -> None:
         """Let rows that wait have their places in tables and lists."""
         assert isinstance(self.backend, GcwsBackend)
         self.state = self.backend.complete(self.state, self.rows.view(), Workers(1))
