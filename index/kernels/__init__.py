@@ -8,17 +8,22 @@ content of all kernel files.
 This is the one module that sets something when it is imported. numba opens the cache of a function
 while its decorator runs. So the folder must be known before the first kernel is defined, and nobody
 can hand it down. Names of the client side import neither numba nor this module.
+
+- `cache`: the folder of compiled kernels, and what happens on a full disk
 """
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import numba
+from numba.core import dispatcher
+
+from gcws_search.index.kernels.cache import KernelCache, cache_folder
 
 _HERE = Path(__file__).parent
 _CONFIG: Any = numba.config
+_DISPATCHER: Any = dispatcher
 
 
 def _digest() -> str:
@@ -29,19 +34,9 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_folder() -> Path:
-    """Return where kernels are kept: below NUMBA_CACHE_DIR, beside the sources, or at home."""
-    if _CONFIG.CACHE_DIR:
-        base = Path(_CONFIG.CACHE_DIR)
-    elif os.access(_HERE, os.W_OK):
-        base = _HERE / "__pycache__"
-    else:
-        base = Path.home() / ".cache" / "gcws-search"
-    return base / f"kernels-{_digest()}"
-
-
-CACHE_FOLDER: Final = _cache_folder()
-"""Where compiled kernels of these sources are kept."""
+CACHE_FOLDER: Final = cache_folder(_HERE, _CONFIG.CACHE_DIR, f"kernels-{_digest()}")
+"""Where compiled kernels of these sources are saved."""
 
 # Set before any kernel is defined: its file is opened when the decorator runs.
 _CONFIG.CACHE_DIR = str(CACHE_FOLDER)
+_DISPATCHER.FunctionCache = KernelCache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import select
 import subprocess
@@ -27,6 +28,7 @@ from numba.core.registry import cpu_target
 
 from gcws_search.index.contracts.parameters import Form
 from gcws_search.index.kernels import CACHE_FOLDER
+from gcws_search.index.kernels.cache import KernelCache
 from gcws_search.index.threads import available_threads
 from gcws_search.index.warmup.exercises import Exercise, chains
 
@@ -36,6 +38,8 @@ Progress = Callable[[int, int, str], None]
 _MAX_PROCESSES: Final = 4
 """More would have nothing to do: a chain of exercises is compiled by one process."""
 _CHECK_SECONDS: Final = 0.2
+
+_log = logging.getLogger(__name__)
 
 
 def ignored(_form: Form) -> None:
@@ -71,8 +75,15 @@ def compile_kernels(
     """
     started = time.perf_counter()
     run(chains(), progress, basics_ready=basics_ready, check=check, folder=folder)
-    with suppress(OSError):  # of a folder that cannot be written to
-        _mark(folder).touch()
+    if KernelCache.failure is None:
+        with suppress(OSError):  # of a folder that cannot be written to
+            _mark(folder).touch()
+    else:
+        _log.warning(
+            "compiled kernels could not be saved (%s), so each start compiles them; "
+            "NUMBA_CACHE_DIR names a folder for them",
+            KernelCache.failure,
+        )
     return time.perf_counter() - started
 
 
@@ -151,7 +162,11 @@ class _Compiler:
         self._compiled = compiled
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __spec__.name],  # no module of the present folder
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent),  # it may be of this process alone
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is told

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,20 +14,28 @@ from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached
 from gcws_search.index.warmup.exercises import Exercise, chains
 
 PROGRAM = """
-import json, sys
+import json, os, resource, sys
+from gcws_search.index.kernels import CACHE_FOLDER
 from gcws_search.index.kernels.gmm import dense
 from gcws_search.index.warmup import compile as warmup
+from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached
 from gcws_search.index.warmup.exercises import chains
 
 if sys.argv[1] == "alone":
     warmup.available_threads = lambda: 1
 if sys.argv[1] == "broken":
     sys.executable = "/bin/false"
+if sys.argv[1] == "elsewhere":
+    os.environ["NUMBA_CACHE_DIR"] = os.devnull
+if sys.argv[1] == "disk full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 todo = [[one for one in chain if one.name == "dense similarity"] for chain in chains()]
+warmup.chains = lambda: todo
 seen = []
-warmup.run(todo, lambda *progress: seen.append(progress), basics_ready=seen.append)
+compile_kernels(lambda *progress: seen.append(progress), basics_ready=seen.append)
 stats = dense.exact_dense.stats
-print(json.dumps([seen, sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
+counts = [sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]
+print(json.dumps([seen, *counts, kernels_are_cached(), str(CACHE_FOLDER)]))
 """
 
 ENDLESS = """
@@ -43,10 +52,33 @@ warmup.main()
 """
 
 
-def _similarity_compiled(
-    how: str, cache: Path, folder: Path | None = None
-) -> tuple[list[object], int, int]:
-    """Return what a new process reports, and kernels found in the cache, and compiled by it."""
+class Compiled(NamedTuple):
+    """What a new process reports.
+
+    Attributes
+    ----------
+    seen : list
+    hits, misses : int
+        Kernels found in the cache, and compiled by the process.
+    is_cached : bool
+    folder : str
+        Of the cache.
+    told : str
+        Its messages.
+    """
+
+    seen: list[object]
+    hits: int
+    misses: int
+    is_cached: bool
+    folder: str
+    told: str
+
+
+SEEN = [[1, 1, "dense similarity"], "dense"]
+
+
+def _similarity_compiled(how: str, cache: Path, folder: Path | None = None) -> Compiled:
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, how],
         cwd=folder,
@@ -55,25 +87,45 @@ def _similarity_compiled(
         text=True,
         check=True,
     )
-    seen, hits, misses = json.loads(done.stdout)
-    return seen, hits, misses
+    seen, hits, misses, is_cached, where = json.loads(done.stdout)
+    return Compiled(seen, hits, misses, is_cached, where, done.stderr)
 
 
 @pytest.mark.parametrize(
-    ("how", "hits", "misses"), [("processes", 1, 0), ("alone", 0, 1), ("broken", 0, 1)]
+    ("how", "hits", "misses"),
+    [("processes", 1, 0), ("elsewhere", 1, 0), ("alone", 0, 1), ("broken", 0, 1)],
 )
 def test_other_processes_compile_where_there_are_some(
     how: str, hits: int, misses: int, tmp_path: Path
 ) -> None:
-    seen = [[1, 1, "dense similarity"], "dense"]
-    assert _similarity_compiled(how, tmp_path) == (seen, hits, misses)
-    assert _similarity_compiled(how, tmp_path) == (seen, 1, 0)
+    first = _similarity_compiled(how, tmp_path)
+    assert first[:4] == (SEEN, hits, misses, True)
+    assert Path(first.folder).parent == tmp_path
+    assert _similarity_compiled(how, tmp_path)[:4] == (SEEN, 1, 0, True)
+
+
+def test_a_full_disk_costs_each_start_the_time_to_compile_and_no_more(tmp_path: Path) -> None:
+    first = _similarity_compiled("disk full", tmp_path)
+    assert first[:4] == (SEEN, 0, 1, False)
+    assert "compiled kernels could not be saved" in first.told
+    assert _similarity_compiled("processes", tmp_path)[:4] == (SEEN, 1, 0, True)
+
+
+@pytest.mark.parametrize(("suffix", "share"), [(".nbi", 0.0), (".nbi", 0.5), (".nbc", 0.5)])
+def test_kernels_cut_short_are_compiled_again(suffix: str, share: float, tmp_path: Path) -> None:
+    _similarity_compiled("alone", tmp_path)
+    files = [*tmp_path.rglob(f"*{suffix}")]
+    assert files
+    for file in files:
+        os.truncate(file, int(share * file.stat().st_size))
+    assert _similarity_compiled("alone", tmp_path)[:3] == (SEEN, 0, 1)
+    assert _similarity_compiled("alone", tmp_path)[:3] == (SEEN, 1, 0)
 
 
 def test_modules_of_the_present_folder_are_not_taken_in_compiling(tmp_path: Path) -> None:
     (tmp_path / "numba.py").write_text("raise SystemExit")
-    seen = [[1, 1, "dense similarity"], "dense"]
-    assert _similarity_compiled("processes", tmp_path / "cache", tmp_path) == (seen, 1, 0)
+    compiled = _similarity_compiled("processes", tmp_path / "cache", tmp_path)
+    assert compiled[:3] == (SEEN, 1, 0)
 
 
 def test_a_process_that_compiles_ends_with_the_one_that_it_compiles_for() -> None:
