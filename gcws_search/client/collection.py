@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from gcws_search.client.operations import (
     run_async,
 )
 from gcws_search.client.results import Item
+from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -49,14 +50,24 @@ def config_of(
     if isinstance(transform, dict):
         center = transform.get("center")
         parts = transform | ({} if center is None else {"center": tuple(map(float, center))})
+        _require_known(parts, Transform.__dataclass_fields__, "transform")
         transform = Transform(**parts)
     if isinstance(backend, dict):
+        _require_known(backend, ("kind", "params"), "backend")
+        if "kind" not in backend:
+            raise InvalidParameter(expected="a kind", got="none", loc=("backend",))
         backend = backend_params(backend["kind"], backend.get("params", {}))
     return CollectionConfig(
         dim=None if dim is None else int(dim),
         transform=transform or Transform(),
         backend=backend or GcwsParams(),
     )
+
+
+def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> None:
+    for word in given:
+        if word not in known:
+            raise InvalidParameter(expected=", ".join(known), got=repr(word), loc=(name,))
 
 
 def _waiting(
@@ -190,6 +201,14 @@ class Collection(_Described):
     def __len__(self) -> int:
         """Return the number of items."""
         return self.count()
+
+    def __contains__(self, id: object) -> bool:
+        """Return whether an item has this id."""
+        try:
+            self.get(str(id))
+        except ItemNotFound:
+            return False
+        return True
 
     def __bool__(self) -> bool:
         """Return True, also while there are no items."""

@@ -33,7 +33,7 @@ def connect(
     Parameters
     ----------
     url : str
-        Such as ``http://localhost:8000``.
+        Such as ``http://localhost:8000``; without a scheme it is of ``http``.
     api_key : str or None
     timeout_seconds : float or None
         How long the server may stay silent; None waits as long as it takes.
@@ -94,7 +94,7 @@ class _Address:
     def __init__(
         self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
     ) -> None:
-        self.url = url
+        self.url = url if "://" in url else f"http://{url}"
         self._options = api_key, timeout_seconds
         self._requests = _Requests(policy)
         self._has_answered = False

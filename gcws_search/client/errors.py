@@ -20,6 +20,7 @@ from gcws_search.index.contracts.errors import GcwsError, InvalidInput, Loc
 
 _BUSY: Final = (429, 503)
 _REFUSED: Final = (401, 403)
+_GIVE_KEY: Final = "give connect api_key=, or the command GCWS_API_KEY or --api-key"
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _FINDING: Final = re.compile(r"expected (.*), got (.*)", re.DOTALL)
 _ROW: Final = re.compile(r"(?:item|row|query) (\d+)")
@@ -106,7 +107,7 @@ def error_of(
         detail = detail or f"the server answered with {status}"
         kind = ServerError
         if status in _REFUSED:
-            kind, detail = AccessRefused, f"{detail}; set GCWS_API_KEY, or give api_key"
+            kind, detail = AccessRefused, f"{detail}; {_GIVE_KEY}"
         elif status in _BUSY:
             kind = ServerBusy
         return _with_progress(kind(detail, status=status, code=code), document)
@@ -136,6 +137,11 @@ def error_of(
 
 def _with_progress(error: GcwsError, document: Mapping[str, Any]) -> GcwsError:
     """Note on an error what a load had stored when it ended."""
-    if document.get("committed"):
-        error.add_note(f"{document['committed']} rows were stored before")
+    note_stored(error, document.get("committed") or 0)
     return error
+
+
+def note_stored(error: GcwsError, rows: int) -> None:
+    """Note on an error what writes of the same load stored before the one that failed."""
+    if rows:
+        error.add_note(f"earlier writes of this load stored {rows} rows")

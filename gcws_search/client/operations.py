@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from gcws_search.client.results import (
@@ -188,7 +189,7 @@ class Operations(Protocol):
         self,
         vector: Any = None,
         *,
-        id: str | None = None,  # the API's word
+        id: str | int | None = None,  # the API's word
         limit: int = 10,
         recall: float = 0.9,
         min_score: float = 0.0,
@@ -202,14 +203,15 @@ class Operations(Protocol):
         Parameters
         ----------
         vector : (dim,) array, sequence of numbers, dict, or sparse row
-        id : str or None
+        id : str, int or None
             Search around this stored item instead, which is left out.
         limit : int
         recall : float
             Expected share of the true hits, in (0, 1]; 1 is an exact scan.
         min_score : float
         where : dict or None
-            Condition on payloads: a filter of the API, or ``{"label": 3}`` for equality.
+            Condition on payloads: a filter of the API, or values by key: ``{"label": 3}``,
+            ``{"label": [3, 5]}``, ``{"price": {"gte": 5, "lt": 9}}``.
         guarantee : {"measured", "proven"}
         backend : str or None
         explain : bool
@@ -233,7 +235,7 @@ class Operations(Protocol):
     ) -> Plan[ManyHits]:
         """Return the most similar items of each vector, as arrays; see `query` and `add`."""
 
-    def get(self, id: str) -> Plan[Item]:
+    def get(self, id: str | int) -> Plan[Item]:
         """Return an item.
 
         Raises
@@ -242,7 +244,10 @@ class Operations(Protocol):
         """
 
     def delete(
-        self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
+        self,
+        ids: str | int | Iterable[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
     ) -> Plan[int]:
         """Delete items by their ids, or all that pass a filter; return how many there were."""
 
@@ -297,15 +302,15 @@ class Operations(Protocol):
 
     def export(
         self,
-        path: str,
+        path: str | Path,
         *,
         progress: Progress | None = None,
     ) -> Plan[int]:
-        """Write all items to a file that `gcws-search load` and `add` read; return how many.
+        """Write all items to a file that `gcws-search load` reads; return how many.
 
         Parameters
         ----------
-        path : str
+        path : str or Path
             Ends in ``.ndjson`` or ``.parquet``; the file appears when it is whole.
         progress : callable or None
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
@@ -26,7 +27,7 @@ from gcws_search.client.results import (
 )
 from gcws_search.client.retries import RetryPolicy, answered
 from gcws_search.formats import bodies
-from gcws_search.formats.items import Items, items_of
+from gcws_search.formats.items import Items, items_of, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, is_id, row_of, rows_of
 from gcws_search.index.contracts.explanation import SHARES, Explained, Rest, Share
@@ -138,11 +139,14 @@ class RemoteOperations:
         return Added(found["inserted"], found["updated"], rejected, found["rejected_count"])
 
     def delete(  # noqa: D102
-        self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
+        self,
+        ids: str | int | Iterable[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
     ) -> Plan[int]:
         document: dict[str, Any] = {}
         if ids is not None:
-            document["ids"] = [ids] if isinstance(ids, str) else [*map(str, ids)]
+            document["ids"] = texts_of(ids)
         if where is not None:
             document["filter"] = filter_of(where)
         found = yield from self._post("items/delete", document)
@@ -154,7 +158,7 @@ class RemoteOperations:
         self,
         vector: Any = None,
         *,
-        id: str | None = None,
+        id: str | int | None = None,
         limit: int = 10,
         recall: float = 0.9,
         min_score: float = 0.0,
@@ -268,7 +272,7 @@ class RemoteOperations:
 
     # Reading
 
-    def get(self, id: str) -> Plan[Item]:  # noqa: D102
+    def get(self, id: str | int) -> Plan[Item]:  # noqa: D102
         reply = yield from self._ask(Send("GET", path_of(self.name, "items", str(id))))
         return Item(**read_json(reply.content))
 
@@ -283,8 +287,10 @@ class RemoteOperations:
         items = [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
         return items, found["next_cursor"]
 
-    def export(self, path: str, *, progress: Progress | None = None) -> Plan[int]:  # noqa: D102
-        return (yield from exported(self, path, progress))
+    def export(  # noqa: D102
+        self, path: str | Path, *, progress: Progress | None = None
+    ) -> Plan[int]:
+        return (yield from exported(self, str(path), progress))
 
     def names(  # noqa: D102
         self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None

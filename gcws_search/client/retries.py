@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -13,6 +13,8 @@ import orjson
 from gcws_search.client.errors import NoServer, error_of
 from gcws_search.client.operations import Pause, Plan, Reply, Send
 
+_TOLD_SECONDS: Final = 1.0
+"""Waits shorter than this are not worth a word."""
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -45,11 +47,20 @@ class RetryPolicy:
     first_seconds, max_seconds : float
         The wait doubles from the first to the largest; chance takes off up to a half. A server that
         says ``Retry-After`` is given that time, and is not asked again if it is above the largest.
+    report : callable or None
+        Is told in a sentence that a request waits, once it has waited for a second.
     """
 
     attempts: int = 8
     first_seconds: float = 0.1
     max_seconds: float = 10.0
+    report: Callable[[str], None] | None = None
+
+    @property
+    def longest_seconds(self) -> float:
+        """About how long a request waits in all, before its last attempt."""
+        waits = (self.first_seconds * 2.0**attempt for attempt in range(self.attempts - 1))
+        return 0.75 * sum(min(self.max_seconds, each) for each in waits)
 
     def wait_seconds(self, attempt: int) -> float:
         """Return how long to wait after an attempt, the first being 0."""
@@ -73,6 +84,8 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
     GcwsError
         What the server answers as a problem, as the class of its code.
     """
+    waited = 0.0
+    is_told = policy.report is None
     for attempt in range(policy.attempts):
         is_last = attempt + 1 == policy.attempts
         try:
@@ -81,6 +94,7 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
             if is_last or not request.repeatable or not dropped.has_answered:
                 raise NoServer(dropped.url, dropped.cause) from dropped
             wait = policy.wait_seconds(attempt)
+            cause = f"{dropped.url} does not answer ({dropped.cause})"
         else:
             if reply.status < HTTPStatus.BAD_REQUEST:
                 return reply
@@ -90,6 +104,11 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
             if is_last or not is_busy or after > policy.max_seconds:
                 raise error_of(reply.status, _document(reply), collection=collection)
             wait = after + policy.wait_seconds(attempt)
+            cause = str(_document(reply).get("detail") or f"the server answered {reply.status}")
+        waited += wait
+        if not is_told and waited >= _TOLD_SECONDS and policy.report is not None:
+            is_told = True
+            policy.report(f"{cause}; asking again for about {policy.longest_seconds:.0f} s")
         yield Pause(wait)
     raise AssertionError("a policy has at least one attempt")  # pragma: no cover
 

@@ -57,9 +57,13 @@ def server(url: str, key: str | None) -> Iterator[Server]:
     from gcws_search.client.retries import RetryPolicy  # noqa: PLC0415
 
     # A server that starts compiles kernels for a minute, the first time.
-    policy = RetryPolicy(attempts=60, max_seconds=2)
+    policy = RetryPolicy(attempts=60, max_seconds=2, report=_tell)
     with failures(), connect(url, key, policy=policy) as found:
         yield found
+
+
+def _tell(message: str) -> None:
+    typer.echo(f"gcws-search: {message}", err=True)
 
 
 def fail(message: str) -> NoReturn:

@@ -58,11 +58,20 @@ class Layout:
 
 
 def table_of(frame: Any) -> Any:
-    """Return a frame of any library, or a dataset, as an Arrow table."""
+    """Return a frame of any library, or a dataset, as an Arrow table; a column is ``vector``."""
     if isinstance(frame, pa.Table):
         return frame
+    if hasattr(frame, "dtype") or isinstance(frame, pa.ChunkedArray):
+        column = pa.chunked_array(frame)
+        if not _is_list(column.type):
+            raise InvalidVector(
+                expected="a frame, or a column of lists", got=f"a column of {column.type}"
+            )
+        return pa.table({"vector": column})
     if hasattr(frame, "to_table"):
         return frame.to_table()
+    if any(not isinstance(name, str) for name in getattr(frame, "columns", ())):
+        frame = frame.rename(columns=str)  # of pandas, where names are often numbers
     return pa.table(frame)
 
 

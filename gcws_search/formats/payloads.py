@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
-from gcws_search.index import InvalidPayload
+from gcws_search.index import InvalidFilter, InvalidPayload
 
 Payloads = list[bytes | None]
 """Of each item the JSON text of an object, or None."""
@@ -18,6 +18,8 @@ Payloads = list[bytes | None]
 _CLAUSES: Final = {"must", "should", "must_not"}
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
+_BOUNDS: Final = {"gt", "gte", "lt", "lte"}
+_NAME_IT: Final = "; {'label': values} gives each item one of them"
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
@@ -63,11 +65,15 @@ def payload_text(value: Any, row: int) -> bytes | None:
             found = None
         if not isinstance(found, dict):
             raise InvalidPayload(
-                expected="the JSON text of an object", got=repr(value)[:60], loc=("payloads", row)
+                expected="the JSON text of an object",
+                got=f"{value!r:.60}{_NAME_IT}",
+                loc=("payloads", row),
             )
         return write_json(found)
     if not isinstance(value, Mapping):
-        raise InvalidPayload(expected="a dict or None", got=repr(value)[:60], loc=("payloads", row))
+        raise InvalidPayload(
+            expected="a dict or None", got=f"{value!r:.60}{_NAME_IT}", loc=("payloads", row)
+        )
     return write_json(dict(value))
 
 
@@ -96,11 +102,20 @@ def payloads_of(given: Any, count: int) -> Payloads:
         from gcws_search.formats.frames import table_of  # noqa: PLC0415  # loads pyarrow
 
         if hasattr(given, "dtype") or hasattr(given, "type"):  # a series, or a column of Arrow
+            called = getattr(given, "name", None)
+            if isinstance(called, str) and called:
+                return payloads_of({called: given}, count)
             raise InvalidPayload(
-                expected="a dict of columns, or a frame", got="one column", loc=("payloads",)
+                expected="a dict of columns, or a frame",
+                got=f"a column without a name{_NAME_IT}",
+                loc=("payloads",),
             )
         table = table_of(given)
         return payloads_of({name: table[name].to_pylist() for name in table.column_names}, count)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidPayload(
+            expected="a payload for each item", got=f"{given!r:.60}{_NAME_IT}", loc=("payloads",)
+        )
     rows = list(given)
     _require_count(rows, count, "payloads")
     return [payload_text(value, row) for row, value in enumerate(rows)]
@@ -151,10 +166,19 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
     ----------
     where : mapping or None
         A filter; or values by key: ``{"label": 3}`` for equality, ``{"label": [3, 5]}`` for one of
-        several.
+        several, ``{"price": {"gte": 5, "lt": 9}}`` for a range.
+
+    Raises
+    ------
+    InvalidFilter
+        It is no mapping.
     """
     if where is None:
         return None
+    if not isinstance(where, Mapping):
+        raise InvalidFilter(
+            expected="a filter, or values by key such as {'label': 3}", got=f"{where!r:.60}"
+        )
     if not where or set(where) <= _CLAUSES:
         return dict(where)
     return {"must": [_condition(key, value) for key, value in where.items()]}
@@ -163,5 +187,7 @@ def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _condition(key: str, value: Any) -> dict[str, Any]:
     if isinstance(value, list | tuple | set):
         return {"key": key, "match": {"any": [*value]}}
+    if isinstance(value, Mapping) and value and set(value) <= _BOUNDS:
+        return {"key": key, "range": dict(value)}
     plain = value.item() if hasattr(value, "item") else value
     return {"key": key, "match": {"value": plain}}

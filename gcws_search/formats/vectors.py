@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
+from os import PathLike
 from typing import Any, Final
 
 import numpy as np
@@ -117,9 +118,10 @@ def rows_of(data: Any) -> Rows:
 
     Parameters
     ----------
-    data : (n, dim) array, scipy sparse matrix, or sequence of vectors
+    data : (n, dim) array, scipy sparse matrix, frame, or sequence of vectors
         A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
-        values, or ``{"indices": […], "values": […]}``. Frames are read by `formats.frames`.
+        values, a set of these, or ``{"indices": […], "values": […]}``. Of a frame, the columns that
+        `formats.frames` takes for the vector.
 
     Raises
     ------
@@ -128,15 +130,51 @@ def rows_of(data: Any) -> Rows:
     """
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
-    if isinstance(data, Mapping):
-        raise InvalidVector(expected="a list of vectors", got="a dict; put it in a list")
+    if is_frame(data):
+        from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
+
+        return items_of_frame(data, None, None).rows
+    require_many(data)
     if not hasattr(data, "__array__"):
         data = list(data)
-        if data and all(isinstance(each, Mapping) for each in data):
-            return _from_dicts(data)
+        if data and all(isinstance(each, Mapping | Set) for each in data):
+            return _from_dicts([_weighted(each) for each in data])
         if data and all(hasattr(each, "tocsr") for each in data):
             return stacked([_from_scipy(each) for each in data])
     return DenseRows(_numbers(data))
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether data have named columns."""
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_table")
+
+
+def require_many(data: Any) -> None:
+    """Raise InvalidVector for what people give in the place of vectors, saying what to give."""
+    if isinstance(data, str | PathLike):
+        hint = "`gcws-search load` loads files, and id= asks for an item"
+    elif isinstance(data, Mapping):
+        columns = any(isinstance(each, Sequence) for each in data.values())
+        hint = "pandas.DataFrame(…) makes a frame of columns" if columns else "put it in a list"
+    elif hasattr(data, "collect"):
+        hint = ".collect() makes a frame of it"
+    elif not isinstance(data, Iterable):
+        hint = "put vectors in a list"
+    else:
+        return
+    raise InvalidVector(expected="a list of vectors", got=f"{_article(data)}; {hint}")
+
+
+def _article(what: Any) -> str:
+    word = type(what).__name__
+    return f"an {word}" if word[0].lower() in "aeiou" else f"a {word}"
+
+
+def _weighted(vector: Mapping[Any, Any] | Set[Any]) -> Mapping[Any, Any]:
+    """Return a vector as a dict; everything in a set counts 1."""
+    if isinstance(vector, Mapping):
+        return vector
+    return dict.fromkeys(sorted(vector, key=str), 1.0)
 
 
 def is_id(what: Any) -> bool:
@@ -152,15 +190,19 @@ def row_of(vector: Any) -> Rows:
     InvalidVector
         It is no vector, or several.
     """
-    if isinstance(vector, Mapping):
+    if isinstance(vector, Mapping | Set):
         return rows_of([vector])
+    if isinstance(vector, str):
+        raise InvalidVector(
+            expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"
+        )
     if hasattr(vector, "tocsr"):
         rows: Rows = _from_scipy(vector)
     else:
         array = _numbers([vector] if np.ndim(vector) == 1 else vector)
         rows = DenseRows(array)
     if len(rows) != 1:
-        raise InvalidVector(expected="one vector", got=f"{len(rows)}")
+        raise InvalidVector(expected="one vector", got=f"{len(rows)}; `query_many` takes several")
     return rows
 
 
@@ -172,6 +214,10 @@ def _numbers(data: Any) -> NDArray[Any]:
     InvalidVector
     """
     try:
+        if np.ma.is_masked(data):
+            raise InvalidVector(
+                expected="numbers everywhere", got="masked ones; .filled(0) makes them zeros"
+            )
         array = np.asarray(data)
         if array.dtype.kind == "O":  # such as what pandas makes of mixed columns
             array = array.astype(np.float64)
@@ -180,13 +226,16 @@ def _numbers(data: Any) -> NDArray[Any]:
             expected="vectors of numbers, all of one length", got=_lengths(data)
         ) from None
     if array.dtype.kind not in "fiub":
-        raise InvalidVector(expected="an array of numbers", got=f"an array of {array.dtype}")
+        hint = "; a text is a dict of words and weights" if array.dtype.kind in "US" else ""
+        raise InvalidVector(expected="an array of numbers", got=f"an array of {array.dtype}{hint}")
     if array.ndim == 1 and not array.size:
         return array.reshape(0, 0)
     if array.ndim != _ROWS_AND_COLUMNS:
         raise InvalidVector(
             expected="an array of two dimensions, a row a vector",
-            got=f"{array.ndim} dimension{'s' * (array.ndim != 1)}",
+            got="1 dimension; put a vector in a list"
+            if array.ndim == 1
+            else f"{array.ndim} dimensions",
         )
     return array
 
@@ -194,6 +243,8 @@ def _numbers(data: Any) -> NDArray[Any]:
 def _lengths(data: Any) -> str:
     """Return in words what a sequence of vectors holds that make no array."""
     for number, vector in enumerate(data):
+        if hasattr(vector, "GetNonzeroElements"):
+            return f"{_article(vector)}; GetNonzeroElements() makes a dict of it"
         if not hasattr(vector, "__len__") or isinstance(vector, str):
             return f"{vector!r:.40} as vector {number}"
         if len(vector) != len(data[0]):

@@ -325,7 +325,7 @@ class Catalog:
         except CollectionNotFound:  # it was there a moment ago
             raise CollectionBusy(name, Operation.DROP.value) from None
         if found.config != config:
-            raise CollectionExists(name)
+            raise CollectionExists(name, found.config.difference(config))
         return found
 
     def _create(self, name: str, config: CollectionConfig) -> Collection:

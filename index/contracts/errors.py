@@ -253,7 +253,7 @@ class DiskFull(StoreError):
     def __init__(self, name: str | None) -> None:
         self.name = name
         super().__init__(
-            f"no space left on the disk{_for(name)}; nothing was stored; free some there"
+            f"no space left on the disk{_for(name)}; this write stored nothing; free some there"
         )
 
 

@@ -239,6 +239,12 @@ class CollectionConfig:
             "backend": backend_document(self.backend),
         }
 
+    def difference(self, other: CollectionConfig) -> str:
+        """Return in words the first of all parts that another configuration has otherwise."""
+        mine, others = self.to_dict(), other.to_dict()
+        part = next((word for word in mine if mine[word] != others[word]), "dim")
+        return f"with {part} {mine[part]}, not {others[part]}"
+
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> CollectionConfig:
         """Inverse of `to_dict`.

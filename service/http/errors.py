@@ -152,7 +152,7 @@ class MemoryFull(ServiceError):
     def __init__(self, used: int, total: int, share: float) -> None:
         super().__init__(
             f"expected at most {share:g} of {total} bytes of memory in use, got {used}; "
-            "nothing was stored"
+            "this write stored nothing"
         )
 
 
@@ -162,7 +162,7 @@ class DiskShareReached(ServiceError):
     def __init__(self, free: int, total: int, share: float) -> None:
         super().__init__(
             f"expected at most {share:g} of the disk's {total} bytes in use, got {total - free}; "
-            "nothing was stored; free some there"
+            "this write stored nothing; free some there"
         )
 
 

@@ -45,6 +45,24 @@ def carried_out(
             return error, effects
 
 
+def test_a_request_that_waits_for_long_says_so_once() -> None:
+    told: list[str] = []
+    policy = RetryPolicy(attempts=5, first_seconds=0.6, max_seconds=4, report=told.append)
+    plan = answered(GET, policy)
+    next(plan)
+    for answer in (problem(503, "overloaded"), dropped(), dropped(), problem(429, "queue_full")):
+        pause = plan.throw(answer) if isinstance(answer, DroppedConnection) else plan.send(answer)
+        assert isinstance(pause, Pause)
+        plan.send(None)
+    assert len(told) == 1
+    assert told[0].startswith("http://there does not answer (reset); asking again for about ")
+    told.clear()
+    short = answered(GET, RetryPolicy(attempts=2, first_seconds=0.1, report=told.append))
+    next(short)
+    short.send(problem(429, "queue_full"))
+    assert not told
+
+
 def pauses(effects: list[Effect]) -> list[float]:
     return [each.seconds for each in effects if isinstance(each, Pause)]
 
@@ -127,4 +145,4 @@ def test_a_finding_has_its_place_and_its_parts() -> None:
     end, _ = carried_out(GET, [Reply(422, {}, json.dumps(body).encode())])
     assert isinstance(end, InvalidVector)
     assert (end.loc, end.expected, end.got) == (("rows", 3, "vector"), "4 values", "3 values")
-    assert "8192 rows were stored before" in end.__notes__
+    assert "earlier writes of this load stored 8192 rows" in end.__notes__

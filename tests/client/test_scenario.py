@@ -181,6 +181,33 @@ def test_a_transform_is_explained_too(opened: Open) -> None:
     assert items.explain(0, int(hit.id)) == items.explain("0", hit.id)
 
 
+def test_ids_may_be_numbers_and_paths_paths(opened: Open, tmp_path: Path) -> None:
+    items = opened(2)
+    items.add([{"id": i, "vector": [1, i], "payload": {"price": i}} for i in range(4)])
+    assert items.get(3).id == "3"
+    assert items.query(id=0, limit=1).ids == ["1"]
+    assert items.query([1, 1], where={"price": {"gt": 1, "lte": 2}}).ids == ["2"]
+    assert items.delete(3) == 1
+    assert items.delete([2, np.int64(7)]) == 1
+    assert items.export(tmp_path / "all.ndjson") == 2
+
+
+def test_an_id_is_in_the_collection(tmp_path: Path) -> None:
+    with gcws_search.Collection.open(tmp_path / "some.sqlite", dim=2) as items:
+        items.add([[1, 2]], ids=["a"])
+        assert "a" in items
+        assert "b" not in items
+    with pytest.raises(gcws_search.CollectionExists, match="exists with dim 2, not 3"):
+        gcws_search.Collection.open(tmp_path / "some.sqlite", dim=3)
+    for wrong, words in (
+        ({"transform": {"normalise": "l2"}}, "transform: expected center, power, normalize"),
+        ({"backend": {"params": {}}}, "backend: expected a kind, got none"),
+        ({"backend": {"kind": "gcws", "bands": 3}}, "backend: expected kind, params"),
+    ):
+        with pytest.raises(gcws_search.InvalidParameter, match=words):
+            gcws_search.Collection.open(":memory:", dim=2, **wrong)
+
+
 def test_errors_are_the_same_classes_everywhere(opened: Open) -> None:
     items = opened(4)
     with pytest.raises(gcws_search.InvalidVector, match="expected 4 values, got 3 values"):

@@ -5,8 +5,10 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,33 @@ def coffees(server: gcws_search.Server) -> gcws_search.Collection:
     items = server.collection("coffees", dim=4)
     items.add([*COFFEES.values()], ids=[*COFFEES], payloads={"roast": ["light", "medium", "dark"]})
     return items
+
+
+class _Loading(BaseHTTPRequestHandler):
+    """Answers that it loads, once, and then lists no collections."""
+
+    asked = 0
+
+    def do_GET(self) -> None:  # the library's name
+        type(self).asked += 1
+        body = b'{"collections":[]}' if self.asked > 1 else b'{"detail":"the service loads"}'
+        self.send_response(200 if self.asked > 1 else 503)
+        self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *words: Json) -> None:
+        """Say nothing."""
+
+
+def test_a_command_that_waits_says_for_what(call: Call) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Loading) as loading:
+        threading.Thread(target=loading.serve_forever, daemon=True).start()
+        done = call("collections", "--url", f"127.0.0.1:{loading.server_port}")
+        loading.shutdown()
+    assert done.exit_code == 0
+    assert "gcws-search: the service loads; asking again for about" in done.stderr
 
 
 @pytest.mark.usefixtures("coffees")

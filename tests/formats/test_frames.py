@@ -67,11 +67,13 @@ def test_the_index_of_a_pandas_frame_has_the_ids() -> None:
     assert items_of(frame.set_index(["x", frame.index]).assign(y=[3, 4])).ids == range(2)
 
 
-def test_one_column_is_no_payload() -> None:
+def test_one_column_is_a_payload_where_it_has_a_name() -> None:
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     for labels in (pandas.Series(["a", "b"]), polars.Series(["a", "b"]), pa.chunked_array([["a"]])):
-        with pytest.raises(InvalidPayload, match="a dict of columns, or a frame, got one column"):
+        with pytest.raises(InvalidPayload, match="got a column without a name"):
             items_of(np.eye(2), payloads=labels)
+    for labels in (pandas.Series(["a", "b"], name="x"), polars.Series("x", ["a", "b"])):
+        assert items_of(np.eye(2), payloads=labels).payloads == [b'{"x":"a"}', b'{"x":"b"}']
 
 
 def test_categories_of_polars_are_text() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
 
-from gcws_search import InvalidId, InvalidParameter, InvalidPayload, Item
+from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
 from gcws_search.formats import bodies
 from gcws_search.formats.frames import guess, items_of_batch
 from gcws_search.formats.items import items_of
@@ -54,6 +54,27 @@ def test_a_name_of_a_column_needs_columns() -> None:
 def test_payloads_are_columns_or_objects(payloads: Json) -> None:
     found = items_of(VECTORS, payloads=payloads).payloads
     assert found == [b'{"label":3}', b'{"label":1}', b'{"label":2}']
+
+
+def test_a_payload_that_is_no_object_is_refused_with_the_next_step() -> None:
+    for payloads in ([3, 4, 5], ["a", "b", "c"], np.array([3, 1, 2]), 3, "abc"):
+        with pytest.raises(InvalidPayload, match="'label': values} gives each item one"):
+            items_of(VECTORS, payloads=payloads)
+
+
+def test_items_may_be_dicts_as_the_api_has_them() -> None:
+    found = items_of(
+        [{"id": 7, "vector": [1, 2], "payload": {"a": 1}}, {"id": "b", "vector": [3, 4]}]
+    )
+    assert found.texts() == ["7", "b"]
+    assert found.payloads == [b'{"a":1}', None]
+    assert [*found.rows.json()] == [[1, 2], [3, 4]]
+    assert items_of([{"vector": {"acid": 2}}, {"vector": {"acid": 1}}]).ids == range(2)
+    assert [*items_of([{"vector": 2, "id": 1}]).rows.json()] == [
+        {"names": ["vector", "id"], "values": [2, 1]}
+    ]
+    with pytest.raises(InvalidId, match=r"ids\[1\]: expected a string or an integer, got None"):
+        items_of([{"id": "a", "vector": [1, 2]}, {"vector": [3, 4]}])
 
 
 @pytest.mark.parametrize(
@@ -132,3 +153,9 @@ def test_short_filters_stand_for_equality() -> None:
     assert filter_of({"label": [3, 5]}) == {"must": [{"key": "label", "match": {"any": [3, 5]}}]}
     assert filter_of({"must_not": label}) == {"must_not": label}
     assert filter_of(None) is None
+    bounds = {"key": "price", "range": {"gte": 5, "lt": 9}}
+    assert filter_of({"price": {"gte": 5, "lt": 9}}) == {"must": [bounds]}
+    wrong: list[Json] = ["label=3", 3, lambda payload: True]
+    for where in wrong:
+        with pytest.raises(InvalidFilter, match="values by key such as"):
+            filter_of(where)

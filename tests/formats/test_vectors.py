@@ -1,6 +1,9 @@
 """Vectors in any form that Python knows."""
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
@@ -9,7 +12,16 @@ from gcws_search import InvalidVector
 from gcws_search.formats.vectors import DenseRows, SparseRows, row_of, rows_of
 from tests.support.service.client import Json
 
+pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+
 VALUES = np.array([[0, 1, 0, 2], [3, 0, 0, 1]])
+
+
+class Fingerprint:
+    """What RDKit has of counts."""
+
+    def GetNonzeroElements(self) -> dict[int, int]:  # noqa: N802  # RDKit's name
+        return {1: 2}
 
 
 def dense_of(rows: Json) -> Json:
@@ -72,11 +84,23 @@ def test_rows_of_sparse_matrices_in_a_list() -> None:
         [{1: 1, 3: 2}, {0: 3, 3: 1}],
         [{np.int64(3): 2.0, np.int64(1): 1}, {0: 3, 3: 1}],
         [{"indices": [3, 1], "values": [2, 1]}, {"indices": [0, 3], "values": [3, 1]}],
+        pandas.DataFrame(VALUES).assign(word="x"),
+        pandas.Series(VALUES.tolist()),
+        polars.Series(VALUES.tolist()),
+        pa.chunked_array([VALUES.tolist()]),
     ],
-    ids=["lists", "arrays", "generator", "dicts", "numpy-keys", "json"],
-)
+    ids=[
+        "lists", "arrays", "generator", "dicts", "numpy-keys", "json",
+        "frame", "pandas-column", "polars-column", "arrow-column",
+    ],
+)  # fmt: skip
 def test_sequences_of_vectors(vectors: Json) -> None:
     assert_array_equal(dense_of(rows_of(vectors)), VALUES)
+
+
+def test_a_set_counts_one_for_each() -> None:
+    for rows in (rows_of([{"ester", "acid"}, frozenset({"acid"})]), row_of({"ester", "acid"})):
+        assert next(rows.json()) == {"names": ["acid", "ester"], "values": [1, 1]}
 
 
 def test_names_stay_names() -> None:
@@ -116,7 +140,16 @@ def test_one_vector(vector: Json) -> None:
         ([[1, 2], [1]], "got 1 values in vector 1, 2 in vector 0"),
         ([[1, 2], "ab"], "'ab' as vector 1"),
         ([1, 2], "two dimensions"),
-        ({"acid": 1}, "put it in a list"),
+        ({"acid": 1}, "a dict; put it in a list"),
+        ({"acid": [1], "ester": [2]}, "makes a frame of columns"),
+        (None, "got a NoneType; put vectors in a list"),
+        ("train.csv", "`gcws-search load` loads files"),
+        (Path("train.csv"), "`gcws-search load` loads files"),
+        (["acid ester"], "a text is a dict of words and weights"),
+        (np.ma.masked_array(VALUES, VALUES > 1), "masked ones; .filled(0)"),
+        (polars.DataFrame(VALUES).lazy(), "a LazyFrame; .collect() makes a frame of it"),
+        (pandas.Series([1.0, 2.0]), "a column of lists, got a column of double"),
+        ([Fingerprint()], "a Fingerprint; GetNonzeroElements() makes a dict of it"),
         ([{"acid": 1, 3: 1}], "int and str"),
         ([{1.5: 1}], "float"),
         ([{2**40: 1}], "names (str) for larger ones, got 1099511627776"),
@@ -131,5 +164,10 @@ def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) ->
 
 
 def test_two_vectors_are_not_one() -> None:
-    with pytest.raises(InvalidVector, match="one vector, got 2"):
+    with pytest.raises(InvalidVector, match="one vector, got 2; `query_many` takes several"):
         row_of(VALUES)
+
+
+def test_a_string_is_no_vector() -> None:
+    with pytest.raises(InvalidVector, match="the string 'kenya'; id= asks for an item"):
+        row_of("kenya")

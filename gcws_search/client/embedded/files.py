@@ -84,7 +84,7 @@ class OpenFolder:
                     found, _ = folder.catalog.create(name, config)
                 elif config is not None and found.config != config:
                     folder.catalog.release(name)
-                    raise CollectionExists(name)
+                    raise CollectionExists(name, found.config.difference(config))
                 folder._users.add(name)
                 return folder, found
             finally:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from gcws_search.client.errors import note_stored
 from gcws_search.client.export import exported
 from gcws_search.client.operations import Call, Mode, OnError, Plan, Progress
 from gcws_search.client.results import (
@@ -24,7 +26,7 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.formats.items import Items, items_of
+from gcws_search.formats.items import Items, items_of, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, is_id, row_of, rows_of
 from gcws_search.index.contracts.arrays import Float32s
@@ -100,8 +102,7 @@ class EmbeddedOperations:
                 done += yield Call(partial(add, batch, first))
             except GcwsError as error:
                 stored = done.inserted + done.updated
-                if stored:
-                    error.add_note(f"{stored} rows were stored before")
+                note_stored(error, stored)
                 raise
             first += len(batch)
             if progress is not None:
@@ -198,13 +199,16 @@ class EmbeddedOperations:
         return np.array(found, np.int64)[places]
 
     def delete(  # noqa: D102
-        self, ids: str | Iterable[str] | None = None, *, where: Mapping[str, Any] | None = None
+        self,
+        ids: str | int | Iterable[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
     ) -> Plan[int]:
         if (ids is None) == (where is None):
             got = "neither" if ids is None else "both"
             raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
         if ids is not None:
-            names = [ids] if isinstance(ids, str) else [*map(str, ids)]
+            names = texts_of(ids)
             deleted: int = yield Call(lambda: self._collection.delete(names))
             return deleted
         found = self._filter(where)
@@ -218,7 +222,7 @@ class EmbeddedOperations:
         self,
         vector: Any = None,
         *,
-        id: str | None = None,
+        id: str | int | None = None,
         limit: int = 10,
         recall: float = 0.9,
         min_score: float = 0.0,
@@ -235,7 +239,8 @@ class EmbeddedOperations:
 
         def search() -> ix.QueryResult:
             if id is not None:
-                return self._collection.search_around(id, params, where=condition, backend=backend)
+                around = partial(self._collection.search_around, str(id), params)
+                return around(where=condition, backend=backend)
             return self._found(row_of(vector), params, condition, backend)[0]
 
         found: ix.QueryResult = yield Call(_located(search, "vector"))
@@ -366,7 +371,7 @@ class EmbeddedOperations:
 
     # Reading
 
-    def get(self, id: str) -> Plan[Item]:  # noqa: D102
+    def get(self, id: str | int) -> Plan[Item]:  # noqa: D102
         return _item((yield Call(lambda: self._collection.get(str(id)))))
 
     def page(  # noqa: D102
@@ -377,8 +382,10 @@ class EmbeddedOperations:
         )
         return [*map(_item, found.items)], found.next_cursor
 
-    def export(self, path: str, *, progress: Progress | None = None) -> Plan[int]:  # noqa: D102
-        return (yield from exported(self, path, progress))
+    def export(  # noqa: D102
+        self, path: str | Path, *, progress: Progress | None = None
+    ) -> Plan[int]:
+        return (yield from exported(self, str(path), progress))
 
     def names(  # noqa: D102
         self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None

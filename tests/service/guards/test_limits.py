@@ -272,7 +272,7 @@ def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
         client.post(f"{URL}/backends", json={"kind": "rff"}),
     ]
     for answer in refused:
-        assert_problem(answer, 507, f"{full}_full", "nothing was stored")
+        assert_problem(answer, 507, f"{full}_full", "this write stored nothing")
         assert answer.headers["retry-after"]
     assert client.post(f"{URL}/query", json={"id": "a"}).status_code == 200
     assert client.delete(f"{URL}/items/a").status_code == 204
