@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from fastapi import FastAPI
 
@@ -143,9 +144,10 @@ def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalo
     ------
     DirectoryLocked
     """
+    audit = replace(policies.audit, share=settings.audit_share)
     return Catalog.open(
         settings.data_dir,
         durability=settings.durability,
         threads=settings.threads,
-        policies=policies,
+        policies=replace(policies, audit=audit),
     )

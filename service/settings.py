@@ -127,6 +127,11 @@ class Settings(BaseSettings):
     load_key_seconds: int = Field(
         default=86_400, ge=1, description="How long the keys of loads are kept."
     )
+    audit_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.001,
+        description="Share of the queries that are answered exactly as well, in the background, so "
+        "that the recall found is known; 0: none.",
+    )
     max_loads: int = Field(default=8, ge=1, description="Loads under way at once; more get 429.")
     max_queue: int = Field(
         default=256, ge=1, description="Reading requests that run or wait; more get 429."

@@ -270,6 +270,14 @@ class GcwsBackend:
             workers=self.workers,
         )
 
+    def allowance(self) -> list[tuple[int | None, float]]:
+        """Return the share of the allowed miss aimed at, by greatest limit; None for any."""
+        return self.graphs.allowance.by_limit
+
+    def audited(self, limit: int, asked: float, found: float) -> None:
+        """Take in the recall that a query asked for, and what it found; one thread."""
+        self.graphs.allowance.take(limit, asked, found)
+
     def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
         """Return all tables, of all rows: estimates do not depend on what has been made."""
         self._ask_for_tables(state)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gcws_search.index.contracts.policies import (
+    AuditPolicy,
     BatchPolicy,
     CheckpointPolicy,
     CompactionPolicy,
@@ -36,6 +37,7 @@ class Policies:
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     reclaim: ReclaimPolicy = field(default_factory=ReclaimPolicy)
     optimizer: OptimizerPolicy = field(default_factory=OptimizerPolicy)
+    audit: AuditPolicy = field(default_factory=AuditPolicy)
     group_commit: GroupCommitPolicy = field(default_factory=GroupCommitPolicy)
 
 

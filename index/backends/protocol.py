@@ -20,6 +20,7 @@ from gcws_search.index.similarities.public import Kernel
 from gcws_search.index.threads import Workers
 
 __all__ = [
+    "Audited",
     "Backend",
     "Deferring",
     "Encoder",
@@ -34,6 +35,7 @@ __all__ = [
     "SelfOptimizing",
     "StateEncoding",
     "StateSaving",
+    "audited",
     "can_defer",
     "encoder_of",
     "find_pairs",
@@ -278,10 +280,26 @@ class PairFinding(Protocol[State_contra]):
         """
 
 
+@runtime_checkable
+class Audited(Protocol):
+    """A backend that promises recall, and searches farther where queries found too little."""
+
+    def allowance(self) -> list[tuple[int | None, float]]:
+        """Return the share of the allowed miss aimed at, by greatest limit; None for any."""
+
+    def audited(self, limit: int, asked: float, found: float) -> None:
+        """Take in the recall that a query asked for, and what it found; one thread."""
+
+
 @cache
 def _does(kind: type, protocol: type) -> bool:
     """Return whether a class has the members of a protocol."""
     return issubclass(kind, protocol)
+
+
+def audited(backend: Backend[State]) -> Audited | None:
+    """Return a backend as one whose queries may be audited, None where it promises nothing."""
+    return cast(Audited, backend) if _does(type(backend), Audited) else None
 
 
 def self_optimizing(backend: Backend[State]) -> SelfOptimizing[State] | None:

@@ -21,14 +21,10 @@ from gcws_search.index.catalog.describe import (
     described,
     versions,
 )
+from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
 from gcws_search.index.collection.explain import Explainable, explain
-from gcws_search.index.collection.items import (
-    Hit,
-    ItemBatch,
-    QueryResult,
-    QueryResults,
-)
+from gcws_search.index.collection.items import Hit, ItemBatch, QueryResult, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
 from gcws_search.index.contracts.arrays import UInt16s
@@ -50,6 +46,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
+from gcws_search.index.persistence.auditor import Auditor
 from gcws_search.index.persistence.changes import Delete, Mode, Put, Write, WriteResult
 from gcws_search.index.persistence.checkpoints import Checkpoints
 from gcws_search.index.persistence.item_reader import ItemReader, JsonVector, Page, StoredItem
@@ -112,6 +109,8 @@ class Collection:
         self.optimizer = OptimizerThread(
             self.memory, self.writer, self._on_publish, paused or threading.Event()
         )
+        self.audit = RecallAudit(self.memory, policies.audit)
+        self.auditor = Auditor(self.audit, store, self.writer)
         self.items = ItemReader(store, self.memory)
         self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
         self.searches = self.memory.searches
@@ -158,6 +157,7 @@ class Collection:
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
         self.memory.load(rows, len(self.store), self.checkpoints.read)
         self.attached_backends.load(progress)
+        self.auditor.load()
         self.checkpoints.loaded()
         self.optimizer.start_if_due()
         self.reclaimer.start()  # a process that was killed left its log
@@ -167,9 +167,10 @@ class Collection:
         self.checkpoints.start_if_due()
 
     def _save_notes(self) -> None:
-        """Write the notes of attached backends; log why where they cannot be written."""
+        """Write the notes of attached backends and audits; log why where they cannot be written."""
         try:
             self.writer.run_between_changes(self.attached_backends.save_notes)
+            self.writer.run_between_changes(self.auditor.save)
         except StoreError as error:
             _log.warning("notes of collection %r could not be written (%s)", self.name, error)
 
@@ -289,9 +290,10 @@ class Collection:
         return len(write.removed)
 
     def finish_background_work(self) -> None:
-        """Optimize the index and reclaim space where that is due; return when it is done."""
+        """Optimize the index, reclaim space, answer audited queries; return when it is done."""
         self.optimizer.finish()
         self.reclaimer.finish()
+        self.auditor.finish()
 
     def copy_to(self, path: Path) -> None:
         """Write a copy of the file as it is at one moment; others may write meanwhile.
@@ -318,6 +320,7 @@ class Collection:
         """
         refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
         self.attached_backends.stop(refusal)
+        self.auditor.stop()
         self.optimizer.stop()
         self.reclaimer.stop()
         self.checkpoints.stop()
@@ -389,7 +392,7 @@ class Collection:
         if backend is not None:  # a name is refused before a vector
             self.memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
-        found = self.memory.search(view, prepared, params, where=where, backend=backend)
+        found = self.auditor.search(view, prepared, params, where=where, backend=backend)
         return self._wake_optimizer(params, found)
 
     def _wake_optimizer(self, params: SearchParams, found: T) -> T:
@@ -417,7 +420,7 @@ class Collection:
         if row is None:
             raise ItemNotFound(item_id)
         query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
-        found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
+        found = self.auditor.search(view, query, params, where=where, skip=skip, backend=backend)
         return self._wake_optimizer(params, found)[0]
 
     def search_with_unknown(
@@ -564,6 +567,7 @@ class Collection:
             bytes_in_memory=self.memory.nbytes(),
             commits=self.writer.commits,
             commit_seconds=self.writer.commit_seconds,
+            audited=self.audit.this_week(),
         )
 
     def describe(self) -> Description:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gcws_search.index.collection.audit import AuditedRecall
 from gcws_search.index.collection.backend_index import Attached, BackendIndex
 from gcws_search.index.contracts.parameters import CollectionConfig, backend_document
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
@@ -79,7 +80,10 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One line of the list of collections."""
+    """One line of the list of collections.
+
+    ``audited`` is what queries of this week found.
+    """
 
     name: str
     items: int
@@ -89,6 +93,7 @@ class Summary:
     bytes_in_memory: int
     commits: int
     commit_seconds: float
+    audited: list[AuditedRecall]
 
 
 def described(indexed: BackendIndex, *, primary: bool = False) -> BackendDescription:

@@ -156,6 +156,31 @@ class OptimizerPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPolicy:
+    """How many queries are answered exactly as well, and how what they found is kept.
+
+    Attributes
+    ----------
+    share : float
+        Of the queries, drawn at random; 0 for none.
+    busy : float
+        Share of a processor that exact answers take at most.
+    max_waiting : int
+        Queries that wait for their exact answer; more are left out.
+    weeks : int
+        For how many weeks the results are kept.
+    save_seconds : float
+        Time between two commits of them, at least.
+    """
+
+    share: float = 0.001
+    busy: float = 0.01
+    max_waiting: int = 16
+    weeks: int = 53
+    save_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommitPolicy:
     """How many changes one commit takes.
 

@@ -8,6 +8,7 @@
 - `calibrate`: recall by beam setting, measured on held-out rows
 - `held_out`: the queries of a calibration
 - `recall_curve`: the cheapest setting for a recall
+- `miss_allowance`: how much queries may miss, by what audited ones found
 - `drift`: whether new rows are found as well as calibrated
 
 Entry points, the beam search and its end, and the pruning rule are compiled: `kernels.graph`.

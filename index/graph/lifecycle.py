@@ -24,6 +24,7 @@ from gcws_search.index.graph import drift
 from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
 from gcws_search.index.graph.drift import DriftMonitor, DriftPolicy, rows_to_measure, shares_found
 from gcws_search.index.graph.held_out import CalibrationStoppedError, HeldOut
+from gcws_search.index.graph.miss_allowance import AllowancePolicy, MissAllowance
 from gcws_search.index.graph.neighbour_graph import (
     WIDTH,
     LinkPolicy,
@@ -84,7 +85,8 @@ class GraphPolicy:
         A graph of sparse rows is built where scans take this many times what a search does.
     max_held_out : int
         At most one row in this many is held out of the graph at first, to calibrate it.
-    search, link, calibration, drift : SearchPolicy, LinkPolicy, CalibrationPolicy, DriftPolicy
+    search, link, calibration : SearchPolicy, LinkPolicy, CalibrationPolicy
+    drift, allowance : DriftPolicy, AllowancePolicy
     """
 
     min_rows: int = 2048
@@ -106,6 +108,7 @@ class GraphPolicy:
     link: LinkPolicy = field(default_factory=LinkPolicy)
     calibration: CalibrationPolicy = field(default_factory=CalibrationPolicy)
     drift: DriftPolicy = field(default_factory=DriftPolicy)
+    allowance: AllowancePolicy = field(default_factory=AllowancePolicy)
 
     def entry_tables(self, rows: int, bands: int) -> int:
         """Return through how many of ``bands`` tables a search of ``rows`` rows enters."""
@@ -125,12 +128,18 @@ class GraphLifecycle:
     workers : Workers
         Threads of searches, and of what readers wait for.
     policy : GraphPolicy
+
+    Attributes
+    ----------
+    allowance : MissAllowance
+        Of all its graphs: it stays when a graph is rebuilt.
     """
 
     def __init__(self, band_keys: BandKeys, workers: Workers, policy: GraphPolicy) -> None:
         self._band_keys = band_keys
         self._workers = workers
         self.policy = policy
+        self.allowance = MissAllowance(policy.allowance)
 
     def is_overdue(self, graph: GraphSearch | None, rows: int, live: int) -> bool:
         """Return whether a graph should be built, or rebuilt."""
@@ -271,10 +280,18 @@ class GraphLifecycle:
             leaders=leaders,
         )
         neighbours.link_copies(groups, links)
+        neighbours.name_all(linked, links)
         if stop.is_set():
             return None
         graph = GraphSearch(
-            neighbours, links, NOT_CALIBRATED, len(rows), self._band_keys, workers, policy.search
+            neighbours,
+            links,
+            NOT_CALIBRATED,
+            len(rows),
+            self._band_keys,
+            workers,
+            policy.search,
+            self.allowance,
         )
         sample = HeldOut.of(
             graph,
@@ -304,6 +321,7 @@ class GraphLifecycle:
         )
         if stop.is_set():  # some rows may have been left out
             return None
+        neighbours.name_all(order, links)
         neighbours.mark_all_linked()
         return replace(graph, calibration=calibration, workers=self._workers), tables
 
@@ -445,6 +463,7 @@ class GraphLifecycle:
             "built": graph.built,
             "calibration": graph.calibration.to_dict(),
             "shortfalls": list(graph.neighbours.drift.shortfalls),
+            "allowance": self.allowance.to_list(),
         }
         return SavedIndex(graph.links.array, notes)
 
@@ -469,6 +488,7 @@ class GraphLifecycle:
             built = count_of(notes["built"], 1, _MAX_BUILT)
             narrow = notes["narrow"] is True and rows.form == "dense"
             drift = DriftMonitor.from_list(notes.get("shortfalls", []), policy.drift)
+            self.allowance.restore(notes.get("allowance", []))
         except (KeyError, ValueError):  # `Checkpoints` tells of it
             return None
         neighbours = NeighbourGraph(
@@ -492,6 +512,13 @@ class GraphLifecycle:
         # Rows that were dead when the graph was built, or died since, are gone.
         built = min(built, len(rows))
         graph = GraphSearch(
-            neighbours, links, calibration, built, self._band_keys, workers, policy.search
+            neighbours,
+            links,
+            calibration,
+            built,
+            self._band_keys,
+            workers,
+            policy.search,
+            self.allowance,
         )
         return graph, tables

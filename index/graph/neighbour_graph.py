@@ -102,6 +102,8 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
 _COPIES_A_STEP: Final = 1 << 16
+_LOOKED_AT: Final = 4
+"""Neighbours of a new row that are looked at first: most name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +308,7 @@ class NeighbourGraph:
                     linked=len(rows) - len(last_ones),
                     workers=workers,
                 )
+            self._name_new(np.arange(first, len(rows)), links)
             self._in_turn = max(self._in_turn, len(rows))
         return links
 
@@ -448,6 +451,32 @@ class NeighbourGraph:
             array[root] = NONE
             array[root, : len(own) + len(topmost)] = np.concatenate([own, topmost])
 
+    def name_all(self, chosen: Int64s, links: NeighbourLinks) -> None:
+        """See that some row links to each of these: pruning may have left no link to a row.
+
+        A row that nothing names is found through the tables alone.
+
+        Parameters
+        ----------
+        chosen : (c,) int64
+        links : NeighbourLinks
+            Changed in place.
+        """
+        array = links.array
+        named = np.bincount(array[array != NONE], minlength=len(array))
+        for row in chosen[named[chosen] == 0].tolist():
+            _name(row, array, named)
+
+    def _name_new(self, chosen: Int64s, links: NeighbourLinks) -> None:
+        """Do what `name_all` does for a few new rows, without a look at all links."""
+        array = links.array
+        nearest = array[chosen, :_LOOKED_AT]
+        likely = (array[nearest] == chosen[:, None, None]).any(axis=(1, 2))
+        for row in chosen[~likely].tolist():
+            own = array[row][array[row] != NONE]
+            if not (array[own] == row).any():
+                _name(row, array, None)
+
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the graph after a compaction; links to rows that are gone are left out.
 
@@ -485,3 +514,34 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
                 rows, held = rows[newer], held[newer]
             keys[rows - first, table] = held
     return keys
+
+
+def _name(row: int, array: Int32s, named: Int64s | None) -> None:
+    """Let a neighbour of a row link to it, where one has room, or a link that others have too.
+
+    Parameters
+    ----------
+    row : int
+    array : (n, WIDTH) int32
+        The links, changed in place.
+    named : (n,) int64 or None
+        How many rows link to each, changed in place; None where that is not known.
+    """
+    own = array[row][array[row] != NONE]
+    for neighbour in own.tolist():
+        line = array[neighbour]
+        if line[-1] == NONE:
+            line[np.argmax(line == NONE)] = row
+            return
+    if named is None:
+        if len(own):
+            array[own[0], -1] = row
+        return
+    for neighbour in own.tolist():
+        line = array[neighbour]
+        spared = np.flatnonzero(named[line] > 1)
+        if len(spared):
+            named[line[spared[-1]]] -= 1
+            named[row] += 1
+            line[spared[-1]] = row
+            return

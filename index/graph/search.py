@@ -13,6 +13,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import dense_scan_nanoseconds
+from gcws_search.index.graph.miss_allowance import MissAllowance
 from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLinks
 from gcws_search.index.graph.recall_curve import (
     MIN_BEAM,
@@ -84,6 +85,8 @@ class GraphSearch:
     workers : Workers
         Threads of searches.
     policy : SearchPolicy
+    allowance : MissAllowance
+        Shared with the states before and after.
     """
 
     neighbours: NeighbourGraph
@@ -93,6 +96,7 @@ class GraphSearch:
     band_keys: BandKeys
     workers: Workers
     policy: SearchPolicy
+    allowance: MissAllowance = field(default_factory=MissAllowance)
     _plans: dict[PlanKey, SearchPlan | Skipped] = field(default_factory=dict, init=False)
 
     def plan(
@@ -112,11 +116,15 @@ class GraphSearch:
             return Skipped.NOT_APPLICABLE
         if self.neighbours.drift.has_drifted:
             return Skipped.DRIFTED
+        allowed = self.allowance.share(params.limit)
+        if not allowed:
+            return Skipped.AUDITED
         live = view.permitted_count if view.sample is None else view.sample.live
         together = 1 if queries == 1 else self._together(queries // self.workers.threads)
         key = (
             params.limit,
             params.recall,
+            allowed,
             len(view.vectors),
             view.permitted_count,
             live,
@@ -281,13 +289,14 @@ class GraphSearch:
         the foreign queries measured: their extension aims at half of the miss.
 
         Nothing was measured of rows newer than the calibration: where all is in doubt, half of the
-        miss is allowed.
+        miss is allowed. Less of it is allowed, too, where queries audited found too little.
         """
         rows = len(view.vectors)
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / rows / min(1.0, measured))
         new = min(1.0, self.policy.doubt_growth * (1.0 - self.built / rows))
-        recall = 1.0 - (1.0 - params.recall) * (1.0 - new / 2)
+        allowed = self.allowance.share(params.limit) * (1.0 - new / 2)
+        recall = 1.0 - (1.0 - params.recall) * allowed
         return self._setting(params.limit, recall, ceil(_PERCENT * share))
 
     def _setting(self, limit: int, recall: float, percent: int) -> SearchSetting | None:

@@ -51,6 +51,7 @@ class Skipped(Enum):
 
     NOT_APPLICABLE = "exact or proven recall, or a narrow filter"
     DRIFTED = "rows put since calibration are found less well than it says"
+    AUDITED = "queries audited found less than was asked, however far they searched"
     NO_SETTING = "no beam setting measured reaches the recall"
     SCAN_IS_QUICKER = "a scan takes less time"
 
@@ -167,9 +168,9 @@ class SearchPolicy:
         return self.search_nanoseconds + self.min_candidates * row
 
 
-PlanKey = tuple[int, float, int, int, int, int, int]
-"""Limit and recall; rows there are, permitted and alive; segments of tables; queries of a thread's
-part of the batch."""
+PlanKey = tuple[int, float, float, int, int, int, int, int]
+"""Limit and recall, and the share of the miss aimed at; rows there are, permitted and alive;
+segments of tables; queries of a thread's part of the batch."""
 
 
 TRIED: Final = 16

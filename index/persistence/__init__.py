@@ -6,6 +6,7 @@
 - `recovery`: from a file to memory, at the start
 - `checkpoints`: the graph written to the file, part by part
 - `optimizer_thread`: optimizes the index in the background
+- `auditor`: searches, and exact answers to audited queries in the background
 - `attached_backends`: comparison backends attached and dropped
 - `reclaim`: free space given back
 """

@@ -28,6 +28,8 @@ DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
 READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
 WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
 DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
+READ_AUDIT: Final = "SELECT value FROM meta WHERE name = 'audit'"
+WRITE_AUDIT: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('audit', ?)"
 CHANGE_NOTHING: Final = (
     "INSERT OR REPLACE INTO meta (name, value) VALUES ('settling', '')",
     "DELETE FROM meta WHERE name = 'settling'",

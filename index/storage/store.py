@@ -254,15 +254,8 @@ class Store:
 
     def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
         count = len(rows)
-        columns = (
-            sequences,
-            rows.ids,
-            rows.vectors,
-            rows.codes,
-            rows.payloads,
-            rows.checksums,
-            rows.codes_checksums,
-        )
+        texts = (rows.ids, rows.vectors, rows.codes, rows.payloads)
+        columns = (sequences, *texts, rows.checksums, rows.codes_checksums)
         if count == 1:  # most writes
             self.connection.execute(sql.INSERTS[1], [column[0] for column in columns])
             return
@@ -376,10 +369,8 @@ class Store:
         ------
         DiskFull, DirectoryLocked, DamagedFile
         """
-        if data is None:
-            self._write_unsynced(sql.DELETE_LINKS, (part,))
-        else:
-            self._write_unsynced(sql.WRITE_LINKS, (part, data))
+        delete, write = (sql.DELETE_LINKS, (part,)), (sql.WRITE_LINKS, (part, data))
+        self._write_unsynced(*(delete if data is None else write))
 
     def notes(self) -> str | None:
         """Return what `write_notes` was told last, None when there is nothing."""
@@ -393,10 +384,17 @@ class Store:
         ------
         DiskFull, DirectoryLocked, DamagedFile
         """
-        if notes is None:
-            self._write_unsynced(sql.DELETE_NOTES, ())
-        else:
-            self._write_unsynced(sql.WRITE_NOTES, (notes,))
+        delete, write = (sql.DELETE_NOTES, ()), (sql.WRITE_NOTES, (notes,))
+        self._write_unsynced(*(delete if notes is None else write))
+
+    def audit(self) -> str | None:
+        """Return what `write_audit` was told last, None when there is nothing."""
+        rows = self._read(sql.READ_AUDIT, ())
+        return rows[0][0] if rows else None
+
+    def write_audit(self, audit: str) -> None:
+        """Replace what audits of queries found; on the disk on return."""
+        self._change(sql.WRITE_AUDIT, (audit,))
 
     def names(self) -> Iterator[tuple[int, str]]:
         """Yield all coordinates that have names, in order, and their names.

@@ -1,6 +1,7 @@
 """Collections: list, create, describe, drop."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -9,6 +10,7 @@ from gcws_search import index as ix
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.schemas.answers import RecallAnswer
 from gcws_search.service.schemas.collections import CollectionAnswer, CollectionList, NamesAnswer
 from gcws_search.service.schemas.requests import CreateBody, NamesBody, NamesParams
 from gcws_search.service.translate import configurations, requests, results
@@ -71,6 +73,15 @@ async def describe_collection(request: Request, name: str) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     return json_response(await service.workers.searches.run(results.describe, collection))
+
+
+@reading.get("/{name}/recall", response_model=RecallAnswer)
+async def show_recall(request: Request, name: str) -> Response:
+    """Show recall asked against recall found: some queries are answered exactly as well."""
+    audit = service_of(request).collection(name).audit
+    allowance = [{"limit": limit, "share": share} for limit, share in audit.allowance]
+    found = {"audited": [*map(asdict, audit.results())], "allowance": allowance}
+    return json_response({**found, "waiting": audit.waiting})
 
 
 @writing.put("/{name}/names", response_model=NamesAnswer)

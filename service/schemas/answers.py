@@ -179,6 +179,11 @@ class ExplainAnswer(Answer):
     seconds: float = Field(
         description="How long the search took; in a batch, the mean of one query.",
     )
+    measured_recall: float | None = Field(
+        default=None,
+        description="Mean recall found by this week's queries of this `recall` and `limit` that "
+        "were audited, if any were.",
+    )
     unknown_names: list[str] | None = Field(
         default=None,
         description="Names of the query that no coordinate of the collection has, if there are "
@@ -251,6 +256,56 @@ class ExplanationAnswer(Answer):
         description="At most `limit`: the greatest `min` first, then the greatest `max` - `min`."
     )
     rest: RestAnswer = Field(description="All others, summed.")
+
+
+class AuditedAnswer(Answer):
+    """What audited queries of one week found that asked for the same."""
+
+    week: str = Field(description="By ISO 8601, in UTC.")
+    recall: float = Field(description="As asked.")
+    limit: int = Field(description="As asked.")
+    queries: int = Field(description="How many were audited.")
+    found: float = Field(description="Mean recall of these.")
+    low: float = Field(description="Lower end of its 95 per cent confidence interval.")
+    high: float = Field(description="Upper end.")
+
+
+class AllowanceAnswer(Answer):
+    """How far searches aim beyond what calibration says, for some limits."""
+
+    limit: int | None = Field(description="Greatest limit that it is for; null: any.")
+    share: float = Field(
+        description="Share of the miss allowed that is aimed at: 1 unless audited queries found "
+        "too little; 0 where hash tables or a scan answer."
+    )
+
+
+class RecallAnswer(Answer):
+    """Recall asked against recall found, by audits of live queries."""
+
+    model_config = examples(
+        {
+            "audited": [
+                {
+                    "week": "2026-W02",
+                    "recall": 0.9,
+                    "limit": 10,
+                    "queries": 128,
+                    "found": 0.934,
+                    "low": 0.918,
+                    "high": 0.95,
+                }
+            ],
+            "allowance": [{"limit": 1, "share": 1.0}, {"limit": None, "share": 1.0}],
+            "waiting": 0,
+        },
+    )
+
+    audited: list[AuditedAnswer] = Field(description="The last week first, by recall and limit.")
+    allowance: list[AllowanceAnswer] = Field(
+        description="By limit; empty where the collection promises no recall."
+    )
+    waiting: int = Field(description="Queries drawn that have yet to be answered exactly.")
 
 
 class PairAnswer(Answer):

@@ -187,12 +187,26 @@ class Metrics(Collector):
         commits = SummaryMetricFamily(
             "gcws_commit_seconds", "Time of commits to the disk.", labels=["collection"]
         )
+        recall = GaugeMetricFamily(
+            "gcws_recall_measured",
+            "Mean recall of this week's queries that were answered exactly as well.",
+            labels=["collection", "recall", "limit"],
+        )
+        audited = GaugeMetricFamily(
+            "gcws_audited_queries",
+            "This week's queries that were answered exactly as well.",
+            labels=["collection", "recall", "limit"],
+        )
         for summary in self._summaries():
+            for each in summary.audited:
+                labels = [summary.name, str(each.recall), str(each.limit)]
+                recall.add_metric(labels, each.found)
+                audited.add_metric(labels, each.queries)
             commits.add_metric([summary.name], summary.commits, summary.commit_seconds)
             items.add_metric([summary.name], summary.items)
             disk.add_metric([summary.name], summary.bytes_on_disk)
             memory.add_metric([summary.name], summary.bytes_in_memory)
-        return items, disk, memory, commits
+        return items, disk, memory, commits, recall, audited
 
     def _now(self) -> Iterable[Metric]:
         families: dict[str, GaugeMetricFamily] = {}

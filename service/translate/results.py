@@ -138,6 +138,11 @@ def answer(
     explained = explain(result.explanation, seconds)
     if query.unknown_names:
         explained["unknown_names"] = query.unknown_names
+    if (
+        query.backend in (None, "gcws")
+        and (audited := collection.audit.of(query.params)) is not None
+    ):
+        explained["measured_recall"] = audited.found
     return {"hits": hits, "explain": explained}
 
 

@@ -1,16 +1,20 @@
 """Lists of rows, and through how many tables walks enter them."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends.gcws_state import GcwsState
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph, keys_by_row
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
-from tests.support.data.generated import clustered, counts
+from tests.support.data.generated import Floats, clustered, counts
 from tests.support.index.small_index import SmallIndex
+from tests.support.index.tables import improved
 
 
 def empty_graph(index: SmallIndex) -> NeighbourGraph:
@@ -83,3 +87,41 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
         assert row not in after
         joined += len(before)
     assert joined
+
+
+def without_links(index: SmallIndex) -> list[int]:
+    """Return the rows to which no row links."""
+    assert isinstance(index.state, GcwsState)
+    assert index.state.graph is not None
+    links = index.state.graph.links.array
+    return np.flatnonzero(np.bincount(links[links >= 0], minlength=len(links)) == 0).tolist()
+
+
+def with_many_copies(rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return clustered rows, ten of them 200 times more, and these ten."""
+    centres = rng.normal(size=(100, 48))
+    rows = centres[rng.integers(100, size=4000)] * (1 + 0.1 * rng.normal(size=(4000, 48)))
+    ten = rows[:10]
+    rows = rng.permutation(np.concatenate([rows, np.repeat(ten, 200, axis=0)]))
+    return rows.astype(np.float32), ten.astype(np.float32)
+
+
+def in_many_dimensions(rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return rows that are all about as far from each other, and one of them."""
+    rows = np.abs(rng.normal(size=(4000, 300))).astype(np.float32)
+    return rows, rows[:1]
+
+
+@pytest.mark.parametrize("make", [with_many_copies, in_many_dimensions])
+def test_some_row_links_to_every_row(
+    make: Callable[[np.random.Generator], tuple[Floats, Floats]], rng: np.random.Generator
+) -> None:
+    """Pruning alone left one row in seventy of pictures without, and copies held out at first."""
+    rows, copied = make(rng)
+    index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
+    index.state = improved(index)
+    assert without_links(index) == []
+    later = np.repeat(copied, 100, axis=0)
+    for row in range(len(later)):
+        index.add(later[row : row + 1], settled=True)
+        assert len(rows) + row not in without_links(index)

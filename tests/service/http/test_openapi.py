@@ -23,6 +23,7 @@ CONTRACT: Final = [
     ("delete", "/v1/collections/{name}"),
     ("put", "/v1/collections/{name}/names"),
     ("get", "/v1/collections/{name}/names"),
+    ("get", "/v1/collections/{name}/recall"),
     ("put", "/v1/collections/{name}/items"),
     ("get", "/v1/collections/{name}/items"),
     ("get", "/v1/collections/{name}/items/{item_id}"),

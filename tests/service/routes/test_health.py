@@ -263,6 +263,30 @@ def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None
     assert value(client, "gcws_ready") == 1
 
 
+def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
+    client = serve(audit_share=1.0)
+    fill(client)
+    shown = client.get(f"{URL}/recall").json()
+    assert shown["audited"] == []
+    assert {(each["limit"], each["share"]) for each in shown["allowance"]} >= {
+        (1, 1.0),
+        (None, 1.0),
+    }
+    asked = {"id": "a", "limit": 2, "recall": 0.8, "explain": True}
+    assert "measured_recall" not in client.post(f"{URL}/query", json=asked).json()["explain"]
+    client.app.state.service.collection("plants").finish_background_work()
+    shown = client.get(f"{URL}/recall").json()
+    [audited] = shown["audited"]
+    assert (audited["recall"], audited["limit"], audited["queries"]) == (0.8, 2, 1)
+    assert (audited["found"], audited["high"], shown["waiting"]) == (1.0, 1.0, 0)
+    labels = 'collection="plants",limit="2",recall="0.8"'
+    assert value(client, f"gcws_recall_measured{{{labels}}}") == 1
+    assert value(client, f"gcws_audited_queries{{{labels}}}") == 1
+    explained = client.post(f"{URL}/query", json=asked).json()["explain"]
+    assert explained["measured_recall"] == 1.0
+    assert client.get("/v1/collections/nowhere/recall").status_code == 404
+
+
 def test_readiness_counts_attached_backends(serve: Serve) -> None:
     client = serve()
     fill(client)

@@ -1,0 +1,284 @@
+"""Whether queries find what they were promised: some are answered exactly, too, and compared.
+
+Queries are drawn at random where they are answered, and wait until they are searched for exactly,
+in another thread. Their vectors are kept until then, and never written to the disk.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf, log1p
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gcws_search.index.backends.protocol import audited
+from gcws_search.index.collection.items import QueryResults, View
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import METHOD, SCAN
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.contracts.policies import AuditPolicy
+from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
+from gcws_search.index.payload.filters import Filter
+
+_DEVIATIONS: Final = 1.96
+"""Standard errors on each side of a mean that make an interval of 95 per cent."""
+_ROUNDING: Final = 1e-9
+_MAX_TALLIES: Final = 4096
+"""Weeks, recalls and limits that are told apart; the first are forgotten."""
+_MAX_COUNT: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedRecall:
+    """What queries of one week found that asked for the same.
+
+    Attributes
+    ----------
+    week : str
+        By ISO 8601, in UTC: "2026-W47".
+    recall, limit : float, int
+        As asked.
+    queries : int
+        How many were audited.
+    found : float
+        Mean recall of these.
+    low, high : float
+        Its 95 per cent confidence interval, within 0 and 1.
+    """
+
+    week: str
+    recall: float
+    limit: int
+    queries: int
+    found: float
+    low: float
+    high: float
+
+
+class _Asked(NamedTuple):
+    """What tallies are told apart by."""
+
+    week: str
+    recall: float
+    limit: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Sums over queries: how many, what each found, and its square."""
+
+    queries: int = 0
+    found: float = 0.0
+    squares: float = 0.0
+
+    def result(self, asked: _Asked) -> AuditedRecall:
+        mean = self.found / self.queries
+        # Few queries that all found the same are less sure than their variance says.
+        variance = max(self.squares / self.queries - mean * mean, 1.0 / (self.queries + 1))
+        margin = _DEVIATIONS * (variance / self.queries) ** 0.5
+        low, high = max(0.0, mean - margin), min(1.0, mean + margin)
+        return AuditedRecall(*asked, self.queries, mean, low, high)
+
+
+class _Waiting(NamedTuple):
+    """A query that was answered; ``scores`` is None where the answer is exact already."""
+
+    view: View
+    query: VectorBatch
+    params: SearchParams
+    where: Filter | None
+    skip: Int64s | None
+    scores: Float64s | None
+
+
+class RecallAudit:
+    """Compares answers of one collection with exact ones.
+
+    Parameters
+    ----------
+    collection : MemoryCollection
+    policy : AuditPolicy
+    clock : callable
+        Returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        collection: MemoryCollection,
+        policy: AuditPolicy,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.policy = policy
+        self.collection = collection
+        self._promising = audited(collection.backend)
+        self._clock = clock
+        self._random = random.Random()
+        self._waiting: deque[_Waiting] = deque()
+        self._tallying = threading.Lock()
+        self._tallies: dict[_Asked, _Tally] = {}
+        self._until_next = self._gap()
+
+    def _gap(self) -> float:
+        """Return which query from now on is audited next: 1 for the very next."""
+        share = self.policy.share
+        if share >= 1:
+            return 1
+        return 1 + int(self._random.expovariate(-log1p(-share))) if share > 0 else inf
+
+    @property
+    def allowance(self) -> list[tuple[int | None, float]]:
+        """Share of the allowed miss that searches aim at; see `backends.protocol.Audited`."""
+        return [] if self._promising is None else self._promising.allowance()
+
+    @property
+    def waiting(self) -> int:
+        """How many queries wait for their exact answer."""
+        return len(self._waiting)
+
+    def offer(
+        self,
+        queries: VectorBatch,
+        params: SearchParams,
+        results: QueryResults,
+        *,
+        where: Filter | None = None,
+        skip: Int64s | None = None,
+    ) -> bool:
+        """Draw from queries that the primary backend answered; return whether any was; any thread.
+
+        Parameters
+        ----------
+        queries : VectorBatch
+        params : SearchParams
+        results : QueryResults
+        where, skip
+            As of `MemoryCollection.search`.
+        """
+        # Threads that count at once may pass over a few queries more: no lock on each search.
+        self._until_next -= len(queries)
+        if self._until_next > 0:
+            return False
+        number = max(0, len(queries) + int(self._until_next) - 1)
+        self._until_next = self._gap()
+        if (
+            self._promising is None
+            or not params.recall < 1
+            or params.guarantee != "measured"
+            or params.rerank != "gmm"
+            or len(self._waiting) >= self.policy.max_waiting
+        ):
+            return False
+        exact = results.found.work[number, METHOD] == SCAN
+        self._waiting.append(
+            _Waiting(
+                results.view,
+                queries[number : number + 1],
+                params,
+                where,
+                None if skip is None else skip[number : number + 1],
+                None if exact else results.found.hits(number)[1],
+            )
+        )
+        return True
+
+    def step(self) -> bool:
+        """Answer the query that has waited longest exactly; False where none waits; one thread."""
+        try:
+            asked = self._waiting.popleft()
+        except IndexError:
+            return False
+        found = 1.0 if asked.scores is None else self._found(asked, asked.scores)
+        if found is not None:
+            self._take(asked.params, found)
+        return True
+
+    def _found(self, asked: _Waiting, scores: Float64s) -> float | None:
+        """Return the share of a query's true hits that it found, ties by score, if it has any."""
+        exactly = replace(asked.params, recall=1.0)
+        [true] = self.collection.search(
+            asked.view, asked.query, exactly, where=asked.where, skip=asked.skip
+        )
+        wanted = min(len(true.scores), asked.params.limit)
+        if not wanted:
+            return None
+        last = true.scores[wanted - 1] - _ROUNDING
+        return min(1.0, float((scores >= last).sum()) / wanted)
+
+    def _take(self, params: SearchParams, found: float) -> None:
+        asked = _Asked(_week(self._clock()), round(params.recall, 6), params.limit)
+        with self._tallying:
+            tally = self._tallies.setdefault(asked, _Tally())
+            tally.queries += 1
+            tally.found += found
+            tally.squares += found * found
+            self._forget()
+        if self._promising is not None:
+            self._promising.audited(params.limit, params.recall, found)
+
+    def _forget(self) -> None:
+        """Leave out the first weeks, and what is beyond the room."""
+        weeks = sorted({asked.week for asked in self._tallies})[-self.policy.weeks :]
+        recent = sorted(asked for asked in self._tallies if asked.week >= weeks[0])[-_MAX_TALLIES:]
+        if len(recent) < len(self._tallies):
+            self._tallies = {asked: self._tallies[asked] for asked in recent}
+
+    def results(self) -> list[AuditedRecall]:
+        """Return what was found, the last week first, by recall and limit; any thread."""
+        with self._tallying:
+            found = [tally.result(asked) for asked, tally in sorted(self._tallies.items())]
+        return sorted(found, key=lambda each: each.week, reverse=True)
+
+    def this_week(self) -> list[AuditedRecall]:
+        """Return what queries of this week found; any thread."""
+        week = _week(self._clock())
+        return [each for each in self.results() if each.week == week]
+
+    def of(self, params: SearchParams) -> AuditedRecall | None:
+        """Return what queries of this week found that asked for the same; None before any did."""
+        asked = _Asked(_week(self._clock()), round(params.recall, 6), params.limit)
+        with self._tallying:
+            tally = self._tallies.get(asked)
+            return None if tally is None else tally.result(asked)
+
+    def to_json(self) -> str:
+        """Return what is kept in a file."""
+        with self._tallying:
+            lines = [
+                [*asked, tally.queries, tally.found, tally.squares]
+                for asked, tally in self._tallies.items()
+            ]
+        return orjson.dumps({"audited": lines}).decode()
+
+    def restore(self, text: str | None) -> None:
+        """Take what `to_json` returned; ValueError or KeyError where it did not."""
+        if text is None:
+            return
+        lines = list_of(fields_of(orjson.loads(text))["audited"], max_count=_MAX_TALLIES)
+        tallies = dict(_read(line) for line in lines)
+        with self._tallying:
+            self._tallies = tallies
+
+
+def _read(line: Any) -> tuple[_Asked, _Tally]:  # noqa: ANN401  # JSON
+    """Return a line of `RecallAudit.to_json`; ValueError where it is none."""
+    week, recall, limit, queries, found, squares = list_of(line, max_count=6)
+    if not isinstance(week, str) or len(week) > len("99999-W53"):
+        raise ValueError(f"{week!r} is no week")
+    count = count_of(queries, 1, _MAX_COUNT)
+    asked = _Asked(week, number_of(recall, 0, 1), count_of(limit, 1, _MAX_COUNT))
+    return asked, _Tally(count, number_of(found, 0, count), number_of(squares, 0, count))
+
+
+def _week(seconds: float) -> str:
+    year, week, _ = datetime.fromtimestamp(seconds, UTC).isocalendar()
+    return f"{year:04}-W{week:02}"

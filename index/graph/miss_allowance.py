@@ -1,0 +1,134 @@
+"""How much of the miss that callers allow searches aim at: less where queries found too little.
+
+Calibration asks with stored items. Queries of another kind may find less than it says. Some are
+answered exactly as well (`collection.audit`), and what they missed is judged here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+from gcws_search.index.contracts.saved_index import list_of, number_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowancePolicy:
+    """When queries that were audited change how much further ones may miss.
+
+    Attributes
+    ----------
+    min_queries : int
+        Queries audited before anything changes.
+    deviations : float
+        Standard errors by which the recall found must differ.
+    window : int
+        Sums over this many queries are halved: old ones fade.
+    min_share : float
+        Of the miss allowed, the smallest share that is aimed at. Where it is not enough the graph
+        is not searched.
+    """
+
+    min_queries: int = 8
+    deviations: float = 3.0
+    window: int = 4096
+    min_share: float = 1 / 16
+
+
+ALLOWANCE_POLICY: Final = AllowancePolicy()
+_CLASSES: Final = (1, 3, 10, 30, 100)
+"""Greatest limits of each class but the last; what queries find is judged by class."""
+
+
+@dataclass(slots=True)
+class _Audited:
+    """Sums over the queries of a class that were audited since its share changed.
+
+    ``beyond`` is how much more than allowed each missed, and ``floor`` the variance of its recall
+    if each hit were found by chance alone.
+    """
+
+    queries: float = 0.0
+    beyond: float = 0.0
+    squares: float = 0.0
+    missed: float = 0.0
+    allowed: float = 0.0
+    floor: float = 0.0
+
+    def add(self, limit: int, asked: float, found: float) -> None:
+        self.queries += 1
+        self.beyond += asked - found
+        self.squares += (asked - found) ** 2
+        self.missed += 1.0 - found
+        self.allowed += 1.0 - asked
+        self.floor += asked * (1.0 - asked) / limit
+
+    def fade(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) / 2)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean of ``beyond``."""
+        variance = self.squares / self.queries - (self.beyond / self.queries) ** 2
+        return float((max(variance, self.floor / self.queries) / self.queries) ** 0.5)
+
+
+class MissAllowance:
+    """What share of the miss that callers allow searches aim at, by limit.
+
+    It is halved where queries audited find less than was asked, and doubled again, up to 1, where
+    they would find enough all the same. One thread calls `take`, any thread the rest.
+
+    Parameters
+    ----------
+    policy : AllowancePolicy
+    """
+
+    def __init__(self, policy: AllowancePolicy = ALLOWANCE_POLICY) -> None:
+        self._policy = policy
+        self._shares = [1.0] * (len(_CLASSES) + 1)
+        self._audited = [_Audited() for _ in self._shares]
+
+    def share(self, limit: int) -> float:
+        """Return the share for a limit; 0 where the graph finds too little, however searched."""
+        return self._shares[bisect_left(_CLASSES, limit)]
+
+    @property
+    def by_limit(self) -> list[tuple[int | None, float]]:
+        """The shares with the greatest limit that each is for, None for any."""
+        return [*zip((*_CLASSES, None), self._shares, strict=True)]
+
+    def take(self, limit: int, asked: float, found: float) -> None:
+        """Take in the recall that a query asked for, and what it found."""
+        policy, place = self._policy, bisect_left(_CLASSES, limit)
+        audited, share = self._audited[place], self._shares[place]
+        audited.add(limit, asked, found)
+        if audited.queries < policy.min_queries:
+            return
+        count, margin = audited.queries, policy.deviations * audited.error
+        if audited.beyond / count > margin:
+            halved = share / 2
+            self._change(place, halved if halved >= policy.min_share else 0.0)
+        elif share < 1 and 2 * (audited.missed / count + margin) < audited.allowed / count:
+            self._change(place, max(2 * share, policy.min_share))
+        elif count >= policy.window:
+            audited.fade()
+
+    def _change(self, place: int, share: float) -> None:
+        self._shares[place] = share
+        self._audited[place] = _Audited()
+
+    def to_list(self) -> list[float]:
+        """Return a JSON-able form."""
+        return list(self._shares)
+
+    def restore(self, shares: object) -> None:
+        """Take shares as `to_list` returned them; ValueError when they are none."""
+        count = len(self._shares)
+        values = [number_of(each, 0.0, 1.0) for each in list_of(shares, max_count=count)]
+        if len(values) not in (0, count):
+            raise ValueError(f"{len(values)} shares of {count} classes")
+        if values:
+            self._shares = values

@@ -1,0 +1,285 @@
+"""Recall asked against recall found, by exact answers to some queries."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from gcws_search.index.backends import POLICIES, Policies
+from gcws_search.index.collection.audit import RecallAudit
+from gcws_search.index.collection.items import ItemBatch, QueryResults
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.contracts.hits import SCAN, TABLES, BatchHits
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+)
+from gcws_search.index.contracts.policies import AuditPolicy
+from gcws_search.index.graph.lifecycle import GraphPolicy
+from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.payload.filters import parse_filter
+from tests.support.statistics import assert_proportion
+
+Doubles = npt.NDArray[np.float64]
+DIM = 6
+WEEK = 7 * 24 * 3600.0
+ALL = AuditPolicy(share=1.0, max_waiting=10_000)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_767_225_600.0  # Thursday of the first week of 2026
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def filled(
+    rows: Doubles, backend: BackendParams | None = None, policies: Policies = POLICIES
+) -> MemoryCollection:
+    config = CollectionConfig(dim=rows.shape[1], backend=backend or GcwsParams())
+    memory = MemoryCollection(config, threads=1, policies=policies)
+    ids = [str(number) for number in range(len(rows))]
+    payloads: list[bytes | None] = [b'{"odd":%d}' % (number % 2) for number in range(len(rows))]
+    raw = memory.space.from_dense(rows.astype(np.float32))
+    parts = memory.encode([ItemBatch(ids, raw, payloads)])
+    parts[0].sequences = range(1, len(rows) + 1)
+    memory.put(parts)
+    return memory
+
+
+def answered(memory: MemoryCollection, rows: Doubles, scores: Doubles) -> QueryResults:
+    """Return answers of tables that give each query hits of these scores."""
+    m, k = scores.shape
+    work = np.zeros((m, 6), np.int64)
+    work[:, 0] = TABLES
+    hits = BatchHits(np.zeros((m, k), np.int64), scores, np.full(m, k), work, np.full(m, 0.9))
+    return QueryResults(memory.view, hits, k)
+
+
+def true_scores(rows: Doubles, query: Doubles, limit: int) -> Doubles:
+    """Return the scores of the best rows, by definition."""
+    first, second = (
+        np.concatenate([np.maximum(each, 0), np.maximum(-each, 0)], axis=-1)
+        for each in (rows.astype(np.float32).astype(float), query.astype(np.float32).astype(float))
+    )
+    scores = np.minimum(first, second).sum(axis=1) / np.maximum(first, second).sum(axis=1)
+    return np.sort(scores)[::-1][:limit]
+
+
+def test_what_a_query_found_is_compared_with_its_true_hits(rng: np.random.Generator) -> None:
+    rows, queries = rng.normal(size=(200, DIM)), rng.normal(size=(5, DIM))
+    memory = filled(rows)
+    audit = RecallAudit(memory, ALL, clock=Clock())
+    params = SearchParams(limit=4, recall=0.8)
+    for number, query in enumerate(queries):
+        scores = true_scores(rows, query, 4)
+        scores[4 - number :] = 0.0  # so many of four are missed
+        prepared = memory.space.prepare(memory.space.from_dense(query[None].astype(np.float32)))
+        assert audit.offer(prepared, params, answered(memory, rows, scores[None]))
+    assert audit.waiting == 5
+    assert audit.results() == []
+    while audit.step():
+        pass
+    [result] = audit.results()
+    assert (result.week, result.recall, result.limit, result.queries) == ("2026-W01", 0.8, 4, 5)
+    assert result.found == pytest.approx(0.5)
+    assert 0 <= result.low < 0.5 < result.high <= 1
+    assert audit.of(params) == result
+    assert audit.of(replace(params, limit=5)) is None
+
+
+def test_filters_and_rows_left_out_count(rng: np.random.Generator) -> None:
+    rows = rng.normal(size=(100, DIM))
+    memory = filled(rows)
+    audit = RecallAudit(memory, ALL, clock=Clock())
+    params = SearchParams(limit=3, recall=0.9)
+    where, skip = parse_filter({"must": {"key": "odd", "match": {"value": 1}}}), np.array([7])
+    others = np.delete(rows, 7, axis=0)[np.arange(99) + (np.arange(99) >= 7) & 1 == 1]
+    prepared = memory.view.vectors[7:8]
+    scores = true_scores(others, rows[7], 3)
+    found = answered(memory, rows, scores[None])
+    assert audit.offer(prepared, params, found, where=where, skip=skip)
+    assert audit.step()
+    [result] = audit.results()
+    assert result.found == 1.0
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SearchParams(recall=1.0),
+        SearchParams(guarantee="proven"),
+        SearchParams(rerank="none"),
+        SearchParams(rerank="own"),
+    ],
+)
+def test_queries_that_are_promised_nothing_by_measure_are_not_drawn(
+    params: SearchParams, rng: np.random.Generator
+) -> None:
+    memory = filled(rng.normal(size=(20, DIM)))
+    audit = RecallAudit(memory, ALL)
+    rows = memory.view.vectors[:4]
+    assert not audit.offer(rows, params, answered(memory, np.empty(0), np.zeros((4, 2))))
+    assert audit.waiting == 0
+
+
+def test_backends_that_promise_nothing_are_not_audited(rng: np.random.Generator) -> None:
+    memory = filled(rng.normal(size=(20, DIM)), ExactParams())
+    audit = RecallAudit(memory, ALL)
+    rows, params = memory.view.vectors[:4], SearchParams(recall=0.9)
+    assert not audit.offer(rows, params, memory.search(memory.view, rows, params))
+    assert audit.allowance == []
+
+
+def test_scans_count_as_complete(rng: np.random.Generator) -> None:
+    memory = filled(rng.normal(size=(50, DIM)))
+    audit = RecallAudit(memory, ALL)
+    rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
+    results = memory.search(memory.view, rows, params)
+    assert results.found.work[0, 0] == SCAN
+    assert audit.offer(rows, params, results)
+    assert audit.step()
+    assert [each.found for each in audit.results()] == [1.0]
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+def test_so_many_of_the_queries_are_drawn(size: int, rng: np.random.Generator) -> None:
+    memory = filled(rng.normal(size=(500, DIM)))
+    audit = RecallAudit(memory, replace(ALL, share=0.02))
+    rows, params = memory.view.vectors[:size], SearchParams(recall=0.9)
+    answers = answered(memory, np.empty(0), np.zeros((size, 1)))
+    calls = 7000 // size
+    drawn = sum(audit.offer(rows, params, answers) for _ in range(calls))
+    if size == 500:  # one of a call at most
+        assert drawn == calls
+    else:
+        assert_proportion(drawn, calls, 1 - (1 - 0.02) ** size)
+
+
+def test_none_are_drawn_of_no_share(rng: np.random.Generator) -> None:
+    memory = filled(rng.normal(size=(50, DIM)))
+    audit = RecallAudit(memory, replace(ALL, share=0.0))
+    rows, params = memory.view.vectors, SearchParams(recall=0.9)
+    answers = answered(memory, np.empty(0), np.zeros((50, 1)))
+    assert not any(audit.offer(rows, params, answers) for _ in range(1000))
+
+
+def test_only_so_many_wait(rng: np.random.Generator) -> None:
+    memory = filled(rng.normal(size=(50, DIM)))
+    audit = RecallAudit(memory, replace(ALL, max_waiting=3))
+    rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
+    answers = answered(memory, np.empty(0), np.zeros((1, 1)))
+    assert [audit.offer(rows, params, answers) for _ in range(5)] == [True] * 3 + [False] * 2
+
+
+def asked_in_weeks(weeks: int, policy: AuditPolicy = ALL) -> tuple[RecallAudit, Clock]:
+    memory, clock = filled(np.eye(DIM)), Clock()
+    audit = RecallAudit(memory, policy, clock=clock)
+    rows, params = memory.view.vectors[:1], SearchParams(limit=1, recall=0.9)
+    for _ in range(weeks):
+        answers = answered(memory, np.empty(0), np.ones((1, 1)))
+        audit.offer(rows, params, answers)
+        audit.step()
+        clock.now += WEEK
+    return audit, clock
+
+
+def test_weeks_are_kept_apart_the_last_first_and_forgotten_in_the_end() -> None:
+    audit, clock = asked_in_weeks(3)
+    assert [each.week for each in audit.results()] == ["2026-W03", "2026-W02", "2026-W01"]
+    assert audit.this_week() == []
+    clock.now -= WEEK
+    assert [each.week for each in audit.this_week()] == ["2026-W03"]
+    audit, _ = asked_in_weeks(60, replace(ALL, weeks=4))
+    assert [each.week for each in audit.results()] == [
+        "2027-W07",
+        "2027-W06",
+        "2027-W05",
+        "2027-W04",
+    ]
+
+
+def test_results_are_saved() -> None:
+    audit, _ = asked_in_weeks(3)
+    again = RecallAudit(filled(np.eye(DIM)), ALL)
+    again.restore(audit.to_json())
+    assert again.results() == audit.results()
+    again.restore(None)
+    assert again.results() == audit.results()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"audited":1}',
+        '{"audited":[[1,0.9,1,1,1,1]]}',
+        '{"audited":[["2026-W01",2,1,1,1,1]]}',
+        '{"audited":[["2026-W01",0.9,0,1,1,1]]}',
+        '{"audited":[["2026-W01",0.9,1,0,0,0]]}',
+        '{"audited":[["2026-W01",0.9,1,1,2,1]]}',
+        '{"audited":[["2026-W01",0.9,1,1,1]]}',
+        '{"audited":[["2026-W01",0.9,1,1,1,null]]}',
+    ],
+)
+def test_false_results_are_refused_and_change_nothing(text: str) -> None:
+    audit, _ = asked_in_weeks(1)
+    before = audit.results()
+    with pytest.raises((ValueError, KeyError)):
+        audit.restore(text)
+    assert audit.results() == before
+
+
+def test_the_interval_holds_the_mean_in_19_of_20_cases(rng: np.random.Generator) -> None:
+    memory = filled(np.eye(DIM))
+    rows, params = memory.view.vectors[:1], SearchParams(limit=1, recall=0.9)
+    inside, tries = 0, 200
+    for _ in range(tries):
+        audit = RecallAudit(memory, ALL)
+        for hit in rng.random(60) < 0.85:
+            scores = np.full((1, 1), 1.0 if hit else 0.5)
+            audit.offer(rows, params, answered(memory, np.empty(0), scores))
+            audit.step()
+        [result] = audit.results()
+        inside += result.low <= 0.85 <= result.high
+    assert inside / tries > 0.88
+
+
+def test_queries_unlike_the_items_find_what_is_asked_once_some_were_audited(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cluster is much larger than all others, and all queries are beside that one."""
+    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+    centres = rng.standard_t(3, (60, 48))
+    small = centres[rng.integers(60, size=4000)]
+    rows = np.concatenate([small, np.repeat(centres[:1], 2000, axis=0)])
+    rows *= 1 + 0.1 * rng.standard_normal(rows.shape)
+    queries = centres[:1] * (1 + 0.1 * rng.standard_normal((400, 48)))
+    memory = filled(rows, policies=Policies(graph=GraphPolicy(growth=10.0)))
+    assert optimize(memory, lambda adopt: adopt(), threading.Event())
+    audit, params = RecallAudit(memory, ALL), SearchParams(limit=10, recall=0.9)
+    asked = memory.space.prepare(memory.space.from_dense(queries.astype(np.float32)))
+    means = []
+    for first in range(0, 400, 100):
+        for number in range(first, first + 100):
+            query = asked[number : number + 1]
+            audit.offer(query, params, memory.search(memory.view, query, params))
+        before = audit.results()
+        while audit.step():
+            pass
+        [now] = audit.results()
+        total = now.found * now.queries - sum(each.found * each.queries for each in before)
+        means.append(total / 100)
+    assert means[0] < 0.85
+    assert means[-1] > 0.9
+    [shares] = [share for limit, share in audit.allowance if limit == 10]
+    assert shares < 1
