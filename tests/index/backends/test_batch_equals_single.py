@@ -6,9 +6,8 @@ import pytest
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph.search import GraphSearch
 from tests.support.data.generated import clustered, counts
-from tests.support.index.recall import link
+from tests.support.index.recall import by_graph, link
 from tests.support.index.small_index import Mask, Rows, SmallIndex, answers
 
 ROWS, WAITING, QUERIES, WORDS = 4000, 60, 40, 2000
@@ -52,10 +51,8 @@ def test_a_query_alone_is_answered_as_in_a_batch(
     limit: int,
     skipping: bool,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
-    index, queries = made
+    index, queries = by_graph(made[0]), made[1]
     permitted = passing(which, ROWS + WAITING, rng)
     skip = rng.integers(0, ROWS + WAITING, QUERIES).tolist() if skipping else None
     asked = SearchParams(limit=limit, recall=0.9)

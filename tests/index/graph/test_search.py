@@ -5,14 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends import GcwsBackend, Policies
 from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
-from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
-from tests.support.index.recall import far_apart, link, linked, recall
+from tests.support.index.policies import FREE_SEARCHES
+from tests.support.index.recall import by_graph, far_apart, link, linked, recall, searching
 from tests.support.index.small_index import SmallIndex, all_scores, answers
 
 LIMITS = (1, 10, 50)
@@ -30,9 +32,10 @@ def dense() -> Made:
 @pytest.fixture(scope="module")
 def sparse() -> tuple[SmallIndex, Csr, Csr]:
     rows, queries = counts(np.random.default_rng(2), 10_000, 1000, words=2000)
-    with pytest.MonkeyPatch.context() as patch:  # else only what is quicker than their scan
-        patch.setattr(GraphSearch, "candidates_within", lambda *_: np.inf)
-        return linked(rows), rows, queries
+    policies = Policies(
+        graph=GraphPolicy(search=FREE_SEARCHES)
+    )  # measures what scans are quicker than
+    return searching(linked(rows, policies=policies), SearchPolicy()), rows, queries
 
 
 @pytest.mark.parametrize("asked", [0.5, 0.9, 0.98])
@@ -48,11 +51,9 @@ def test_so_it_is_for_sparse_rows(
     limit: int,
     asked: float,
     sparse: tuple[SmallIndex, Csr, Csr],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index, _, queries = sparse
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
-    measured = recall(index, queries, limit, asked)
+    measured = recall(by_graph(index), queries, limit, asked)
     assert measured.reaches(asked)
     assert measured.methods[WALKED] > 0.9 * len(queries)
 
@@ -95,11 +96,9 @@ def test_a_filter_reaches_the_many_near_rows_it_does_not_let_pass(
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("which", ["one side", "a tenth", "small", "large"])
-def test_a_filter_may_have_to_do_with_where_rows_are(
-    which: str, limit: int, dense: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filter_may_have_to_do_with_where_rows_are(which: str, limit: int, dense: Made) -> None:
     index, rows, queries = dense
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
+    index = by_graph(index)
     first, norms = rows[:, 0], np.abs(rows).sum(1)
     passes = {
         "one side": first > 0,
@@ -317,14 +316,11 @@ def test_rows_may_all_be_equal(rng: np.random.Generator) -> None:
     assert 2999 not in hits.rows
 
 
-def test_queries_and_rows_that_rounding_spoils_are_scanned(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
+def test_queries_and_rows_that_rounding_spoils_are_scanned(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 4000, 0, dim=32)
     rows /= np.abs(rows).sum(axis=1, keepdims=True)
     rows[:30] *= 1e-5  # in units these are nothing, and too few to have finer ones
-    index = linked(rows)
+    index = by_graph(linked(rows))
     params = SearchParams(limit=10)
     for queries in (rows[:20] * np.float32(1.1), rows[200:220] * np.float32(50)):
         found = index.search(queries, params)
@@ -335,13 +331,12 @@ def test_queries_and_rows_that_rounding_spoils_are_scanned(
 
 @pytest.mark.parametrize("spread", [1e-4, 1e-3])
 def test_queries_for_a_cluster_that_bytes_make_one_get_the_recall_asked_for(
-    spread: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    spread: float, rng: np.random.Generator
 ) -> None:
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)  # else it scans so few
     crowd = (3.0 + spread * rng.standard_normal((160, 16))).astype(np.float32)
     rows = rng.standard_normal((6060, 16)).astype(np.float32)
     rows[::101] = crowd[:60]  # too few to be among the rows that a rounding is chosen by
-    index = linked(rows)
+    index = by_graph(linked(rows))
     assert index.state.graph.neighbours.quantizer.kind == BYTES
     for limit in (1, 10):
         assert recall(index, crowd[60:], limit, 0.8).reaches(0.8)

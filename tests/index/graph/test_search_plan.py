@@ -22,7 +22,7 @@ from gcws_search.index.kernels.quantized.rows import (
 )
 from gcws_search.index.vectors.quantization import QuantizedView, Quantizer
 from tests.support.data.generated import Floats, clustered
-from tests.support.index.recall import linked, recall
+from tests.support.index.recall import by_graph, linked, recall
 from tests.support.index.small_index import Mask, SmallIndex, all_scores
 
 DIM = 32
@@ -157,13 +157,12 @@ def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(
 
 @pytest.mark.parametrize("factor", [1, 2, 3, 8])
 def test_queries_greater_than_bytes_have_room_for_find_what_they_should(
-    factor: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    factor: float, rng: np.random.Generator
 ) -> None:
     """What is cut off adds to the union alone: no row has greater values."""
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
     rows = rng.uniform(0, 1, (6000, 16)) * rng.uniform(0.2, 1, (6000, 1))
     queries = rng.uniform(0, 1, (400, 16)) * rng.uniform(0.2, 1, (400, 1))
-    index = linked(rows.astype(np.float32))
+    index = by_graph(linked(rows.astype(np.float32)))
     assert index.state.graph.neighbours.quantizer.kind == BYTES
     sent = (factor * queries).astype(np.float32)
     for limit in (1, 10):

@@ -18,13 +18,12 @@ from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.contracts.policies import CompactionPolicy
-from gcws_search.index.graph.lifecycle import GraphLifecycle
-from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import put_rows
-from tests.support.index.policies import graphs_from
+from tests.support.index.policies import FREE_SEARCHES, graphs_from
 from tests.support.index.small_index import all_scores
 from tests.support.reference import mathematics
 
@@ -289,11 +288,11 @@ def test_closing_ends_an_improvement(
 
 
 def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_made_anew(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    policies = replace(POLICIES, compaction=CompactionPolicy(min_dead=500))
-    # Which way is quicker depends on the moment at which lists were made: walk whenever possible.
-    monkeypatch.setattr(GraphSearch, "scan_nanoseconds", lambda *_: np.inf)
+    # Which way is quicker depends on the moment at which a graph was built: search it if possible.
+    graph = GraphPolicy(search=FREE_SEARCHES)
+    policies = replace(POLICIES, compaction=CompactionPolicy(min_dead=500), graph=graph)
     rows, queries = clustered(rng, 6000, 32, dim=DIM)
     deleted: set[str] = set()
     problems: list[str] = []

@@ -3,14 +3,17 @@
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.graph.search_plan import SearchPolicy
 from tests.support.data.generated import Csr, Floats
+from tests.support.index.policies import FREE_SEARCHES
 from tests.support.index.small_index import Mask, Rows, SmallIndex
 from tests.support.reference import mathematics
 
@@ -34,6 +37,18 @@ def link(index: SmallIndex, alive: Mask | None = None) -> SmallIndex:
     index.state = index.backend.adopt(index.state, rows, improved)
     assert index.state.graph is not None
     return index
+
+
+def searching(index: SmallIndex, policy: SearchPolicy) -> SmallIndex:
+    """Return an index that searches its graph by another policy."""
+    other = copy(index)
+    other.state = replace(index.state, graph=replace(index.state.graph, policy=policy))
+    return other
+
+
+def by_graph(index: SmallIndex) -> SmallIndex:
+    """Return an index that searches its graph however cheap a scan is."""
+    return searching(index, FREE_SEARCHES)
 
 
 @dataclass(frozen=True)
