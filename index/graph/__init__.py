@@ -11,5 +11,5 @@
 - `miss_allowance`: how much queries may miss, by what audited ones found
 - `drift`: whether new rows are found as well as calibrated
 
-Entry points, the beam search and its end, and the pruning rule are compiled: `kernels.graph`.
+Compiled, in `kernels.graph`: entry points, the beam search and its end, the pruning rule.
 """

@@ -24,7 +24,7 @@ from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s, 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.drift import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
-from gcws_search.index.kernels.graph.beam_search import BESIDE, NONE, Graph
+from gcws_search.index.kernels.graph.beam_search import NONE, Graph
 from gcws_search.index.kernels.graph.build import (
     Joins,
     LinkRule,
@@ -32,6 +32,7 @@ from gcws_search.index.kernels.graph.build import (
     join_links,
     list_joins,
 )
+from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.tables import Tables
@@ -219,7 +220,9 @@ class NeighbourGraph:
         """Return the number of tables in which the keys of rows must be known to link them."""
         return min(self.tables, tables.bands)
 
-    def sizes(self, tables: Tables, beam: int, room: int, *, beside: int = BESIDE) -> ScratchSizes:
+    def sizes(
+        self, tables: Tables, beam: int, room: int, *, rows_a_side: int = ROWS_A_SIDE
+    ) -> ScratchSizes:
         """Return the scratch memory that searches need, and rows to be linked.
 
         Parameters
@@ -228,11 +231,11 @@ class NeighbourGraph:
         beam : int
         room : int
             Rows that a search may see once it has entered.
-        beside : int
+        rows_a_side : int
             Entry points on each side of a key.
         """
         keys = self.linked_through(tables) * len(tables.segments)
-        entered = keys * 2 * beside
+        entered = keys * 2 * rows_a_side
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
     @property

@@ -34,7 +34,7 @@ from gcws_search.index.graph.search_plan import (
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
-from gcws_search.index.kernels.graph.beam_search import BESIDE
+from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.graph.queries import Queries
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS, SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
@@ -226,12 +226,12 @@ class GraphSearch:
             beam.recall,
             np.array(
                 [
-                    (beam.beam + 1, beam.max_expanded, beam.slack, BESIDE),
+                    (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE),
                     *(
-                        (sizes.beam, _UNLIMITED, each.slack, beside)
-                        for each, beside in (
-                            (hard, self._beside(hard)),
-                            (foreign, self._beside(foreign)),
+                        (sizes.beam, _UNLIMITED, each.slack, rows_a_side)
+                        for each, rows_a_side in (
+                            (hard, self._rows_a_side(hard)),
+                            (foreign, self._rows_a_side(foreign)),
                         )
                     ),
                 ]
@@ -252,9 +252,9 @@ class GraphSearch:
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 
-    def _beside(self, extension: Extension) -> int:
+    def _rows_a_side(self, extension: Extension) -> int:
         """Return how many entry points there are on each side of a key in an extended search."""
-        return self.policy.beside(extension.slack) if extension.enters_wider else BESIDE
+        return self.policy.rows_a_side(extension.slack) if extension.enters_wider else ROWS_A_SIDE
 
     def _reranked(self, limit: int, setting: BeamSetting) -> tuple[int, int]:
         """Return how many rows are scored exactly at first, and in all.
@@ -278,8 +278,8 @@ class GraphSearch:
         beam = max(setting.first.beam + 1, policy.extended_beam)  # the skipped row may take a place
         room = max(beam, min(policy.max_room, max_candidates), 2 * setting.first.candidates)
         room = min(int(room), len(view.vectors) + beam)
-        beside = max(self._beside(each) for each in (setting.hard, setting.foreign))
-        return self.neighbours.sizes(tables, beam, room, beside=beside)
+        rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
+        return self.neighbours.sizes(tables, beam, room, rows_a_side=rows_a_side)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.

@@ -16,7 +16,7 @@ from gcws_search.index.graph.recall_curve import SearchSetting
 from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.kernels.graph.batch_search import Outcome
 from gcws_search.index.kernels.graph.batch_search import Plan as KernelPlan
-from gcws_search.index.kernels.graph.beam_search import BESIDE
+from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 
 __all__ = ["STAGES", "TRIED", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage", "Tally"]
 
@@ -80,7 +80,7 @@ class SearchPolicy:
         Rows of bytes scored exactly beyond the limit of an extended search, or the limit if that
         is more. Of sums of two clustered rows 0.95 of the hits were found with 90, 0.89 with 10.
     max_missed : float
-        So many hits that quantization may hide are put up with for each wanted.
+        Hits that quantization may hide are accepted up to this number for each wanted.
     alike : float
         Rows are about as far from a query as its first hit if their distances differ by no more
         than this share: beside a thousand such rows .80 of the first hits were found where .95 was
@@ -99,13 +99,13 @@ class SearchPolicy:
         Rows that no search sees more of.
     extended_beam : int
         Rows that the beam of an extended search holds at least.
-    least_beside, most_beside, beside_slack : int, int, float
+    min_rows_a_side, max_rows_a_side, rows_a_side_slack : int, int, float
         Entry points on each side of a key in an extended search: at least and at most, and for each
         unit of slack beyond 1.
     doubt_growth : float
         All is in doubt once one row in this many is newer than the calibration.
     tries : int
-        Under a filter by which searches have taken longer than scans, one call in so many is
+        Where searches under a filter have taken longer than scans, one call in this many is
         searched for all the same.
     max_together : int
         A batch of more queries is not scanned in less time for each.
@@ -132,9 +132,9 @@ class SearchPolicy:
     filtered_budget: float = 0.2
     max_room: int = 1 << 16
     extended_beam: int = 2048
-    least_beside: int = 4
-    most_beside: int = 64
-    beside_slack: float = 200.0
+    min_rows_a_side: int = 4
+    max_rows_a_side: int = 64
+    rows_a_side_slack: float = 200.0
     doubt_growth: float = 10.0
     tries: int = 64
     max_together: int = 512
@@ -151,10 +151,10 @@ class SearchPolicy:
         """
         return 0 if share >= 1 else self.min_crowded + int(self.crowding * limit / share)
 
-    def beside(self, slack: float) -> int:
+    def rows_a_side(self, slack: float) -> int:
         """Return how many entry points there are on each side of a key in an extended search."""
-        more = int(BESIDE + self.beside_slack * (slack - 1.0))
-        return min(self.most_beside, max(self.least_beside, more))
+        more = int(ROWS_A_SIDE + self.rows_a_side_slack * (slack - 1.0))
+        return min(self.max_rows_a_side, max(self.min_rows_a_side, more))
 
     def min_search_nanoseconds(self, entries: float) -> float:
         """Return what a search takes that scores few rows beside the hits.
@@ -202,7 +202,7 @@ class Tally:
         self._passed_over = 0
 
     def add(self, queries: int, nanoseconds: float) -> None:
-        """Take in that so many queries took so long each, on average."""
+        """Count ``queries`` that took ``nanoseconds`` each, on average."""
         self.seen += queries
         remaining = (1.0 - self._WEIGHT) ** queries
         self.nanoseconds = remaining * self.nanoseconds + (1.0 - remaining) * nanoseconds

@@ -1,6 +1,6 @@
 """Compiled functions over arrays, one algorithm a file; nothing here knows of items or requests.
 
-numba keeps what it has compiled on disk, and compiles anew when a function's own file has changed,
+numba keeps what it has compiled on disk, and compiles again when a function's own file has changed,
 but not when a function called from it has. An upgrade could then mix old code with new, and hash
 one vector in two ways. So the cache of compiled kernels lies in a folder that is named after the
 content of all kernel files.

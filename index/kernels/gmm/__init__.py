@@ -1,1 +1,8 @@
-"""GMM of dense and sparse rows: scans, tiles, norms, exact re-ranking."""
+"""GMM of dense and sparse rows.
+
+- `dense`, `sparse`: the sums of a query and rows
+- `norms`: L1 norms and transforms
+- `rows`: vectors as kernels take them
+- `tiled_scan`: dense rows for many queries, a tile at a time
+- `exact_rerank`: the best rows scored in float64
+"""

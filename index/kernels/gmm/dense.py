@@ -38,8 +38,8 @@ _TILE_FLOATS = 1 << 14
 """Floats of the rows that stay in cache while several queries pass over them (64 KB)."""
 _ROWS_AHEAD = 3
 _FLOATS_AHEAD = 256
-"""Exact scores ask for so many floats, at most, of the row so many rows further on: rows asked for
-long before may have left the caches again, which threads of one core share."""
+"""Exact scores prefetch at most `_FLOATS_AHEAD` floats of the row `_ROWS_AHEAD` further on: rows
+prefetched earlier may have left the caches, which threads of one core share."""
 
 
 @njit(cache=True, nogil=True)
@@ -71,12 +71,12 @@ def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) ->
 
 
 @njit(cache=True, nogil=True)
-def reach(least: np.float32) -> np.float32:
-    """Return the greatest D/S at which a row can still score ``least``, rounding allowed for.
+def reach(min_score: np.float32) -> np.float32:
+    """Return the greatest D/S at which a row can still score ``min_score``, rounding allowed for.
 
     GMM >= s is the same as D <= S (1 - s)/(1 + s).
     """
-    return np.float32((1.0 - least) / (1.0 + least) * _ROUNDING)
+    return np.float32((1.0 - min_score) / (1.0 + min_score) * _ROUNDING)
 
 
 @njit(cache=True, nogil=True)
@@ -137,7 +137,7 @@ def scan_dense(
     data = pointer(rows.dense)
     sought = pointer(queries.dense)
     norms, query_norms = rows.norms, queries.norms
-    permitted, skip, least = wanted.permitted, wanted.skip, wanted.min_score
+    permitted, skip, min_score = wanted.permitted, wanted.skip, wanted.min_score
     tile = max(1, _TILE_FLOATS // width)
     # One query streams rows from memory, where reading less of each gains nothing; several find
     # the rows in cache, where arithmetic counts.
@@ -152,7 +152,7 @@ def scan_dense(
             scores = out.scores[m]
             hits = out.rows[m]
             size = out.sizes[m]
-            bound = threshold(scores, size, least)
+            bound = threshold(scores, size, min_score)
             farthest = reach(bound)
             for row in range(tile_first, tile_last):
                 if permitted[row] == 0:
@@ -166,7 +166,7 @@ def scan_dense(
                     )
                 if score >= bound and row != skipped:
                     size = push(scores, hits, size, score, row)
-                    bound = threshold(scores, size, least)
+                    bound = threshold(scores, size, min_score)
                     farthest = reach(bound)
             out.sizes[m] = size
 
@@ -193,15 +193,15 @@ def collect_dense(query: Rows, rows: Rows, wanted: HitFilter, out: Int64s) -> in
     norms = rows.norms
     permitted = wanted.permitted
     skipped = wanted.skip[0]
-    least = wanted.min_score
-    farthest = reach(least)
+    min_score = wanted.min_score
+    farthest = reach(min_score)
     found = 0
     for row in range(norms.shape[0]):
         if permitted[row] != 0 and row != skipped:
             score = dense_score_within(
                 sought, query_norm, offset(data, row * width), norms[row], width, farthest
             )
-            if score >= least:
+            if score >= min_score:
                 out[found] = row
                 found += 1
     return found

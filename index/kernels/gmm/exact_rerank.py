@@ -1,4 +1,4 @@
-"""From the best rows by float32 score to hits: scored in float64, ranked, cut after their ties.
+"""Exact re-rank: the best rows by float32 score are scored in float64, ranked, cut after ties.
 
 Rounding may have pushed rows across the limit. Where the heap cannot hold all of those, the bound
 from which rows must be collected is given instead of a complete answer.
@@ -101,7 +101,7 @@ def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.f
     size, limit : int
     lowest : (k,) float32, overwritten
     """
-    wanted = size - limit + 1  # so many lowest scores, rising, end with the limit-th best
+    wanted = size - limit + 1  # the last of this many lowest scores, rising, is the limit-th best
     filled = 0
     for i in range(size):
         score = scores[i]

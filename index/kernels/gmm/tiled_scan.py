@@ -58,7 +58,7 @@ class _Tile(NamedTuple):
 
 
 def tile_rows(width: int) -> int:
-    """Return how many rows of so many floats make a tile."""
+    """Return how many rows of ``width`` floats make a tile."""
     return max(1, _TILE_FLOATS // (width * LANES)) * LANES
 
 
@@ -148,7 +148,7 @@ def _offer(
     """
     scores, hits = out.scores[m], out.rows[m]
     size = out.sizes[m]
-    skipped, least = wanted.skip[m], wanted.min_score
+    skipped, min_score = wanted.skip[m], wanted.min_score
     for lane in range(LANES):
         norm = at(norms, lane)
         row = first + lane
@@ -158,7 +158,7 @@ def _offer(
         score = (both - at(distances, lane)) / (both + at(distances, lane))
         if score >= bound:
             size = push(scores, hits, size, score, row)
-            bound = threshold(scores, size, least)
+            bound = threshold(scores, size, min_score)
     out.sizes[m] = size
     return bound
 

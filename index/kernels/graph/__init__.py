@@ -1,1 +1,11 @@
-"""The neighbour graph: build, beam search, candidate pools, re-rank depth, pairs."""
+"""The neighbour graph, compiled.
+
+- `build`: new rows linked; the pruning rule
+- `entry_points`: the rows at which a search enters, beside its keys in the tables
+- `beam_search`: best-first search, and what stops it
+- `candidate_pool`: the best rows so far
+- `batch_search`: the stages of a query, for a batch
+- `queries`: queries as the search compares them
+- `rerank_depth`: how many rows to score exactly
+- `pair_walk`: partners of rows by their links
+"""

@@ -1,4 +1,4 @@
-"""Search of a neighbour graph for many queries: enter, search, go on where needed, re-rank."""
+"""The stages of a query on the neighbour graph, for a batch: enter, search, extend, re-rank."""
 
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -8,26 +8,28 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
 from gcws_search.index.kernels.graph.beam_search import (
-    BESIDE,
     FOUND,
     MARKED,
     MIN_DISTANCE,
     SIZE,
     UNFINISHED,
     Beam,
-    EntryTables,
     Graph,
     Links,
     RowMask,
     begin,
     begin_again,
-    enter,
     expand,
-    find_entry_points,
     scratch_at,
     unmark,
 )
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
+from gcws_search.index.kernels.graph.entry_points import (
+    ROWS_A_SIDE,
+    EntryTables,
+    enter,
+    find_entry_points,
+)
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
@@ -69,7 +71,7 @@ foreign one; an ended search that waits to be re-ranked."""
 CONTRAST_PLACE = 10
 """The first hit's distance is compared with that of the hit at this place; a beam holds more."""
 _MIN_CUT = np.float32(0.02)
-"""Rounding alone changes a norm by no more."""
+"""Quantization changes the norm of a row within its range by no more than this share."""
 _MAX_LOST = 0.5
 """Share of a query's norm that quantization may add or lose."""
 
@@ -80,7 +82,7 @@ _AHEAD = 256
 _SHORT = 128
 """Rows that are quickest put in order by insertion."""
 _CROWD = 2
-"""A query is hard if so many times the hits wanted are about as far as the first."""
+"""A query is hard if this many times the hits wanted are about as far as the first."""
 
 
 class Visible(NamedTuple):
@@ -125,7 +127,8 @@ class Plan(NamedTuple):
     judged : int
         The place of the hit judged, counted from 1.
     crowded : int
-        A query is hard, too, if so many rows are nearer than the hit judged that are not permitted.
+        A query is hard, too, if this many rows that no filter permits are nearer than the hit
+        judged.
     alike : float
         A query is hard, too, if `_CROWD` times the hits wanted are farther than the first by no
         more than this share of their distance, but not as far. 0 where rows are quantized: their
@@ -138,14 +141,14 @@ class Plan(NamedTuple):
     reranked_extended : int
         Best rows scored exactly of an extended search, at least ``reranked_last``: bytes tell rows
         near to a query unlike them apart less well.
-    reranked_most : int
-        Best rows scored exactly in all, where so many are about as near as the hits.
+    reranked_max : int
+        Best rows scored exactly in all, where that many are about as near as the hits.
     step : float
         Unit of ``Queries.copy_norms``; 0 where nothing is quantized.
     out_of_range : float
         The outcome is `OUT_OF_RANGE` if the hit judged scores less.
     max_missed : float
-        So many missed hits are put up with, for each that is wanted.
+        Missed hits that are accepted, for each that is wanted.
     """
 
     work: Any
@@ -160,7 +163,7 @@ class Plan(NamedTuple):
     reranked_first: Any
     reranked_last: Any
     reranked_extended: Any
-    reranked_most: Any
+    reranked_max: Any
     step: Any
     out_of_range: Any
     max_missed: Any
@@ -192,7 +195,7 @@ class Found(NamedTuple):
 
 
 class _Reranked(NamedTuple):
-    """Rows that are scored exactly, room for ``Plan.reranked_most``: (r,) int64, float64 twice."""
+    """Rows that are scored exactly, room for ``Plan.reranked_max``: (r,) int64, float64 twice."""
 
     rows: Any
     scores: Any
@@ -225,12 +228,12 @@ def _fetch_vectors(vectors: Float32s, best: Any, count: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _choose(best: Any, size: Any, skip: Any, most: Any, out: Any) -> Any:
+def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
     """Write the rows of the first entries of a pool but for one; return how many."""
     count = 0
     for i in range(size):
         row = row_of(at(best, i))
-        if count < most and row != skip:
+        if count < max_rows and row != skip:
             put(out, count, row)
             count += 1
     return count
@@ -300,8 +303,8 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
     if stage == _SEARCH and _are_alike(entries, size, own, plan):
         return _HARD
     for after in range(stage + 1, _ENDED):
-        least, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
-        if score < least or _has_low_contrast(
+        lowest, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
+        if score < lowest or _has_low_contrast(
             entries, size, own, np.float32(factor), np.float32(plan.nearest)
         ):
             return after
@@ -319,10 +322,10 @@ def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _enter_wider(
-    rows: Any, scratch: Any, entries: Any, beside: Any, count: Any, hidden: Any
+    rows: Any, scratch: Any, entries: Any, rows_a_side: Any, count: Any, hidden: Any
 ) -> None:
     """Add the rows that are farther from a query's places in the tables."""
-    wider = EntryTables(entries.segments, entries.tables, beside, entries.leaders)
+    wider = EntryTables(entries.segments, entries.tables, rows_a_side, entries.leaders)
     enter(rows, scratch, scratch.own_places, wider, count, hidden)
 
 
@@ -364,14 +367,14 @@ def _rerank(
     entries, size, limit = best
     plan, is_extended = depths
     chosen, exact, ranked = buffers.rows, buffers.scores, buffers.ranked
-    skipped, least = queries.skip[m], queries.min_score
+    skipped, min_score = queries.skip[m], queries.min_score
     scored = found = 0
     missed = 0.0
-    most = plan.reranked_extended if is_extended else plan.reranked_first
+    depth = plan.reranked_extended if is_extended else plan.reranked_first
     tolerated = np.float64(TOLERATED_MISS)
     while True:
         known = scored
-        scored = _choose(entries, size, skipped, most, pointer(chosen))
+        scored = _choose(entries, size, skipped, depth, pointer(chosen))
         score_exactly(
             held,
             m,
@@ -382,20 +385,20 @@ def _rerank(
             offset(pointer(exact), known),
         )
         if scored <= _SHORT:
-            found = rank_nearly_sorted(exact, chosen, scored, least, ranked)
+            found = rank_nearly_sorted(exact, chosen, scored, min_score, ranked)
         else:
-            found = rank(exact, chosen, scored, least, ranked)
-        last = ranked[limit - 1] if found >= limit else least
+            found = rank(exact, chosen, scored, min_score, ranked)
+        last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
-        if most >= plan.reranked_last:
+        if depth >= plan.reranked_last:
             tolerated = plan.max_missed
-        if scored < most or most >= plan.reranked_most or missed <= tolerated * limit:
+        if scored < depth or depth >= plan.reranked_max or missed <= tolerated * limit:
             return scored, found, missed
-        if most < plan.reranked_last:
-            most = plan.reranked_last
+        if depth < plan.reranked_last:
+            depth = plan.reranked_last
         else:
-            most = min(max(2 * most, plan.reranked_extended), plan.reranked_most)
+            depth = min(max(2 * depth, plan.reranked_extended), plan.reranked_max)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -433,7 +436,7 @@ def _outcome(
 def search_graph(
     graph: Graph, visible: Visible, queries: Queries, plan: Plan, scratch: Int64s, out: Found
 ) -> None:
-    """Search for every query, and farther for those that are harder than most.
+    """Search for every query; searches of hard and foreign queries are extended.
 
     numba takes 1 µs to tell the type of a named tuple, and 0.1 µs for a plain one, so that plain
     ones cross the border.
@@ -472,7 +475,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     filtered = visible.permitted_count < visible.count
     permitted = RowMask(pointer(visible.permitted), filtered)
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
-    entries = EntryTables(graph.segments, tables, BESIDE, np.empty(0, np.int32))
+    entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
     keys_a_query = tables * graph.segments.shape[0]
     held = query_rows(rows.kind, queries)
     # A local array costs no count of references in the loop, one taken from a tuple does.
@@ -481,9 +484,9 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     recalls, outcomes, vectors = out.recalls, out.outcomes, graph.vectors
     stages = np.full(slots, _FREE, np.int64)
     numbers = np.empty(slots, np.int64)
-    chosen = np.empty(plan.reranked_most, np.int64)
-    exact = np.empty(plan.reranked_most, np.float64)
-    ranked = np.empty(plan.reranked_most, np.float64)
+    chosen = np.empty(plan.reranked_max, np.int64)
+    exact = np.empty(plan.reranked_max, np.float64)
+    ranked = np.empty(plan.reranked_max, np.float64)
     is_extended = np.zeros(slots, np.bool_)
     buffers = _Reranked(chosen, exact, ranked)
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
@@ -531,9 +534,10 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 )
                 if at(own_scratch.state, UNFINISHED) != 0:
                     after = _ENDED
-                beside = np.int64(BESIDE if after == _ENDED else beams[after - _SEARCH, 3])
-                most = at(own_scratch.state, MARKED) + 2 * beside * keys_a_query
-                if beside > BESIDE and most > own_scratch.room:  # more entry points have no room
+                a_side = np.int64(ROWS_A_SIDE if after == _ENDED else beams[after - _SEARCH, 3])
+                needed = at(own_scratch.state, MARKED) + 2 * a_side * keys_a_query
+                # Where more entry points have no room, the query is left to the tables.
+                if a_side > ROWS_A_SIDE and needed > own_scratch.room:
                     put(own_scratch.state, UNFINISHED, 1)
                     after = _ENDED
                 stages[s] = after
@@ -541,8 +545,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     if plan.reranked_extended > plan.reranked_last and not is_extended[s]:
                         begin_again(own_scratch)  # the beam had no room for as many
                     is_extended[s] = True
-                    if beside > BESIDE:
-                        _enter_wider(rows, own_scratch, entries, beside, visible.count, hidden)
+                    if a_side > ROWS_A_SIDE:
+                        _enter_wider(rows, own_scratch, entries, a_side, visible.count, hidden)
                     continue
                 if rows.kind != SPARSE:  # scored at the next turn
                     best, size = _best_rows(own_scratch, filtered)

@@ -2,7 +2,7 @@
 
 A pool holds the best rows seen so far. Each step expands the best row of the pool that has not been
 expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
-expanded. It also ends when the next row is too far away: farther than the last hit wanted, by a
+expanded. It also stops when the next row is too far away: farther than the last hit wanted, by a
 factor called slack. Under a filter, rows that are not permitted are expanded but are no hits: the
 hits are held apart, and only they end a search.
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Int64s, UInt8s
+from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.kernels.graph.candidate_pool import (
     entry,
     first_unexpanded,
@@ -46,8 +46,6 @@ MIN_DISTANCE = np.float32(0.02)
 
 NONE = -1
 """Fills the places behind a row's last neighbour."""
-BESIDE = 2
-"""Entry points on each side of a key's place in a sorted table."""
 
 SIZE, HERE, MARKED, RATED, EXPANSIONS, FOUND, DONE, UNFINISHED = range(8)
 """State of a search: entries of the pool, place of the best one that is not expanded, rows marked,
@@ -117,10 +115,10 @@ class Beam(NamedTuple):
     capacity : int
         Rows of the pool, or of the hits under a filter.
     max_expanded : int
-        Rows expanded at most. Without a slack, the search ends once so many of the best rows are
-        expanded, or under a filter so many of the permitted ones and all that are nearer;
-        expansions of rows that were overtaken do not count. Neither do rows that score as much as
-        the last of them, as long as better hits than the last one wanted may be found so.
+        Rows expanded at most. Without a slack, the search ends once this many of the best rows
+        are expanded; under a filter, this many of the permitted ones and all that are nearer.
+        Expansions of rows that were overtaken do not count. Neither do rows that score as much
+        as the last of them, while better hits than the last one wanted may be found.
     wanted : int
         Hits, at most ``capacity``.
     slack : float32
@@ -181,27 +179,6 @@ class BeamScratch(NamedTuple):
     state: Any
 
 
-class EntryTables(NamedTuple):
-    """The tables through which a search enters.
-
-    Attributes
-    ----------
-    segments : (s, 3) int64
-        See `Graph`.
-    tables : int
-        How many tables are used.
-    beside : int
-        Entry points on each side of a key's place in a table of a large segment.
-    leaders : (n,) int32 or (0,)
-        The row by which a search enters instead of each row.
-    """
-
-    segments: Any
-    tables: Any
-    beside: Any
-    leaders: Any
-
-
 @njit(cache=True, nogil=True)
 def scratch_at(addresses: Int64s) -> Any:
     """Return scratch memory by the addresses of its arrays, in the order of `BeamScratch`."""
@@ -242,99 +219,6 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
-    """Mark the rows around a query's places in the tables, and prefetch them.
-
-    Parameters
-    ----------
-    rows : RowAddresses
-    scratch : BeamScratch
-    places : address of int64
-        What `find_entry_points` wrote for the query.
-    entries : EntryTables
-    count : int
-        Rows from this number on are left out.
-    hidden : (count,) or (0,) uint8
-        1 for rows that are treated as if no table held them.
-    """
-    marked = before = at(scratch.state, MARKED)
-    segments = entries.segments
-    for s in range(segments.shape[0]):
-        length = segments[s, 2]
-        # Small segments hold few rows, and links lead to them too.
-        beside = entries.beside if 4 * length >= count else max(1, entries.beside // 2)
-        for table in range(entries.tables):
-            table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
-            place = at(places, s * entries.tables + table)
-            first, last = max(0, place - beside), min(length, place + beside)
-            if hidden.shape[0] > 0:
-                first = _last_shown(table_rows, place - 1, -1, beside, length, hidden)
-                last = _last_shown(table_rows, place, 1, beside, length, hidden) + 1
-            for i in range(first, last):
-                row = np.int64(at(table_rows, i))
-                if row < entries.leaders.shape[0]:
-                    row = np.int64(entries.leaders[row])
-                if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
-                    marked = mark(scratch.marks, row, marked)
-    fetch_ahead(rows, scratch.marks.seen, before, marked)
-    put(scratch.state, MARKED, marked)
-
-
-@njit(cache=True, nogil=True)
-def _last_shown(
-    table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
-) -> Any:
-    """Return the place of the ``wanted``-th row that is not hidden, from a place on."""
-    last = place - way
-    while wanted > 0 and 0 <= place < length:
-        if hidden[at(table_rows, place)] == 0:
-            wanted -= 1
-            last = place
-        place += way
-    return last
-
-
-@njit(cache=True, nogil=True)
-def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -> None:
-    """Write where the keys of some queries would be in the sorted tables of each segment.
-
-    One binary search runs in step for all queries and tables of a segment, so that cache misses
-    overlap. The rows beside the places are prefetched.
-
-    Parameters
-    ----------
-    entries : EntryTables
-    keys : address of (searches, tables) uint64
-    scratch : (searches or more, 12) int64
-        See `scratch_at`: the places of each search, (segments, tables), are written in place.
-    searches : int
-    """
-    tables = entries.tables
-    for s in range(entries.segments.shape[0]):
-        held = pointer_to_uint64(entries.segments[s, 0])
-        count = entries.segments[s, 2]
-        for search in range(searches):
-            out = offset(scratch_at(scratch[search]).places, s * tables)
-            for table in range(tables):
-                put(out, table, 0)
-        length = count
-        while length > 0:
-            half = length // 2
-            for search in range(searches):
-                out = offset(scratch_at(scratch[search]).places, s * tables)
-                own = offset(keys, search * tables)
-                for table in range(tables):
-                    below = at(held, table * count + at(out, table) + half) < at(own, table)
-                    put(out, table, at(out, table) + ((length - half) if below else 0))
-            length = half
-        table_rows = pointer_to_int32(entries.segments[s, 1])
-        for search in range(searches):
-            out = offset(scratch_at(scratch[search]).places, s * tables)
-            for table in range(tables):
-                prefetch(offset(table_rows, table * count + at(out, table)))
-
-
-@njit(cache=True, nogil=True)
 def begin(scratch: Any) -> None:
     """Make scratch memory ready for a search."""
     for i in range(STATES):
@@ -343,7 +227,7 @@ def begin(scratch: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def begin_again(scratch: Any) -> None:
-    """Let the next step score all rows seen so far anew, for a beam that has room for more."""
+    """Let the next step score all rows seen so far again, for a beam with room for more."""
     for i in (SIZE, HERE, RATED, FOUND):
         put(scratch.state, i, 0)
 
@@ -386,8 +270,8 @@ def _bound(held: Any, count: Any, beam: Any) -> Any:
     """Return an entry such that lesser ones are of no use."""
     bound = _NOTHING
     if count >= beam.wanted:
-        least = farthest_score(score_of(at(held, beam.wanted - 1)), beam.slack)
-        bound = entry(max(least, _ZERO), 0)
+        lowest = farthest_score(score_of(at(held, beam.wanted - 1)), beam.slack)
+        bound = entry(max(lowest, _ZERO), 0)
     if count == beam.capacity:
         bound = max(bound, at(held, beam.capacity - 1))
     return bound

@@ -15,21 +15,17 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.kernels.graph.beam_search import (
-    BESIDE,
     DONE,
     MARKED,
     NONE,
     RATED,
     SIZE,
     Beam,
-    EntryTables,
     Links,
     RowMask,
     begin,
-    enter,
     expand,
     fetch_links,
-    find_entry_points,
     mark,
     scratch_at,
     unmark,
@@ -41,6 +37,12 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     salt_of,
     salted,
     score_of,
+)
+from gcws_search.index.kernels.graph.entry_points import (
+    ROWS_A_SIDE,
+    EntryTables,
+    enter,
+    find_entry_points,
 )
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
@@ -98,7 +100,14 @@ class Joins(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def prune(
-    rows: Any, row: Any, scratch: Any, size: Any, most: Any, diversity: Any, out: Any, width: Any
+    rows: Any,
+    row: Any,
+    scratch: Any,
+    size: Any,
+    max_count: Any,
+    diversity: Any,
+    out: Any,
+    width: Any,
 ) -> Any:
     """Choose a row's neighbours from a pool, best first, and write them.
 
@@ -114,7 +123,7 @@ def prune(
         With the candidates in its pool, not salted, by falling score; nothing is marked.
     size : int
         Entries of the pool.
-    most : int
+    max_count : int
         How many neighbours at most.
     diversity : float32
         At least 1.
@@ -136,12 +145,12 @@ def prune(
         put(candidates, left, candidate)
         equal += np.int64(candidate != row and score_of(at(pool, i)) >= _ONE)
         left += np.int64(candidate != row and (equal <= MAX_EQUAL or score_of(at(pool, i)) < _ONE))
-    # So many candidates are looked at together as are wanted yet: those behind them are compared
-    # with none unless too few of them stay. A sparse row is dear to hold, so all are.
+    # As many candidates are compared at a time as are wanted still: those behind them are compared
+    # only if too few of them stay. A sparse row is dear to hold, so all are compared at once.
     following = 0
     count = 0
-    while count < most and following < left:
-        some = left if rows.kind == SPARSE else most - count
+    while count < max_count and following < left:
+        some = left if rows.kind == SPARSE else max_count - count
         last = count
         for i in range(following, min(following + some, left)):
             put(pool, last, at(pool, i))
@@ -149,20 +158,22 @@ def prune(
             last += 1
         following = min(following + some, left)
         for i in range(count):
-            last = _left_by(rows, np.int64(at(candidates, i)), scratch, count, last, diversity)
-        while count < last and count < most:
+            last = _keep_diverse(rows, np.int64(at(candidates, i)), scratch, count, last, diversity)
+        while count < last and count < max_count:
             chosen = np.int64(at(candidates, count))
             put(out, count, chosen)
             count += 1
-            if count < most:
-                last = _left_by(rows, chosen, scratch, count, last, diversity)
+            if count < max_count:
+                last = _keep_diverse(rows, chosen, scratch, count, last, diversity)
     for i in range(count, width):
         put(out, i, NONE)
     return count
 
 
 @njit(cache=True, nogil=True)
-def _left_by(rows: Any, chosen: Any, scratch: Any, first: Any, last: Any, diversity: Any) -> Any:
+def _keep_diverse(
+    rows: Any, chosen: Any, scratch: Any, first: Any, last: Any, diversity: Any
+) -> Any:
     """Keep the candidates first … last - 1 that a neighbour chosen leaves; return their end."""
     pool = scratch.pool
     candidates = scratch.marks.seen
@@ -253,14 +264,14 @@ def choose_neighbours(
     alive : (n,) uint8
         Rows that may be chosen.
     leaders : (n,) int32 or (0,)
-        See `beam_search.EntryTables`.
+        See `entry_points.EntryTables`.
     rule : LinkRule
     out : (c, width) int32, written in place
         Their neighbours.
     """
     rows = rows_at(graph.rows)
     n, width = graph.links.shape
-    entries = EntryTables(graph.segments, keys.shape[1], BESIDE, leaders)
+    entries = EntryTables(graph.segments, keys.shape[1], ROWS_A_SIDE, leaders)
     links = Links(pointer(graph.links), width, n)
     beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
     slots = scratch.shape[0]

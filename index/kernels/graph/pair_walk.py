@@ -1,4 +1,4 @@
-"""Partners of rows: all rows that score at least so high, found by following links.
+"""Partners of rows: all rows that score ``min_score`` or more, found by following links.
 
 A search starts from a row's own neighbours and expands every partner it meets, so a cluster larger
 than a row's neighbours is covered. It also expands a few rows that score less, best first, which
@@ -194,10 +194,10 @@ def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _insert(others: Any, count: Any, most: Any, row: Any, score: Any) -> Any:
+def _insert(others: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
     """Insert a row among the best that are no partners; return how many these are."""
     place = count
-    if count == most:  # the worst one makes room
+    if count == capacity:  # the worst one makes room
         place = 0
         while place + 1 < count and others.scores[place + 1] < score:
             others.scores[place] = others.scores[place + 1]
@@ -238,8 +238,8 @@ def _find_partners(
         Pairs listed, rows whose bits are set, and whether the output was too small.
     """
     a = query.row
-    least = np.float32(rule.min_score)
-    least_reach = reach(least)
+    min_score = np.float32(rule.min_score)
+    greatest_reach = reach(min_score)
     seen.words[a >> 6] |= np.uint64(1) << np.uint64(a & 63)
     seen.rows[0] = a
     marked = 1
@@ -253,14 +253,14 @@ def _find_partners(
         out.work[EXPANDED] += 1
         for i in range(count):
             row = seen.fresh[i]
-            bound = least  # what a row must score to be of any use
+            bound = min_score  # what a row must score to be of any use
             if others_count < left:
                 bound = _NONE
             elif left > 0:
                 bound = others.scores[0]
-            farthest = least_reach if bound >= least else reach(max(bound, np.float32(0.0)))
+            farthest = greatest_reach if bound >= min_score else reach(max(bound, np.float32(0.0)))
             score = _score(rows, query, row, bound, farthest)
-            if score >= least:
+            if score >= min_score:
                 seen.waiting[partners] = row
                 partners += 1
                 if rows.permitted[row] != 0:
@@ -313,14 +313,14 @@ def find_pairs(
         longest = max(longest, rows.indptr[i + 1] - rows.indptr[i])
     table_slots = np.empty(spread_size(longest) if not dense else 0, np.uint32)
     table_values = np.empty(table_slots.shape[0], np.float32)
-    most = max(rule.patience, 0)
+    patience = max(rule.patience, 0)
     seen = _Seen(
         np.zeros((n + 63) // 64, np.uint64),
         np.empty(n, np.int32),
         np.empty(links.shape[1], np.int64),
         np.empty(n, np.int32),
     )
-    others = _Others(np.empty(most, np.int32), np.empty(most, np.float32))
+    others = _Others(np.empty(patience, np.int32), np.empty(patience, np.float32))
     found = 0
     for number in range(first, chosen.shape[0]):
         a = chosen[number]

@@ -96,7 +96,7 @@ def score_exactly(
     floats : address of float32
         The dense rows, not quantized.
     chosen : address of int64
-        The rows, of which the first ``count`` are scored.
+        Rows; the first ``count`` are scored.
     out : address of float64, written from its beginning on
     """
     held = queries.quantized

@@ -1,12 +1,12 @@
-"""Whether rounding tells the hits of a walk from the rows that are not scored exactly.
+"""Re-rank depth: the hits to expect among rows that quantized scores leave out.
 
-A walk keeps rows by their quick scores, which are those of rounded vectors. The rows that are
-scored exactly show what quick scores near this query are worth: a line of exact by quick scores,
-fitted to them by least squares, and the standard deviation σ about it. (Where rows are nearer to
-each other than rounding tells, the line is flat: a row of a lower quick score is as good.) A row
-left out, of quick score c at most, beats the last hit only where it lies z = (last hit − line at
-c) / σ deviations above the line or more, of which the chance is about exp(−z²/2) / 2; and there are
-about as many such rows as come before c while the line rises by σ.
+A beam search ranks rows by quick scores, those of quantized vectors. The rows that are scored
+exactly show how good quick scores are near this query: a line of exact by quick scores, fitted by
+least squares, and the standard deviation σ about it. (Where rows are nearer to each other than
+quantization tells, the line is flat: a row of a lower quick score is as good.) A row left out has
+quick score c at most. It beats the last hit only where it lies z = (last hit − line at c) / σ
+deviations or more above the line. The chance of that is about exp(−z²/2) / 2. About as many such
+rows exist as come before c while the line rises by σ.
 
 A few rows are scored exactly at first. Where more than `TOLERATED_MISS` of the hits wanted are
 expected among the others, more are scored, and what was found is judged once more.
@@ -21,10 +21,10 @@ from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
 TOLERATED_MISS = 0.001
-"""More than so many, for each that is wanted, and more rows are scored exactly: a tenth of what a
-walk at 0.99 may miss."""
+"""Where more hits than this are missed, for each that is wanted, more rows are scored exactly: a
+tenth of what a search at 0.99 may miss."""
 _MIN_SPREAD = 2.5e-7
-"""Float32 sums alone make quick scores differ by so much."""
+"""Float32 sums alone make quick scores differ by this."""
 
 
 @njit(cache=True, nogil=True)
@@ -34,7 +34,7 @@ def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last:
     Parameters
     ----------
     best : address of uint64
-        The best rows of a walk, see `kernels.pool`.
+        The best rows of a search; see `candidate_pool`.
     size : int
     skip : int
         The row that was passed over, or -1.

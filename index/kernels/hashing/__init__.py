@@ -1,1 +1,8 @@
-"""Counter-based randomness, GCWS samples, band keys and random bins."""
+"""Samples and their keys, compiled.
+
+- `randomness`: a function of seed, slot and sample
+- `gcws_table`: samples of dense vectors, by tabulated parameters
+- `gcws_stream`: samples without a table
+- `band_keys`, `dense_band_keys`: samples packed into 64 bits
+- `binning`, `bin_collisions`: random bins, and rows that share them
+"""

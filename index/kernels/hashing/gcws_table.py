@@ -37,7 +37,7 @@ _ZERO = np.float32(0.0)
 _PARAMETERS = 4
 _STRIDE = _PARAMETERS * LANES
 _SLOTS_AHEAD = 16
-"""A lone row asks for parameters so many slots ahead: 43 µs, not 68, when no cache has them."""
+"""A lone row prefetches parameters this many slots ahead: 43 µs, not 68, when no cache has them."""
 _SLOTS_TOGETHER = 96
 """Slots whose parameters of sixteen samples, 24 KiB, stay in the first cache for all rows."""
 
@@ -69,7 +69,7 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
 
 @njit(cache=True, nogil=True)
 def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
-    """Find where the parts of each row begin: so many slots each, the last one all that is left.
+    """Find where the parts of each row begin; the last part has all slots that are left.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes
 def fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return the same of uniforms of 32 bits: the lower halves of other words end both of them.
 
-    The second is below 1 - 2^-20, so the gamma number, of which the inverse is wanted, is not 0.
+    The second is below 1 - 2^-20, so the gamma number has an inverse.
     """
     end = fused(to_floats(finer & splat(_MASK_16)), splat(_TO_32), splat(_HALF_32))
     first = fused(to_floats(word >> splat(_16)), splat(_TO_16), end)

@@ -1,4 +1,9 @@
-"""Compiler extensions.
+"""Extensions of the compiler.
 
-512-bit vectors, pointers, bits, lane compression, logarithm and trigonometry.
+- `vector`: sixteen numbers in one register
+- `bits`: operations on the bits of lanes
+- `compress`: the lanes that pass a test
+- `pointers`: writing at addresses, prefetching
+- `logarithm`, `trigonometry`: functions that are equal to the bit on every machine
+- `border`: calls from Python
 """

@@ -42,7 +42,7 @@ class Heap(NamedTuple):
 
 
 def empty_heaps(count: int, places: int) -> Heaps:
-    """Return a heap of so many places for each of ``count`` queries."""
+    """Return a heap of ``places`` places for each of ``count`` queries."""
     return Heaps(
         np.empty((count, places), np.float32),
         np.empty((count, places), np.int64),

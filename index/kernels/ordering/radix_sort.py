@@ -9,7 +9,7 @@ _DIGIT_BITS = 11
 _BUCKETS = 1 << _DIGIT_BITS
 _PASSES = 6  # 6 × 11 bits cover 64
 _MAX_INSERTED = 128
-"""Counting digits costs as much as inserting so many keys."""
+"""Counting digits costs as much as inserting this many keys."""
 
 
 @njit(cache=True, nogil=True)

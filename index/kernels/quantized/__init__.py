@@ -1,1 +1,8 @@
-"""Quantized rows: quantization, L1 distances of bytes, scores and certified scans."""
+"""Rows in 8 or 16 bits a value, compiled.
+
+- `quantize`: from floats to bytes or int16
+- `l1_distance`: sums of absolute differences of bytes
+- `rows`: approximate GMM scores for the graph
+- `scan`: the exact scan by copies in bytes
+- `reach`: which copies may be hits
+"""

@@ -1,4 +1,4 @@
-"""Rounding dense rows to bytes or int16 of one step, and how far rounded rows are apart.
+"""Quantization: dense rows to bytes or int16 of one step, and distances of quantized rows.
 
 A scan of copies needs to know how far each is from its row. Say that a value is cut off to what
 bytes reach, and then rounded. Cutting brings no two values farther apart, and what is cut off adds
@@ -23,8 +23,8 @@ from gcws_search.index.kernels.quantized.rows import MAX_SHORT
 _ZERO = np.float32(0.0)
 _MAX_BYTE = 255
 _MORE = 1.0 + 1e-5
-"""Errors are taken to be so much greater: they are rounded to float32, as what they are compared
-with."""
+"""Errors are taken to be greater by this factor: they are rounded to float32, as what they are
+compared with."""
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})  # sums of float64, in any order
@@ -124,7 +124,7 @@ def round_to_bytes(
 
 @njit(cache=True, nogil=True)
 def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
-    """Write rows as int16 between ± MOST_SHORT, values out of range cut off.
+    """Write rows as int16 between ± MAX_SHORT, values out of range cut off.
 
     Parameters
     ----------
@@ -134,11 +134,11 @@ def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float
     out_norms : (n,) float32, written in place
     """
     inverse = np.float32(1.0 / step)
-    most = np.float32(MAX_SHORT)
+    highest = np.float32(MAX_SHORT)
     for row in range(rows.shape[0]):
         norm = np.int64(0)
         for i in range(rows.shape[1]):
-            unit = np.int32(min(max(np.rint(rows[row, i] * inverse), -most), most))
+            unit = np.int32(min(max(np.rint(rows[row, i] * inverse), -highest), highest))
             out[row, i] = np.int16(unit)
             norm += abs(unit)
         for i in range(rows.shape[1], out.shape[1]):

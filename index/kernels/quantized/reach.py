@@ -129,7 +129,7 @@ class CopiedQuery(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def rows_of_a_tile(stride: int) -> int:
-    """Return how many copies of so many bytes make a tile."""
+    """Return how many copies of ``stride`` bytes make a tile."""
     return max(1, _TILE_BYTES // (stride * LANES)) * LANES
 
 

@@ -2,7 +2,7 @@
 
 A dense row is stored as unsigned bytes, as int16, or as float32 (`vectors.quantization` says
 when). All rows of a collection share a step, what one unit stands for, and an origin, the integer
-for 0. So the formula of `kernels.gmm.dense`, on the integers, gives the GMM of the rounded
+for 0. So the formula of `kernels.gmm.dense`, on the integers, gives the GMM of the quantized
 vectors.
 
 Of a sparse query the slots are hashed into a table with many more places than slots. Slots are not
@@ -55,14 +55,14 @@ _MULTIPLIER = np.uint32(0x9E3779B1)
 _PLACES_A_SLOT = 512
 _MIN_BITS = 10
 _MAX_BITS = 20
-"""A table has about so many places a slot, hence one slot in so many of another vector meets one by
-chance; at least 4 KB and at most 4 MB."""
+"""A table has about `_PLACES_A_SLOT` places a slot: of that many slots of another vector one meets
+one by chance. A table has at least 4 KB and at most 4 MB."""
 _PREFETCHED_LINES = 16
 """Lines of a row asked for ahead; of longer rows the processor foresees the rest."""
 _ROWS_AHEAD = 4
 _LINES_AHEAD = 2
-"""While rows are scored, so many lines of the row so many further on are asked for once more: those
-asked for long before may have left the caches again, which threads of one core share."""
+"""While a row is scored, the first `_LINES_AHEAD` lines of the row `_ROWS_AHEAD` further on are
+prefetched once more: earlier ones may have left the caches, which threads of one core share."""
 
 
 class RowAddresses(NamedTuple):
@@ -303,7 +303,7 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
     ----------
     rows, query : RowAddresses, QueryAddresses
     some : address of int32
-        The rows, of which those from ``first`` to ``last - 1`` are scored.
+        Rows; those from ``first`` to ``last - 1`` are scored.
     first, last : int
     out : address of float32, written from its beginning on
     """

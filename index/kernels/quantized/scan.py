@@ -167,8 +167,8 @@ def collect_copies(
     query_copy = copied_like(query.dense, copies)
     width, stride = rows.dense.shape[1], copies.codes.shape[1]
     data, sought = pointer(rows.dense), pointer(query.dense)
-    unit, least = np.float32(copies.step), wanted.min_score
-    farthest = reach(least)
+    unit, min_score = np.float32(copies.step), wanted.min_score
+    farthest = reach(min_score)
     asked = copied_query(query.norms, query_copy, 0, pointer(query_copy.codes))
     size, n, found = rows_of_a_tile(stride), rows.norms.shape[0], 0
     words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
@@ -180,7 +180,7 @@ def collect_copies(
             score = dense_score_within(
                 sought, asked.norm, offset(data, row * width), rows.norms[row], width, farthest
             )
-            if score >= least and row != wanted.skip[0]:
+            if score >= min_score and row != wanted.skip[0]:
                 out[found] = row
                 found += 1
     keep(query_copy.codes)
@@ -196,11 +196,11 @@ def _pair(
     first: int,
     near: Any,
     count: int,
-    least: np.float32,
+    min_score: np.float32,
     found: int,
     out: RowPairs,
 ) -> int:
-    """Write the pairs of row a and rows after it that score ``least``; return how many there are.
+    """Write the pairs of row a and rows after it that score enough; return how many there are.
 
     Parameters
     ----------
@@ -209,12 +209,12 @@ def _pair(
     near : address of int64
         ``count`` rows, counted from ``first``.
     count : int
-    least : float32
+    min_score : float32
     found : int
         Pairs written before.
     out : RowPairs, written in place
     """
-    width, norm, farthest = rows.dense.shape[1], rows.norms[a], reach(least)
+    width, norm, farthest = rows.dense.shape[1], rows.norms[a], reach(min_score)
     data = pointer(rows.dense)
     for i in range(count):
         b = first + at(near, i)
@@ -227,7 +227,7 @@ def _pair(
                 width,
                 farthest,
             )
-            if score >= least:
+            if score >= min_score:
                 out.a[found] = np.int32(a)
                 out.b[found] = np.int32(b)
                 found += 1
@@ -268,8 +268,8 @@ def join_copies(
     """
     rows, copies, wanted, out = Rows(*rows), RowCopies(*copies), HitFilter(*wanted), RowPairs(*out)
     stride, n, codes = copies.codes.shape[1], rows.norms.shape[0], pointer(copies.codes)
-    unit, least = np.float32(copies.step), wanted.min_score
-    farthest = reach(least)
+    unit, min_score = np.float32(copies.step), wanted.min_score
+    farthest = reach(min_score)
     size, found, a = rows_of_a_tile(stride), 0, left
     words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
     room = tile_room(words, floats, stride)
@@ -289,7 +289,7 @@ def join_copies(
                     count = within_reach(asked, tile, unit, stride, farthest, False, room)
                     near = room.near
                 read += count
-                found = _pair(rows, a, start, near, count, least, found, out)
+                found = _pair(rows, a, start, near, count, min_score, found, out)
             a += 1
         if a < last and tile.count > 0:
             break

@@ -44,7 +44,7 @@ from gcws_search.index.kernels.sparse.query_terms import (
 )
 
 _FIRST_SHARE = 8
-"""Before anything is known one part in so many of the work is done, the best worth first."""
+"""Before anything is known, one part in this many of the work is done, the best gain first."""
 _REST_SHARE = 0.25
 """What terms left out can add at most, of what a hit needs; where too many rows may be hits then,
 none is left out."""

@@ -13,7 +13,7 @@ A slot is known by the place that it hashes to, and the order is that of places.
 share a place, more pairs are looked at, and Σ min is taken too great, never too small.
 
 Source: [PREFIX] for sets with weights, and [PPJOIN] for what is left from the first slot on; here
-for weighted rows, of which the lesser weight counts.
+for weighted rows, where the lesser weight counts.
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ _COUNT_SHIFT = np.uint64(_ENTRY_BITS + MAX_PLACE_BITS)
 _TABLE_BITS = 12
 """Of places in a table of one row's values: 16 KB, half of a first cache."""
 _AHEAD = 8
-"""Entries of the partner so many further on are asked for."""
+"""Entries of the partner this far ahead are prefetched."""
 _MAX_WORK = 1 << 26
 """Entries read before the caller is asked whether to go on: some 0.1 s."""
 _AT_ONCE = 8

@@ -24,8 +24,8 @@ from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, p
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
 
 COLUMN_SHARE = 8
-"""Adding a column takes as long as adding postings of one row in so many, and a slot that more rows
-have gets one."""
+"""Adding a column takes as long as adding postings of one row in this many. A slot of more rows has
+a column."""
 _BLOCK = 2048
 """Rows whose sums stay in the first cache while columns are added."""
 _LOOK = 10.0
@@ -114,7 +114,7 @@ class TermScratch(NamedTuple):
 
 
 def scratch(rows: int, longest: int, hits: int) -> TermScratch:
-    """Return room for the scan of so many rows for queries of at most ``longest`` slots."""
+    """Return room for the scan of ``rows`` rows for queries of at most ``longest`` slots."""
     size = spread_size(longest)
     return TermScratch(
         np.empty(rows, np.float32),

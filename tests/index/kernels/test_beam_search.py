@@ -14,7 +14,6 @@ from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Exte
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import (
-    BESIDE,
     NONE,
     Marks,
     mark,
@@ -22,6 +21,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     unmark,
 )
 from gcws_search.index.kernels.graph.build import prune
+from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import FLOATS, rows_at
@@ -131,8 +131,8 @@ def test_a_search_that_finds_little_still_goes_on_from_more_entry_points(
     permitted = None if share == 1 else some
     queries = range(len(graph.queries))
     hard = Extension(1.0, inf, 1.0)  # all are
-    beside = SearchPolicy().beside(slack)
-    assert beside > BESIDE
+    beside = SearchPolicy().rows_a_side(slack)
+    assert beside > ROWS_A_SIDE
     walked = [
         graph.walked_on(
             query, graph.walked(query, setting, limit, permitted), setting, hard, limit,
@@ -175,11 +175,11 @@ def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
         0.0, float(np.median(factors)), 1.1013, enters_wider=kind == "foreign"
     )
     if kind == "hard":
-        found, beside = graph.search(setting, limit, hard=extension), BESIDE
+        found, beside = graph.search(setting, limit, hard=extension), ROWS_A_SIDE
     else:
         found, beside = (
             graph.search(setting, limit, foreign=extension),
-            SearchPolicy().beside(1.1013),
+            SearchPolicy().rows_a_side(1.1013),
         )
     for query, factor in enumerate(factors):
         if factor <= extension.contrast:

@@ -19,7 +19,8 @@ from gcws_search.index.graph.recall_curve import (
 )
 from gcws_search.index.graph.search import GraphHits, GraphSearch
 from gcws_search.index.graph.search_plan import SearchPolicy
-from gcws_search.index.kernels.graph.beam_search import BESIDE, NONE
+from gcws_search.index.kernels.graph.beam_search import NONE
+from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.quantized.rows import BYTES
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import Quantizer
@@ -121,7 +122,7 @@ class Graph:
         return float(np.float32(both - apart) / np.float32(both + apart))
 
     def entries(
-        self, query: int, most: int, hidden: UInt8s | None = None, beside: int = BESIDE
+        self, query: int, most: int, hidden: UInt8s | None = None, beside: int = ROWS_A_SIDE
     ) -> set[int]:
         """Return the rows around the query's places in the first tables, hidden ones left out."""
         keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
@@ -157,7 +158,7 @@ class Graph:
         extension: Extension,
         limit: int,
         *,
-        beside: int = BESIDE,
+        beside: int = ROWS_A_SIDE,
         permitted: set[int] | None = None,
         again: bool = True,
     ) -> mathematics.Walked:

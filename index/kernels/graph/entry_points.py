@@ -1,0 +1,135 @@
+"""Entry points of a search: the rows beside a query's keys in a few hash tables.
+
+A table is sorted by key, so the rows next to the place of a query's key share a prefix with it.
+These are the first candidates of a beam search (`beam_search`).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from gcws_search.index.contracts.arrays import Int64s, UInt8s
+from gcws_search.index.kernels.graph.beam_search import MARKED, mark, scratch_at
+from gcws_search.index.kernels.lanes.pointers import prefetch, put
+from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
+from gcws_search.index.kernels.quantized.rows import fetch_ahead
+
+ROWS_A_SIDE = 2
+"""Entry points on each side of a key's place in a sorted table."""
+
+
+class EntryTables(NamedTuple):
+    """The tables through which a search enters.
+
+    Attributes
+    ----------
+    segments : (s, 3) int64
+        See `Graph`.
+    tables : int
+        How many tables are used.
+    rows_a_side : int
+        Entry points on each side of a key's place in a table of a large segment.
+    leaders : (n,) int32 or (0,)
+        The row by which a search enters instead of each row.
+    """
+
+    segments: Any
+    tables: Any
+    rows_a_side: Any
+    leaders: Any
+
+
+@njit(cache=True, nogil=True)
+def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
+    """Mark the rows around a query's places in the tables, and prefetch them.
+
+    Parameters
+    ----------
+    rows : RowAddresses
+    scratch : BeamScratch
+    places : address of int64
+        What `find_entry_points` wrote for the query.
+    entries : EntryTables
+    count : int
+        Rows from this number on are left out.
+    hidden : (count,) or (0,) uint8
+        1 for rows that are treated as if no table held them.
+    """
+    marked = before = at(scratch.state, MARKED)
+    segments = entries.segments
+    for s in range(segments.shape[0]):
+        length = segments[s, 2]
+        # Small segments hold few rows, and links lead to them too.
+        a_side = entries.rows_a_side
+        if 4 * length < count:
+            a_side = max(1, a_side // 2)
+        for table in range(entries.tables):
+            table_rows = offset(pointer_to_int32(segments[s, 1]), table * length)
+            place = at(places, s * entries.tables + table)
+            first, last = max(0, place - a_side), min(length, place + a_side)
+            if hidden.shape[0] > 0:
+                first = _last_shown(table_rows, place - 1, -1, a_side, length, hidden)
+                last = _last_shown(table_rows, place, 1, a_side, length, hidden) + 1
+            for i in range(first, last):
+                row = np.int64(at(table_rows, i))
+                if row < entries.leaders.shape[0]:
+                    row = np.int64(entries.leaders[row])
+                if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
+                    marked = mark(scratch.marks, row, marked)
+    fetch_ahead(rows, scratch.marks.seen, before, marked)
+    put(scratch.state, MARKED, marked)
+
+
+@njit(cache=True, nogil=True)
+def _last_shown(
+    table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
+) -> Any:
+    """Return the place of the ``wanted``-th row that is not hidden, from a place on."""
+    last = place - way
+    while wanted > 0 and 0 <= place < length:
+        if hidden[at(table_rows, place)] == 0:
+            wanted -= 1
+            last = place
+        place += way
+    return last
+
+
+@njit(cache=True, nogil=True)
+def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -> None:
+    """Write where the keys of some queries would be in the sorted tables of each segment.
+
+    One binary search runs in step for all queries and tables of a segment, so that cache misses
+    overlap. The rows beside the places are prefetched.
+
+    Parameters
+    ----------
+    entries : EntryTables
+    keys : address of (searches, tables) uint64
+    scratch : (searches or more, 12) int64
+        See `scratch_at`: the places of each search, (segments, tables), are written in place.
+    searches : int
+    """
+    tables = entries.tables
+    for s in range(entries.segments.shape[0]):
+        held = pointer_to_uint64(entries.segments[s, 0])
+        count = entries.segments[s, 2]
+        for search in range(searches):
+            out = offset(scratch_at(scratch[search]).places, s * tables)
+            for table in range(tables):
+                put(out, table, 0)
+        length = count
+        while length > 0:
+            half = length // 2
+            for search in range(searches):
+                out = offset(scratch_at(scratch[search]).places, s * tables)
+                own = offset(keys, search * tables)
+                for table in range(tables):
+                    below = at(held, table * count + at(out, table) + half) < at(own, table)
+                    put(out, table, at(out, table) + ((length - half) if below else 0))
+            length = half
+        table_rows = pointer_to_int32(entries.segments[s, 1])
+        for search in range(searches):
+            out = offset(scratch_at(scratch[search]).places, s * tables)
+            for table in range(tables):
+                prefetch(offset(table_rows, table * count + at(out, table)))
