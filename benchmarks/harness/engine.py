@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.harness.datasets import Vectors
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
-from gcws_search.index.backends.protocol import Backend, RowView, self_optimizing
+from gcws_search.index.backends.protocol import Backend, self_optimizing
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BatchHits, LiveSample
+from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace

@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.harness.datasets import DataSet, load
 from benchmarks.harness.engine import Engine, one_by_one
 from benchmarks.harness.report import Table, arguments
-from gcws_search.index.backends.protocol import RowHits
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, Guarantee, SearchParams
 from gcws_search.index.warmup.compile import compile_kernels
 

@@ -30,11 +30,11 @@ from benchmarks.harness.report import Table, arguments
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.storage.connection import Durability
 from gcws_search.index.storage.records import Change
 from gcws_search.index.storage.store import Store
-from gcws_search.index.vectors.space import RawBatch
 from gcws_search.index.warmup.compile import compile_kernels
 
 ROWS: Final = 100_000

@@ -10,8 +10,8 @@ from benchmarks.harness.datasets import Vectors
 from benchmarks.harness.engine import Engine
 from benchmarks.library.recall import mean_recall
 from benchmarks.rivals.methods import LIMIT, Rows
-from gcws_search.index.backends.protocol import RowHits
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import ExactParams, SearchParams
 from gcws_search.index.similarities.gmm import exact_scores
 

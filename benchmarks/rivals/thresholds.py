@@ -14,8 +14,8 @@ from benchmarks.harness.datasets import DataSet, load
 from benchmarks.harness.engine import Engine
 from benchmarks.harness.report import Table, arguments
 from benchmarks.library.recall import LIMIT, QUERIES, ROUNDING, SETS
-from gcws_search.index.backends.protocol import RowHits
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 
 QUANTILES: Final = (0.9, 0.5, 0.1)

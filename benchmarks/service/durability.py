@@ -29,6 +29,7 @@ from benchmarks.service.http import npy
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -36,7 +37,6 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
 )
 from gcws_search.index.storage.connection import Durability
-from gcws_search.index.vectors.space import RawBatch
 from gcws_search.index.warmup.compile import compile_kernels
 
 BEFORE: Final = 20_000

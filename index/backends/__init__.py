@@ -1,8 +1,7 @@
 """Every search method behind one protocol.
 
 - `protocol`: the methods of a backend; the place to start a new one
-- `gcws`: the primary backend: which of graph, tables and scan answers a query
-- `gcws_state`: one immutable version of its index
+- `gcws`: the primary backend: which of graph, tables and scan answers a query; its state
 - `delta`: committed rows that the index does not hold yet, scanned beside it
 - `estimates`: hits by shared samples, without exact scores
 - `exact`: a scan for every query

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.delta import NONE, with_delta
+from gcws_search.index.backends.delta import NONE, Delta, with_delta
 from gcws_search.index.backends.estimates import SampledSearch
-from gcws_search.index.backends.gcws_state import GcwsState
 from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.backends.rerank import refuse_proof
@@ -42,6 +41,36 @@ from gcws_search.index.threads import Workers
 
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
+
+
+@dataclass(frozen=True, slots=True)
+class GcwsState:
+    """The index of a number of rows.
+
+    Attributes
+    ----------
+    tables : Tables
+        As many as have been needed: the first, and those that a graph or proofs want beside.
+    inverted : InvertedIndex
+        For exact scans of sparse rows; empty for dense ones.
+    graph : GraphSearch or None
+        The neighbour graph of the same rows, once it is built.
+    delta : Delta
+        Newer rows, which are in none of these; none before a graph is judged or built.
+    scanned : int
+        The number of rows for which scans were found to be as quick as a graph; or 0.
+    """
+
+    tables: Tables
+    inverted: InvertedIndex
+    graph: GraphSearch | None = None
+    delta: Delta = NONE
+    scanned: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a graph has been built, or found to be of no use."""
+        return self.graph is not None or self.scanned > 0
 
 
 class GcwsBackend:

@@ -12,39 +12,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BatchHits, Explanation, Pairs, RowHits, RowView
+from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.similarities.public import Kernel
 from gcws_search.index.threads import Workers
-
-__all__ = [
-    "Audited",
-    "Backend",
-    "Deferring",
-    "Encoder",
-    "Explanation",
-    "Kernel",
-    "PairFinding",
-    "Pairs",
-    "ProgressReport",
-    "RowHits",
-    "RowView",
-    "SavedIndex",
-    "SelfOptimizing",
-    "StateEncoding",
-    "StateSaving",
-    "audited",
-    "can_defer",
-    "encoder_of",
-    "find_pairs",
-    "is_overdue",
-    "no_report",
-    "restore_state",
-    "saved_index",
-    "self_optimizing",
-]
 
 State = TypeVar("State")
 State_contra = TypeVar("State_contra", contravariant=True)

@@ -28,7 +28,7 @@ from gcws_search.index.collection.items import Hit, ItemBatch, QueryResult, Quer
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
 from gcws_search.index.contracts.arrays import UInt16s
-from gcws_search.index.contracts.batches import SparseVector
+from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import (
     CollectionLoading,
     CollectionNotFound,
@@ -60,7 +60,6 @@ from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
-from gcws_search.index.vectors.space import RawBatch
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter

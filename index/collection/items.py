@@ -12,7 +12,7 @@ import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached, PreparedCodes
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
-from gcws_search.index.contracts.batches import concatenate, joined
+from gcws_search.index.contracts.batches import RawBatch, VectorBatch, concatenate, joined
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import (
     CANDIDATES,
@@ -23,7 +23,7 @@ from gcws_search.index.contracts.hits import (
     Explanation,
 )
 from gcws_search.index.payload.columns import Columns
-from gcws_search.index.vectors.space import RawBatch, VectorBatch, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 
 Total = tuple[str, int, int, int, float]
 """A method of search, how many queries it answered, candidates found, rows scored, and the sum of

@@ -39,6 +39,7 @@ from gcws_search.index.collection.items import (
 )
 from gcws_search.index.collection.row_store import RowStore
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import BackendNotFound
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
@@ -47,7 +48,7 @@ from gcws_search.index.payload.encoding import compact
 from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.names import CoordinateNames
-from gcws_search.index.vectors.space import VectorBatch, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter

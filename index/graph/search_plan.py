@@ -14,8 +14,7 @@ from typing import Final
 
 from gcws_search.index.graph.recall_curve import SearchSetting
 from gcws_search.index.graph.scratch import ScratchSizes
-from gcws_search.index.kernels.graph.batch_search import Outcome
-from gcws_search.index.kernels.graph.batch_search import Plan as KernelPlan
+from gcws_search.index.kernels.graph.batch_search import Outcome, Plan as KernelPlan
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 
 __all__ = ["STAGES", "TRIED", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage", "Tally"]

@@ -34,11 +34,11 @@ from gcws_search.index.kernels.graph.pair_walk import (
     WORK,
     PairRows,
     PairRule,
+    Pairs as PairArrays,
     find_pairs,
     meet,
     shared_buckets,
 )
-from gcws_search.index.kernels.graph.pair_walk import Pairs as PairArrays
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import exact_scores, tolerance
 from gcws_search.index.threads import Workers

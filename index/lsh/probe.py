@@ -12,8 +12,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import TABLES as BY_TABLES
-from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.hits import TABLES as BY_TABLES, BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import (

@@ -22,8 +22,6 @@ from gcws_search.index.contracts.parameters import MAX_DIM, CollectionConfig, Fo
 from gcws_search.index.kernels.gmm.norms import dense_norms, sparse_norms, transform_rows
 from gcws_search.index.vectors.validation import MAX_NORM, bad_row, flat, numbers
 
-__all__ = ["RawBatch", "SparseVector", "VectorBatch", "VectorSpace", "concatenate"]
-
 _ROWS_AND_COLUMNS: Final = 2
 _NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.backends import GcwsBackend, make_backend
-from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, VectorBatch
+from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, SparseVector, VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -35,7 +35,7 @@ from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.quantization import Quantizer
 from gcws_search.index.vectors.row_copies import copies_of
-from gcws_search.index.vectors.space import SparseVector, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 
 _ROWS: Final = 1100  # enough for postings and for a second segment of tables
 _EQUAL: Final = 20  # enough to tie at a limit of 3

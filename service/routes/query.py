@@ -18,8 +18,7 @@ from gcws_search.service.ingest.rows import DenseRows, NamedRows, Vectors
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.schemas.answers import BatchAnswer, ExplanationAnswer, QueryAnswer
 from gcws_search.service.schemas.requests import BatchBody, BatchParams, ExplainBody, QueryBody
-from gcws_search.service.translate import bodies, requests
-from gcws_search.service.translate import results as results_module
+from gcws_search.service.translate import bodies, requests, results as results_module
 from gcws_search.service.translate.names import Naming
 
 router = APIRouter(

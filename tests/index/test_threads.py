@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.threads import Searches, Workers, give_way
-from gcws_search.index.vectors.space import RawBatch
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gcws_search.index import Policies
 from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits, RowView

@@ -8,6 +8,7 @@ import pytest
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.collection.items import ItemBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -17,7 +18,6 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.payload.filters import parse_filter
-from gcws_search.index.vectors.space import RawBatch, SparseVector
 from tests.support.index.items import put_rows
 from tests.support.index.policies import compacting_from
 

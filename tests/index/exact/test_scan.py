@@ -5,8 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.contracts.errors import InvalidVector

@@ -19,8 +19,7 @@ from tests.support.data.adapters import (
     signed_rows,
     space_of,
 )
-from tests.support.reference import fourier as theory
-from tests.support.reference import mathematics
+from tests.support.reference import fourier as theory, mathematics
 from tests.support.statistics import SIGMAS
 
 KINDS: tuple[FourierKind, ...] = ("rff", "nrff", "folded_rff")

@@ -10,8 +10,7 @@ from gcws_search.index.contracts.parameters import NystroemKind, NystroemParams
 from gcws_search.index.features.nystroem import NystroemMap
 from gcws_search.index.threads import Workers
 from tests.support.data.adapters import LARGE_DIM, dense_of, prepared, signed_row, space_of
-from tests.support.reference import fourier as theory
-from tests.support.reference import mathematics
+from tests.support.reference import fourier as theory, mathematics
 
 KINDS: tuple[NystroemKind, ...] = ("gmm_nystroem", "rbf_nystroem")
 DIM = 30

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.backends.gcws_state import GcwsState
+from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph, keys_by_row

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Gcws

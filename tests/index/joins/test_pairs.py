@@ -9,6 +9,7 @@ import pytest
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.backends import make_backend
 from gcws_search.index.backends.protocol import find_pairs
+from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
@@ -23,7 +24,7 @@ from gcws_search.index.joins.all_pairs import compared_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
-from gcws_search.index.vectors.space import RawBatch, SparseVector, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 
 MIN = 0.6
 

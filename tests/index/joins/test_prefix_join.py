@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
@@ -16,7 +17,7 @@ from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.ordering.merge import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.space import SparseVector, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 
 ROWS = 300
 SLOTS = 200

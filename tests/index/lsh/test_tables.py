@@ -3,8 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gcws_search.index.lsh.tables import Tables, TableSegment
 from gcws_search.index.threads import Workers

@@ -4,8 +4,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gcws_search.index.contracts.errors import InvalidFilter
 from gcws_search.index.payload.columns import MAX_COLUMNS, MAX_MASKS, Columns

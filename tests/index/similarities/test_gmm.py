@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import InvalidVector

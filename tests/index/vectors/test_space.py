@@ -6,12 +6,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
+from gcws_search.index.contracts.batches import SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidVector
 from gcws_search.index.contracts.parameters import MAX_DENSE_DIM, CollectionConfig
-from gcws_search.index.vectors.space import SparseVector, VectorBatch, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.adapters import (
     LARGE_DIM,
     csr_of,

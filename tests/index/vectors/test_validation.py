@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
-from gcws_search.index.vectors.space import SparseVector
 from tests.support.data.adapters import LARGE_DIM, prepared, raw_row, space_of
 from tests.support.data.strategies import SMALLEST_SUBNORMAL
 

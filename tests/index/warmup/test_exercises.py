@@ -18,6 +18,7 @@ from gcws_search.index import kernels
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -27,7 +28,6 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.payload.filters import parse_filter
 from gcws_search.index.similarities.public import similarity
-from gcws_search.index.vectors.space import RawBatch, SparseVector
 from gcws_search.index.warmup.compile import compile_kernels
 from gcws_search.index.warmup.exercises import chains
 from tests.support.paths import REPOSITORY

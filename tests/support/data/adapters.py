@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gcws_search.index.contracts.arrays import LANES
+from gcws_search.index.contracts.batches import RawBatch, VectorBatch
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
@@ -14,7 +15,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.kernels.hashing.gcws_table import fill_table
-from gcws_search.index.vectors.space import RawBatch, VectorBatch, VectorSpace
+from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.generated import Csr, Floats
 from tests.support.reference.mathematics import expand, from_dense, from_pairs
 

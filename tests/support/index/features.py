@@ -8,13 +8,13 @@ import pytest
 
 from gcws_search.index.backends.features import FeatureState
 from gcws_search.index.backends.protocol import is_overdue
+from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     FourierParams,
     NystroemParams,
 )
-from gcws_search.index.vectors.space import SparseVector
 from tests.support.data import generated
 from tests.support.index.small_index import Mask, Rows, SmallIndex
 

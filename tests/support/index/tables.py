@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.backends.gcws_state import GcwsState
+from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.catalog.collection import Collection
 from tests.support.index.small_index import SmallIndex
 
