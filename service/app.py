@@ -41,6 +41,7 @@ and a recall promise.
 
 # Matching goes through these in order: the hot path first.
 _ROUTERS = (
+    query.query_router,
     query.router,
     query.batch_router,
     items.writing,
@@ -123,7 +124,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         metrics=metrics,
         admission=admission,
         access_log=settings.access_log,
-        direct=[*query.router.routes, *items.writing.routes],
+        direct=[*query.query_router.routes, *query.router.routes, *items.writing.routes],
         title="gcws-search",
         version=program_version(),
         description=_DESCRIPTION,

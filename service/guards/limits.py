@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gcws_search import index as ix
 from gcws_search.service.http.errors import AnswerTooLarge
-from gcws_search.service.schemas.base import NamedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 from gcws_search.service.settings import Settings
 
 _NUMBER_BYTES = 12
@@ -42,7 +42,7 @@ class Limits:
 
 
 def require_short_vector(
-    vector: list[float] | SparseBody | NamedBody, limits: Limits, *loc: str | int
+    vector: list[float] | SparseBody | NamedBody | PackedBody, limits: Limits, *loc: str | int
 ) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
     numbers = vector if isinstance(vector, list) else vector.weights

@@ -139,9 +139,10 @@ def _describe_streams(paths: dict[str, Any]) -> None:
     for kind, description in _STREAMS.items():
         load["requestBody"]["content"][kind]["schema"]["description"] = description
     load["responses"]["200"]["content"][bodies.NDJSON] = _WATCHED
-    batch = paths["/v1/collections/{name}/query/batch"]["post"]
-    for kind, description in _QUERIES.items():
-        batch["requestBody"]["content"][kind]["schema"]["description"] = description
+    for path in ("query", "query/batch"):
+        queries = paths[f"/v1/collections/{{name}}/{path}"]["post"]["requestBody"]["content"]
+        for kind, description in _QUERIES.items():
+            queries[kind]["schema"]["description"] = description
 
 
 def _drop_framework_errors(operation: dict[str, Any]) -> None:

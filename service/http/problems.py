@@ -126,6 +126,8 @@ _EXPECTED: Final = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "finite_number": "a finite number",
+    "bytes_type": "base64 of float32 numbers",
+    "bytes_invalid_encoding": "base64 of float32 numbers",
 }
 
 
@@ -224,27 +226,32 @@ def _code_of(loc: ix.Loc) -> str:
     return "invalid_parameter"
 
 
-_BRANCHES: Final = {"list[float]", "SparseBody", "NamedBody", "str", "int"} | {
+_BRANCHES: Final = {"list[float]", "SparseBody", "NamedBody", "PackedBody", "str", "int"} | {
     body.__name__ for body in BODY_OF.values()
 }
-_VECTOR: Final = "a list of numbers, or an object with 'indices' or 'names', and 'values'"
+_VECTOR: Final = (
+    "a list of numbers, or an object with 'indices' or 'names', and 'values', or with 'base64'"
+)
 _WHOLE: Final = {
     "list[float]": _VECTOR,
     "SparseBody": _VECTOR,
     "NamedBody": _VECTOR,
+    "PackedBody": _VECTOR,
     "str": "a string or an integer",
     "int": "a string or an integer",
 }
+_TOLD_BY: Final = {"NamedBody": "names", "PackedBody": "base64"}
+"""Forms of vectors, and the field that tells them from others."""
 _MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
 
 
 def _without_other_branches(found: list[Any]) -> list[Any]:
     """Drop what a union says about the branch that was not meant, and the branches' names."""
-    unnamed = {entry["loc"][:-2] for entry in found if _lacks_names(entry)}
+    lacking = {_lacking(entry) for entry in found}
     meant: list[Any] = []
     mismatched: list[Any] = []
     for entry in found:
-        if _is_of_another_form(entry["loc"], unnamed):
+        if _is_of_another_form(entry["loc"], lacking):
             continue
         loc = entry["loc"]
         whole = bool(loc) and loc[-1] in _WHOLE and entry["type"] in _MISMATCHES
@@ -255,15 +262,23 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
     return meant
 
 
-def _lacks_names(entry: Any) -> bool:  # noqa: ANN401
-    return bool(entry["type"] == "missing" and entry["loc"][-2:] == ("NamedBody", "names"))
+def _lacking(entry: Any) -> ix.Loc | None:  # noqa: ANN401
+    """Return the form of vector, and its place, that an object is not of; None for a finding."""
+    loc: ix.Loc = entry["loc"]
+    is_told = entry["type"] == "missing" and loc[-1] == _TOLD_BY.get(str(loc[-2:-1] and loc[-2]))
+    return loc[:-1] if is_told else None
 
 
-def _is_of_another_form(loc: ix.Loc, unnamed: set[ix.Loc]) -> bool:
-    """Return whether a finding is of a vector by names where there are none, or by indices."""
+def _is_of_another_form(loc: ix.Loc, lacking: set[ix.Loc | None]) -> bool:
+    """Return whether a finding is of another form of vector than the one that is meant.
+
+    That is the form whose field there is, or else the one by indices.
+    """
     for place, part in enumerate(loc[:-1]):
-        if part in ("SparseBody", "NamedBody"):
-            return (part == "NamedBody") == (loc[:place] in unnamed)
+        if part == "SparseBody" or part in _TOLD_BY:
+            others = [form for form in _TOLD_BY if (*loc[:place], form) not in lacking]
+            meant = others[0] if others else "SparseBody"
+            return part != meant
     return False
 
 
@@ -274,7 +289,7 @@ def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # 
             return loc, _unknown(str(loc[-1]), _fields_at(entry["loc"][:-1], model))
         case "missing":
             return loc, "expected a value, got none"
-        case "invalid_id" | "unknown_kind":
+        case "invalid_id" | "invalid_base64" | "unknown_kind":
             return loc, str(entry["msg"])
     expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
     return loc, f"expected {expected}, got {shown(entry.get('input'))}"

@@ -11,7 +11,7 @@ from gcws_search.service.guards.limits import Limits, require_short_id, require_
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.ingest.rows import ItemRows, MixedRows, NamedVector, Reject
 from gcws_search.service.ingest.source import Source
-from gcws_search.service.schemas.base import NamedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 from gcws_search.service.schemas.requests import ItemBody
 from gcws_search.service.translate import bodies, requests
 
@@ -87,11 +87,13 @@ class _Pending:
 
 
 def _compact(
-    raw: list[float] | SparseBody | NamedBody,
+    raw: list[float] | SparseBody | NamedBody | PackedBody,
 ) -> AnyArray | ix.SparseVector | NamedVector:
     """Return a vector in a quarter of the memory that Python's numbers take."""
     if isinstance(raw, list):
         return np.fromiter(raw, np.float64, len(raw))
+    if isinstance(raw, PackedBody):
+        return raw.weights
     weights = np.fromiter(raw.weights, np.float64, len(raw.weights))
     if isinstance(raw, NamedBody):
         return NamedVector(raw.names, weights)

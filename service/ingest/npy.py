@@ -49,8 +49,8 @@ class Header:
         return self.fortran_order and min(self.shape) > 1
 
 
-def read_header(reader: ByteReader, limits: Limits) -> Header:
-    """Read the head of a file.
+def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> Header:
+    """Read the head of a file; where ``is_one``, an array of one dimension is a row.
 
     Raises
     ------
@@ -72,6 +72,8 @@ def read_header(reader: ByteReader, limits: Limits) -> Header:
     except _UNREADABLE as error:
         text = str(error).partition("\n")[0][:80]
         raise MalformedBody(f"expected an .npy header, got another: {text}") from None
+    if is_one and len(shape) == 1:
+        shape = (1, *shape)
     header = _checked(shape, dtype, fortran_order)
     require_count(header.shape[1], limits)
     return header
@@ -115,14 +117,16 @@ def _checked(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order:
     return Header((shape[0], shape[1]), dtype, fortran_order)
 
 
-def read_matrix(reader: ByteReader, limits: Limits, *, max_bytes: int) -> AnyArray:
-    """Return a whole file's array, of either order.
+def read_matrix(
+    reader: ByteReader, limits: Limits, *, max_bytes: int, is_one: bool = False
+) -> AnyArray:
+    """Return a whole file's array, of either order; where ``is_one``, one of one dimension too.
 
     Raises
     ------
     MalformedBody, InvalidVector, BodyTooLarge
     """
-    header = read_header(reader, limits)
+    header = read_header(reader, limits, is_one=is_one)
     if header.shape[0] * header.row_bytes > max_bytes:
         raise BodyTooLarge(max_bytes, "an array")
     return _whole(reader, header)

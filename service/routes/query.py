@@ -1,15 +1,17 @@
 """Queries: one, and many at once."""
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ValidationError
 
 from gcws_search import index as ix
 from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.arrow import read_queries
@@ -21,12 +23,40 @@ from gcws_search.service.schemas.requests import BatchBody, BatchParams, Explain
 from gcws_search.service.translate import bodies, requests, results as results_module
 from gcws_search.service.translate.names import Naming
 
+_PACKED: Final = (bodies.NPY, bodies.ARROW)
+
+
+class QueryRoute(JsonRoute):
+    """Calls the endpoint of a JSON body, or `query_packed` where the body is `.npy` or Arrow."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        """Return the handler of this route."""
+        by_json = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            kind = bodies.media_type(request)
+            if kind not in _PACKED:
+                answer: Response = await by_json(request)
+                return answer
+            await may_read(request)
+            return await query_packed(request, request.path_params["name"], kind)
+
+        return handle
+
+
 router = APIRouter(
     prefix="/v1/collections/{name}",
     tags=["search"],
     dependencies=[Depends(may_read)],
     responses=BODY_PROBLEMS,
     route_class=JsonRoute,
+)
+query_router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=QueryRoute,
 )
 batch_router = APIRouter(
     prefix="/v1/collections/{name}",
@@ -36,12 +66,56 @@ batch_router = APIRouter(
 )
 
 
-@router.post("/query", response_model=QueryAnswer)
+_QUERY_BODIES = {
+    "required": True,
+    "content": {
+        bodies.JSON: {"schema": {"$ref": f"#/components/schemas/{QueryBody.__name__}"}},
+        bodies.NPY: {"schema": {"type": "string", "format": "binary"}},
+        bodies.ARROW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+
+
+@query_router.post(
+    "/query", response_model=QueryAnswer, openapi_extra={"requestBody": _QUERY_BODIES}
+)
 async def query(request: Request, name: str, body: QueryBody) -> Response:
-    """Find the stored items most similar to a vector, or to a stored item."""
+    """Find the stored items most similar to a vector, or to a stored item.
+
+    A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
+    the URL, as of a batch.
+    """
     service = service_of(request)
     collection = service.collection(name)
     asked = requests.query(body, collection, service.limits)
+    return await _answer_one(service, name, collection, asked)
+
+
+async def query_packed(request: Request, name: str, kind: str) -> Response:
+    """Find the stored items most similar to the only vector of an `.npy` or Arrow body."""
+    service = service_of(request)
+    collection = service.collection(name)
+    bodies.require_plain(request)
+    try:
+        params = BatchParams.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise invalid_request(error, BatchParams) from None
+    body = await bodies.read(request, service.settings.max_body_bytes)
+    formats.require_not_foreign(body, kind)
+    vectors = _read_vectors(service, body, kind, is_one=True)
+    if len(vectors) != 1:
+        raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
+    try:
+        [asked] = _asked(service, collection, vectors, params)
+    except ix.InvalidVector as error:
+        raise requests.only(error, "vector") from None
+    return await _answer_one(service, name, collection, asked)
+
+
+async def _answer_one(
+    service: Service, name: str, collection: ix.Collection, asked: requests.QueryRequest
+) -> Response:
+    """Return the answer to a query, from a thread where it may take long."""
     if not service.startup.is_compiled:
         asked = asked.exactly()
 
@@ -161,37 +235,19 @@ def _answer_vectors(
     service: Service, collection: ix.Collection, body: bytes, kind: str, params: BatchParams
 ) -> Response:
     """Answer queries that all ask for the same: a matrix, or an Arrow stream of vectors."""
-    settings, limits = service.settings, service.limits
-    chunks = [body]
-    reader = ByteReader(
-        lambda: chunks.pop() if chunks else b"", max_read_bytes=settings.max_body_bytes
-    )
     try:
-        if kind == bodies.NPY:
-            array = read_matrix(reader, limits, max_bytes=settings.max_body_bytes)
-            vectors: Vectors = DenseRows(array)
-        else:
-            vectors = read_queries(reader, limits, settings.max_arrow_batch_bytes)
+        vectors = _read_vectors(service, body, kind)
         _require_count(len(vectors), service)
-        if isinstance(vectors, NamedRows) and not collection.names.is_open:
-            each = vectors.one_by_one(collection.space, Naming(collection, "search"))
-            queries = [
-                requests.matrix(one, params, limits)._replace(unknown_names=names)
-                for one, names in each
-            ]
-            if not service.startup.is_compiled:
-                queries = [one.exactly() for one in queries]
-            start = time.perf_counter()
+        queries = _asked(service, collection, vectors, params)
+        if not service.startup.is_compiled:
+            queries = [one.exactly() for one in queries]
+        start = time.perf_counter()
+        if len(queries) == len(vectors) != 1:
             found, costs = results_module.search_batch(collection, queries)
         else:
-            rows = vectors.check(collection.space, Naming(collection, "search together"))
-            asked = requests.matrix(rows, params, limits)
-            if not service.startup.is_compiled:
-                asked = asked.exactly()
-            start = time.perf_counter()
-            results = results_module.search(collection, asked) if len(rows) else []
+            results = results_module.search(collection, queries[0]) if len(vectors) else []
             costs, found = results_module.totals(results), [*results]
-            queries = [asked] * len(found)
+            queries = [queries[0]] * len(found)
     except ix.InvalidVector as error:
         if not error.loc:  # of no query, but of the whole body
             raise
@@ -199,6 +255,40 @@ def _answer_vectors(
     seconds = (time.perf_counter() - start) / max(1, len(found))
     service.metrics.searched(costs)
     return _answers(service, collection, queries, found, seconds)
+
+
+def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = False) -> Vectors:
+    """Return the vectors of an `.npy` body, or of an Arrow stream.
+
+    Where one is expected, an array of one dimension is that.
+    """
+    settings, limits = service.settings, service.limits
+    chunks = [body]
+    reader = ByteReader(
+        lambda: chunks.pop() if chunks else b"", max_read_bytes=settings.max_body_bytes
+    )
+    if kind == bodies.NPY:
+        max_bytes = settings.max_body_bytes
+        return DenseRows(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
+    return read_queries(reader, limits, settings.max_arrow_batch_bytes)
+
+
+def _asked(
+    service: Service, collection: ix.Collection, vectors: Vectors, params: BatchParams
+) -> list[requests.QueryRequest]:
+    """Return the queries of vectors that all ask for the same: one for all of them together.
+
+    There is one for each where names may be unknown.
+    """
+    limits = service.limits
+    if isinstance(vectors, NamedRows) and not collection.names.is_open:
+        each = vectors.one_by_one(collection.space, Naming(collection, "search"))
+        return [
+            requests.matrix(one, params, limits)._replace(unknown_names=names)
+            for one, names in each
+        ]
+    rows = vectors.check(collection.space, Naming(collection, "search together"))
+    return [requests.matrix(rows, params, limits)]
 
 
 def _require_short(

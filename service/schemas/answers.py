@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from gcws_search.service.schemas.base import Answer, Payload, VectorBody, examples
+from gcws_search.service.schemas.base import Answer, Payload, ShownVector, examples
 
 
 class WriteAnswer(Answer):
@@ -34,7 +34,7 @@ class ItemAnswer(Answer):
     )
 
     id: str = Field(description="Its id.")
-    vector: VectorBody | None = Field(
+    vector: ShownVector | None = Field(
         default=None,
         description="As it was sent, in float32: dense up to `dim` 4096, else sparse.",
     )
@@ -146,7 +146,7 @@ class HitAnswer(Answer):
         "backend's own kernel, or its estimate of that.",
     )
     payload: Payload | None = Field(default=None, description="With `with_payload`.")
-    vector: VectorBody | None = Field(
+    vector: ShownVector | None = Field(
         default=None,
         description="With `with_vector`: dense up to `dim` 4096, else sparse.",
     )

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Final
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -13,7 +14,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from gcws_search.index import AnyArray
+
 MAX_ID_LENGTH: Final = 255
+_FLOAT_BYTES: Final = 4
 
 
 def examples(*documents: dict[str, Any]) -> ConfigDict:
@@ -153,5 +157,40 @@ class NamedBody(Body):
         return [1.0] * len(self.names) if self.values is None else self.values
 
 
+def _whole_floats(packed: bytes) -> bytes:
+    """Return bytes that are of whole numbers."""
+    if len(packed) % _FLOAT_BYTES:
+        raise PydanticCustomError(
+            "invalid_base64",
+            "expected {size} bytes for each number, got {length} bytes",
+            {"size": _FLOAT_BYTES, "length": len(packed)},
+        )
+    return packed
+
+
+class PackedBody(Body):
+    """A vector by all its coordinates: float32 numbers, the low byte first, as base64."""
+
+    model_config = ConfigDict(
+        val_json_bytes="base64", **examples({"base64": "zczMPQAAAMAAAAAAAABAQA=="})
+    )
+
+    base64: Annotated[
+        bytes,
+        Field(strict=False),  # that the validator decodes text
+        AfterValidator(_whole_floats),
+        WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+    ] = Field(description="4 bytes a number, `dim` of them.")
+
+    @property
+    def weights(self) -> AnyArray:
+        """The numbers."""
+        return np.frombuffer(self.base64, "<f4").astype(np.float32)
+
+
 # The first form that fits is the one that is meant: no vector fits two of them.
-VectorBody = Annotated[Numbers | SparseBody | NamedBody, Field(union_mode="left_to_right")]
+VectorBody = Annotated[
+    Numbers | SparseBody | NamedBody | PackedBody, Field(union_mode="left_to_right")
+]
+ShownVector = Numbers | SparseBody
+"""As answers have it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gcws_search import index as ix
-from gcws_search.service.schemas.base import NamedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 
 Use = Literal["store", "search", "search together"]
 
@@ -94,7 +94,8 @@ def require_different(names: Sequence[str], values: int) -> None:
 
 
 def shared(
-    a: list[float] | SparseBody | NamedBody, b: list[float] | SparseBody | NamedBody
+    a: list[float] | SparseBody | NamedBody | PackedBody,
+    b: list[float] | SparseBody | NamedBody | PackedBody,
 ) -> list[list[float] | ix.SparseVector]:
     """Return two vectors of no collection; names of both are coordinates that they share.
 
@@ -121,5 +122,5 @@ def shared(
         elif isinstance(body, SparseBody):
             found.append(ix.SparseVector(body.indices, body.weights))
         else:
-            found.append(body)
+            found.append(body.weights.tolist() if isinstance(body, PackedBody) else body)
     return found

@@ -13,7 +13,7 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
-from gcws_search.service.schemas.base import NamedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 from gcws_search.service.schemas.requests import (
     BatchBody,
     BatchParams,
@@ -92,7 +92,7 @@ class QueryRequest(NamedTuple):
 
 
 def vector(
-    body: list[float] | SparseBody | NamedBody,
+    body: list[float] | SparseBody | NamedBody | PackedBody,
     collection: ix.Collection,
     naming: Naming,
     limits: Limits,
@@ -111,13 +111,15 @@ def vector(
         if isinstance(body, list):
             row = np.fromiter(body, np.float64, len(body))
             return space.from_dense(row.reshape(1, -1))
+        if isinstance(body, PackedBody):
+            return space.from_dense(body.weights.reshape(1, -1))
         return space.from_items([_sparse(body, naming, 0)])
     except ix.InvalidVector as error:
         raise only(error, *loc) from None
 
 
 def vectors(
-    raw: Sequence[list[float] | SparseBody | NamedBody],
+    raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
     collection: ix.Collection,
     use: Use,
     limits: Limits,
@@ -138,7 +140,11 @@ def vectors(
         require_short_vector(one, limits, name, number, *inner)
     try:
         rows = [
-            one if isinstance(one, list) else _sparse(one, naming, number)
+            one
+            if isinstance(one, list)
+            else one.weights
+            if isinstance(one, PackedBody)
+            else _sparse(one, naming, number)
             for number, one in enumerate(raw)
         ]
         return collection.space.from_items(rows)
@@ -426,6 +432,8 @@ def explained(
         except ix.InvalidVector as error:
             raise error.at(word, "vector") from None
         return ix.NamedVector(raw.names, raw.weights)
+    if isinstance(raw, PackedBody):
+        return [*map(float, raw.weights)]
     return ix.SparseVector(raw.indices, raw.weights) if isinstance(raw, SparseBody) else raw
 
 
@@ -442,7 +450,7 @@ def _with_unknown(
 
 
 def with_unknown_apart(
-    raw: Sequence[list[float] | SparseBody | NamedBody],
+    raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
     collection: ix.Collection,
     limits: Limits,
     name: str,
