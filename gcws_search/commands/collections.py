@@ -95,6 +95,8 @@ def names(
         print_json({"names": rows})
     else:
         print_table(rows, ["index", "name"])
+        if not rows and not prefix:
+            typer.echo(f"{name}: no coordinate has a name; --set FILE names them", err=True)
 
 
 @cli.command("export", epilog="Example: gcws-search export mnist -o mnist.parquet")

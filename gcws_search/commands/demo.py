@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import os
 import re
 import tempfile
 import threading
@@ -83,9 +84,10 @@ def demo(
 
 def _filled(url: str) -> None:
     """Wait until the server is ready, fill it, and print what to try."""
-    server = connect(url, policy=_READY)
+    key = os.environ.get("GCWS_API_KEY")  # where it is set, the server asks for it
+    server = connect(url, key, policy=_READY)
     try:
-        counts = fill(url)
+        counts = fill(url, key)
     except GcwsError as error:
         typer.echo(f"gcws-search: {error}", err=True)
         return
@@ -96,14 +98,14 @@ def _filled(url: str) -> None:
     typer.echo(f"Its API page is {url}/docs. Try:\n{TRY.format(url=other)}\nCtrl-C ends it.")
 
 
-def fill(url: str) -> dict[str, int]:
+def fill(url: str, key: str | None = None) -> dict[str, int]:
     """Create the collections of the demo, and return how many items each has.
 
     Raises
     ------
     GcwsError
     """
-    with connect(url, policy=_READY) as server:
+    with connect(url, key, policy=_READY) as server:
         _wait_until_it_listens(server)
         coffees = server.collection("coffees", dim=4)
         coffees.add(

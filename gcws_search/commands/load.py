@@ -89,12 +89,16 @@ def load(
         str | None, typer.Option("--id", metavar="COLUMN", help="Column of ids.")
     ] = None,
     vector: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="COLUMNS", help="Columns of the vector: 'px*', or 'a,b,c'."),
     ] = None,
     payload: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
+    ] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option(help="Whether the first line of CSV has the names of columns."),
     ] = None,
     dim: Annotated[
         str | None, typer.Option(help="Number of coordinates, or 'open' for sparse vectors.")
@@ -144,6 +148,7 @@ def load(
         vector=_words(vector),
         payload=_words(payload),
         dim=_dim(dim),
+        header=header,
         id_start=id_start,
         lenient=on_error == "skip",
     )
@@ -168,8 +173,10 @@ def load(
         raise typer.Exit(REJECTED)
 
 
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+def _words(texts: list[str] | None) -> tuple[str, ...] | None:
+    """Return the columns of an option that may be given several times; None where it is not."""
+    words = [word.strip() for text in texts or () for word in text.split(",")]
+    return tuple(filter(None, words)) if texts else None
 
 
 def _dim(text: str | None) -> int | None:
@@ -325,6 +332,8 @@ def _load_file(
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         is_interrupted = bool(notes) or isinstance(error, NoServer)
         again = "; the same command goes on from there" if key and is_interrupted else ""
+        if getattr(error, "loc", ())[:1] == ("rows",) and not notes:
+            again = "; --on-error skip leaves such rows out"
         if getattr(error, "code", None) == "idempotency_mismatch":
             again = "; another --key loads this file"
             if file.path is not None:

@@ -172,7 +172,10 @@ class InputFile:
         text = self.head.lstrip()
         if text[:1] in (b"{", b"["):
             if text[:1] == b"[":
-                raise BadFile(f"{self.name}: expected a JSON object on each line, got a list")
+                raise BadFile(
+                    f"{self.name}: expected a JSON object on each line, got a list; "
+                    f"jq -c '.[]' {self.path or ''} | gcws-search load - loads its objects"
+                )
             return "ndjson"
         if b"\x00" in self.head[:4096]:
             raise BadFile(

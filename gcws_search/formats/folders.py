@@ -20,6 +20,7 @@ from gcws_search.formats.sources import Choices, Described, Unreadable
 from gcws_search.formats.tables import (
     lenient_items,
     lenient_numbers,
+    number_types,
     parse_options,
     readable_rows,
     told_of,
@@ -202,7 +203,7 @@ def _layout(schema: Any, partition: list[str], choices: Choices) -> Layout:
 
 def _types(schema: Any, layout: Layout, choices: Choices) -> dict[str, Any]:
     """Return the types of the columns of CSV: ids are text, vectors numbers or to be tried."""
-    types = dict.fromkeys(layout.vector, pa.string() if choices.lenient else pa.float64())
+    types = number_types(schema, layout, lenient=choices.lenient)
     if layout.id is not None and not pa.types.is_integer(schema.field(layout.id).type):
         types[layout.id] = pa.string()
     return types

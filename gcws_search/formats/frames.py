@@ -17,6 +17,8 @@ from gcws_search.index import InvalidId, InvalidParameter, InvalidVector
 
 _INDEX: Final = "__index_level_0__"
 """What Arrow calls the index of a frame of pandas."""
+UNNAMED: Final = ""
+"""What pandas and R call the index of a frame in CSV: it has the ids, and is no coordinate."""
 _SPARSE: Final = (("indices", "values"), ("names", "values"))
 _SHOWN: Final = 8
 
@@ -112,9 +114,9 @@ def guess(
 ) -> Layout:
     """Return what the columns of a table mean.
 
-    A column called ``id`` has the ids. Vectors are a column of lists of numbers, ``indices`` or
-    ``names`` with ``values``, or else all columns of numbers. Every other column is a field of the
-    payload.
+    A column called ``id``, or one without a name, has the ids. Vectors are a column of lists of
+    numbers, ``indices`` or ``names`` with ``values``, or else all columns of numbers. Every other
+    column is a field of the payload.
 
     Parameters
     ----------
@@ -135,14 +137,15 @@ def guess(
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
     if id_ is None:
         plain = [name for name in names if name.lower() == "id" or name == _INDEX]
-        plain += _index_of_pandas(schema)
+        plain += [*_index_of_pandas(schema), *(name for name in names if name == UNNAMED)]
         id_ = next((name for name in plain if _is_id(schema.field(name).type)), None)
     elif id_ not in names:
         raise _missing(id_, names)
     free = [name for name in names if name != id_]
     fields = [] if payload is None else _matching(payload, free)
     if vector is None:
-        coordinates = _guessed_vector(schema, [name for name in free if name not in fields])
+        others = [*fields, UNNAMED]
+        coordinates = _guessed_vector(schema, [name for name in free if name not in others])
     else:
         coordinates = _matching(vector, free)
         _require_numbers(schema, coordinates)

@@ -41,6 +41,8 @@ class Choices:
     vector, payload : tuple of str, or None
         Columns, or patterns of their names.
     dim : int or None
+    header : bool or None
+        Whether the first line of CSV has the names of columns.
     id_start : int
         Number of the first row where there are no ids.
     lenient : bool
@@ -51,6 +53,7 @@ class Choices:
     vector: tuple[str, ...] | None = None
     payload: tuple[str, ...] | None = None
     dim: int | None = None
+    header: bool | None = None
     id_start: int = 0
     lenient: bool = False
 
@@ -335,7 +338,7 @@ def _npz(file: InputFile) -> tuple[Rows, list[Any] | None, int | None]:
     import zipfile  # noqa: PLC0415
     import zlib  # noqa: PLC0415
 
-    wanted = "'X', or 'data', 'indices', 'indptr', 'shape'"
+    wanted = "'X' (and 'y'), or 'data', 'indices', 'indptr', 'shape'"
     try:
         with np.load(file.random_access(), allow_pickle=False) as archive:
             found = set(archive.files)
@@ -385,16 +388,17 @@ def _lines(file: InputFile, choices: Choices) -> Source:
     else:
         named = isinstance(vector, dict) and "names" in vector
         words = "sparse, by name" if named else "sparse"
+    start = None if "id" in first else choices.id_start
     guess = [
         ("format", "NDJSON, an item a line"),
-        ("ids", "id"),
+        ("ids", f"row numbers from {choices.id_start}" if start is not None else "id"),
         ("vector", words),
         ("payload", fields),
     ]
     dim = choices.dim or (len(vector) if dense else None)
     if isinstance(told, dict):
         dim = choices.dim or told.get("dim")
-    return LineSource(Described(file, guess, dim, described=told))
+    return LineSource(Described(file, guess, dim, described=told), start)
 
 
 def _object(line: bytes, name: str, row: int) -> dict[str, Any]:
@@ -413,9 +417,12 @@ class LineSource:
     Parameters
     ----------
     described : Described
+    id_start : int or None
+        Id of the first item, where they have none.
     """
 
-    def __init__(self, described: Described) -> None:
+    def __init__(self, described: Described, id_start: int | None = None) -> None:
+        self._id_start = id_start
         assert isinstance(described.file, InputFile)  # no folder has lines
         self._file = described.file
         self.guess = described.guess
@@ -447,23 +454,38 @@ class LineSource:
         """Return all items as one body."""
 
         def pieces() -> Iterator[bytes]:
+            start = self._id_start
             for lines in self._groups():
-                yield b"".join(lines)
+                full = [line for line in lines if line.strip()]
+                yield b"".join(_numbered(full, start))
+                start = None if start is None else start + len(full)
                 told(len(lines))
 
         return Body(NDJSON, pieces)
 
     def segments(self) -> Iterator[Body]:
         """Yield the items as bodies of some thousand rows."""
+        start = self._id_start
         for lines in self._groups():
-            body = b"".join(lines)
             full = [line for line in lines if line.strip()]
+            body = b"".join(_numbered(full, start))
+            start = None if start is None else start + len(full)
             yield Body(
                 NDJSON,
                 lambda body=body: iter([body]),  # type: ignore[misc]
                 len(full),
                 original=lambda row, full=full: _readable(full[row]),  # type: ignore[misc]
             )
+
+
+def _numbered(lines: list[bytes], start: int | None) -> list[bytes]:
+    """Return lines whose objects have ids, counted from ``start``; as they are where it is None."""
+    if start is None:
+        return lines
+    return [
+        b'{"id":%d,' % number + text[1:] if (text := line.lstrip()).startswith(b"{") else line
+        for number, line in enumerate(lines, start)
+    ]
 
 
 def _readable(line: bytes) -> Any:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from fnmatch import fnmatchcase
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,15 @@ _BLOCK_BYTES: Final = 4 << 20
 _SHOWN: Final = 4
 _FIRST_LINE: Final = 2
 """The line of row 0, the head being line 1."""
+_TRUTH: Final = {"true": 1.0, "false": 0.0}
+_DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
+_LINES: Final = 5
+"""Lines that tell how columns are divided."""
+_EVEN: Final = 0.1
+"""Steps between numbers in the first line that differ by less are those of names: 0, 1, 2."""
+_COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
+_CHOOSE: Final = "; --payload takes columns out of the vector"
+_SKIP: Final = "; --on-error skip leaves such rows out"
 _CELL: Final = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): invalid value '(.*)'",
     re.DOTALL,
@@ -74,9 +83,9 @@ def words_of(format_: str, layout: Layout, dim: int | None, id_start: int) -> li
     payload = ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)
     return [
         ("format", format_),
-        ("ids", f"row numbers from {id_start}" if layout.id is None else layout.id),
+        ("ids", f"row numbers from {id_start}" if layout.id is None else layout.id or "unnamed"),
         ("vector", _vector_words(layout, dim)),
-        ("payload", payload or "none"),
+        ("payload", payload or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"),
     ]
 
 
@@ -120,7 +129,8 @@ def lenient_items(batch: Any, layout: Layout, choices: Choices, origin: Origin) 
 def with_numbers(schema: Any, patterns: tuple[str, ...]) -> Any:
     """Return a schema of text where the columns of the vector are numbers: rows will tell."""
     for place, field in enumerate(schema):
-        if any(fnmatchcase(field.name, pattern) for pattern in patterns):
+        is_chosen = any(fnmatchcase(field.name, pattern) for pattern in patterns)
+        if is_chosen and not pa.types.is_boolean(field.type):
             schema = schema.set(place, field.with_type(pa.float64()))
     return schema
 
@@ -135,7 +145,7 @@ def _vector_words(layout: Layout, dim: int | None) -> str:
         return "sparse: " + ", ".join(layout.vector)
     if len(layout.vector) == 1:
         return f"{layout.vector[0]}, {dim} values"
-    return f"{dim} columns, {layout.vector[0]} to {layout.vector[-1]}"
+    return f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
 
 
 def _list_length(schema: Any, layout: Layout, batches: Any) -> int | None:
@@ -170,17 +180,28 @@ def _not_readable(name: str, format_: str, error: Exception) -> BadFile:
     return BadFile(f"{name}: expected {format_}, got what cannot be read: {text}")
 
 
-def _guarded(file: InputFile, batches: Iterator[Any], names: list[str] | None = None) -> Any:
+def _guarded(
+    file: InputFile,
+    batches: Iterator[Any],
+    names: list[str] | None = None,
+    first_line: int = _FIRST_LINE,
+) -> Any:
     """Yield batches; what Arrow says of a file becomes one sentence that names it."""
     try:
         yield from batches
     except pa.ArrowException as error:
-        raise told_of(file.name, file.format, error, names) from None
+        raise told_of(file.name, file.format, error, names, first_line) from None
     except (EOFError, OSError) as error:
         raise cut_short(file.name, error) from None
 
 
-def told_of(name: str, format_: str, error: Exception, names: list[str] | None = None) -> BadFile:
+def told_of(
+    name: str,
+    format_: str,
+    error: Exception,
+    names: list[str] | None = None,
+    first_line: int = _FIRST_LINE,
+) -> BadFile:
     """Return what to say of a file that Arrow cannot read, with the names of its columns."""
     text = str(error)
     if found := _CELL.search(text):
@@ -188,29 +209,46 @@ def told_of(name: str, format_: str, error: Exception, names: list[str] | None =
         place = names[column] if names and column < len(names) else f"number {column}"
         kind = "a number" if found[3] in ("double", "float", "int64") else found[3]
         return BadFile(
-            f"{name}: {_row(found[2])}column {place!r}: expected {kind}, got {found[4]!r}"
+            f"{name}: {_row(found[2], first_line)}column {place!r}: expected {kind}, "
+            f"got {found[4]!r}{_SKIP}"
         )
     if found := _LINE.search(text):
-        return BadFile(f"{name}: {_row(found[1])}expected {found[2]} columns, got {found[3]}")
+        where = _row(found[1], first_line)
+        return BadFile(f"{name}: {where}expected {found[2]} columns, got {found[3]}{_SKIP}")
     return _not_readable(name, format_, error)
 
 
-def _row(line: str | None) -> str:
+def _row(line: str | None, first_line: int) -> str:
     """Return the number of a row, counted from 0, by its line."""
-    return "" if line is None else f"row {int(line) - _FIRST_LINE}: "
+    return "" if line is None else f"row {int(line) - first_line}: "
 
 
 def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     """Columns are of the types that the beginning shows; all numbers of vectors are floats."""
-    delimiter = "\t" if file.format == "tsv" else ","
-    parse = parse_options(delimiter, [] if choices.lenient else None)
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
-    read = pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
+    delimiter = b"\t" if file.format == "tsv" else _delimiter(lines)
+    point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
+    has_names = choices.header if choices.header is not None else not _is_row(lines, delimiter)
+    first_line = _FIRST_LINE if has_names else 1
+    parse = parse_options(delimiter, [] if choices.lenient else None, first_line)
+    read = pa.csv.ReadOptions(
+        use_threads=False, block_size=_BLOCK_BYTES, autogenerate_column_names=not has_names
+    )
+    plain = pa.csv.ConvertOptions(decimal_point=point)
     try:
-        sample = pa.csv.read_csv(io.BytesIO(head), read_options=read, parse_options=parse)
+        sample = pa.csv.read_csv(
+            io.BytesIO(head), read_options=read, parse_options=parse, convert_options=plain
+        )
     except pa.ArrowException as error:
-        raise told_of(file.name, file.format, error, None) from None
+        raise told_of(file.name, file.format, error, None, first_line) from None
     names = sample.schema.names
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadFile(
+            f"{file.name}: expected columns of different names, got {twice!r} twice; "
+            "--no-header, where the first line is a row"
+        )
     if not sample.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
     if file.is_whole_head is False and not head:
@@ -221,36 +259,74 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     ) -> Iterator[Any]:
         types = {field.name: _wide(field.type) for field in sample.schema}
         if layout is not None:
-            lenient = pa.string() if choices.lenient else pa.float64()
-            types |= dict.fromkeys(layout.vector, lenient)
+            types |= number_types(sample.schema, layout, lenient=choices.lenient)
             if layout.id is not None and not pa.types.is_integer(types[layout.id]):
                 types[layout.id] = pa.string()
-        convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+        convert = pa.csv.ConvertOptions(
+            column_types=types, strings_can_be_null=True, decimal_point=point
+        )
         with closing(file.open()) as stream:
             yield from pa.csv.open_csv(
                 stream,
                 read_options=read,
-                parse_options=parse_options(delimiter, unreadable),
+                parse_options=parse_options(delimiter, unreadable, first_line),
                 convert_options=convert,
             )
 
     def guarded(*given: Any) -> Any:
-        return _guarded(file, batches(*given), names)
+        return _guarded(file, batches(*given), names, first_line)
 
     return sample.schema, guarded, None
 
 
-def parse_options(delimiter: str, unreadable: list[Unreadable] | None) -> Any:
+def _delimiter(lines: list[bytes]) -> bytes:
+    """Return what divides the columns of the first lines of a file: a comma, if there is one."""
+    counts = {each: [line.count(each) for line in lines] for each in _DELIMITERS}
+    even = [each for each in _DELIMITERS if min(counts[each]) == max(counts[each]) > 0]
+    if counts[b","][0] or not even:
+        return b","
+    return max(even, key=lambda each: counts[each][0])
+
+
+def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
+    """Return whether the first line is a row as the second is, and has no names of columns.
+
+    Numbers with even steps between them are names, as pandas writes them, or years have.
+    """
+    kinds = [[_number(cell.decode(errors="replace")) for cell in line.split(delimiter)]
+             for line in lines[:2]]  # fmt: skip
+    first = [number for number in kinds[0] if number is not None]
+    is_alike = [[each is None for each in line] for line in kinds]
+    if len(first) < _FIRST_LINE or (len(lines) > 1 and is_alike[0] != is_alike[1]):
+        return False
+    steps = [after - before for before, after in pairwise(first)]
+    return max(steps) - min(steps) > _EVEN * abs(max(steps, key=abs)) or not any(steps)
+
+
+def parse_options(
+    delimiter: str | bytes, unreadable: list[Unreadable] | None, first_line: int = _FIRST_LINE
+) -> Any:
     """Return how CSV is read; rows of other lengths go to a list where there is one."""
+    if isinstance(delimiter, bytes):
+        delimiter = delimiter.decode()
     if unreadable is None:
         return pa.csv.ParseOptions(delimiter=delimiter)
 
     def leave_out(row: Any) -> str:
         detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
-        unreadable.append(Unreadable(row.number - _FIRST_LINE, detail, row.text))
+        unreadable.append(Unreadable(row.number - first_line, detail, row.text))
         return "skip"
 
     return pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=leave_out)
+
+
+def number_types(schema: Any, layout: Layout, *, lenient: bool) -> dict[str, Any]:
+    """Return the types by which the columns of the vector are read of CSV."""
+    read = {}
+    for name in layout.vector:
+        is_truth = pa.types.is_boolean(schema.field(name).type)
+        read[name] = pa.string() if lenient else pa.bool_() if is_truth else pa.float64()
+    return read
 
 
 def _wide(kind: Any) -> Any:
@@ -273,7 +349,7 @@ def _number(text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
     except ValueError:
-        return None
+        return _TRUTH.get(text.lower()) if text is not None else None
 
 
 def _parquet(file: InputFile) -> tuple[Any, Any, int]:

@@ -14,6 +14,8 @@ import typer
 _SQLITE: Final = "application/vnd.sqlite3"
 _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
+_HINTS: Final = {"collection_exists": "; --replace replaces it"}
+"""What to do about a problem, by its code."""
 
 cli = typer.Typer()
 snapshots = typer.Typer(
@@ -48,8 +50,14 @@ def show(
 ) -> None:
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
     with _client(url, key) as client:
-        for snapshot in _asked(client, "GET", _path(collection)).json()["snapshots"]:
-            _print(snapshot, as_json)
+        found = _asked(client, "GET", _path(collection)).json()["snapshots"]
+    for snapshot in found:
+        _print(snapshot, as_json)
+    if not found:
+        typer.echo(
+            f"no snapshots of {collection}; `gcws-search snapshot create {collection}` makes one",
+            err=True,
+        )
 
 
 @snapshots.command("download")
@@ -158,7 +166,8 @@ def _asked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.R
 
 def _refuse(answer: httpx.Response) -> None:
     try:
-        _fail(str(answer.json()["detail"]))
+        problem = answer.json()
+        _fail(f"{problem['detail']}{_HINTS.get(problem.get('code'), '')}")
     except (ValueError, KeyError, TypeError):
         _fail(f"the server answered with {answer.status_code}")
 

@@ -313,3 +313,17 @@ def test_a_terminal_is_asked_and_sees_a_bar(
     assert code == 0, seen
     assert "5,000 rows" in seen
     assert len(server.collection("plants")) == 5000
+
+
+@pytest.mark.usefixtures("coffees")
+def test_an_answer_of_nothing_says_the_next_step(call: Call) -> None:
+    assert "no coordinate has a name; --set FILE names them" in call("names", "coffees").stderr
+    none = call("snapshot", "list", "coffees")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert "`gcws-search snapshot create coffees` makes one" in none.stderr
+    name = call("snapshot", "create", "coffees").stdout.split()[0]
+    refused = call("snapshot", "restore", "coffees", name)
+    assert refused.exit_code == 1
+    assert refused.stderr.endswith("; --replace replaces it\n")
+    assert call("snapshot", "restore", "coffees", name, "--replace").stdout == "coffees: 3 items\n"
+    assert call("snapshot", "list", "coffees").stderr == ""

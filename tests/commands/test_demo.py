@@ -1,10 +1,16 @@
 """``demo``: the three collections, and the commands that are printed."""
 
+import os
 import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import gcws_search
 from gcws_search.commands.demo import COFFEES, TRY, fill
 from tests.commands.conftest import Call
+from tests.support.service.ports import free_port
 
 
 def test_the_collections_are_there_and_the_commands_answer(
@@ -24,3 +30,16 @@ def test_the_collections_are_there_and_the_commands_answer(
         if words[0] != "export":
             done = call(*words)
             assert done.exit_code == 0, done.output
+
+
+def test_a_key_in_the_environment_is_given_too(tmp_path: Path) -> None:
+    """The server reads it, so that what fills it needs it."""
+    words = [sys.executable, "-m", "gcws_search", "demo", "--port", str(free_port())]
+    key = {"GCWS_API_KEY": "a-key-of-some-length"}
+    with subprocess.Popen(
+        words, env=os.environ | key, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+    assert "coffees (4), digits (1797)" in first

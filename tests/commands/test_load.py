@@ -102,6 +102,65 @@ def test_every_format_gives_the_same_items(
     assert [each.payload for each in items] == [{"label": f"l{label}"} for label in LABELS]
 
 
+def text(*lines: str) -> bytes:
+    return "\n".join(lines).encode() + b"\n"
+
+
+CSV: dict[str, tuple[bytes, list[str], dict[str, list[float]]]] = {
+    "pandas": (text(",x,y", "0,1,2", "1,3,4"), [], {"0": [1, 2], "1": [3, 4]}),
+    "pandas-names": (text(",x,y", "a,1,2", "b,3,4"), [], {"a": [1, 2], "b": [3, 4]}),
+    "index-and-id": (text(",id,x", "0,a,1", "1,b,3"), [], {"a": [1], "b": [3]}),
+    "counted-names": (text("0,1,2", "1,0,2", "3,1,0"), [], {"0": [1, 0, 2], "1": [3, 1, 0]}),
+    "years": (text("2019,2020,2021", "1,0,2"), [], {"0": [1, 0, 2]}),
+    "no-names": (text("5.1,3.5,1.4", "4.9,3,1.4"), [], {"0": [5.1, 3.5, 1.4], "1": [4.9, 3, 1.4]}),
+    "no-names-and-text": (text("9,2,1,a", "4,3,1,b"), [], {"0": [9, 2, 1], "1": [4, 3, 1]}),
+    "zeros": (text("0,0,0,5", "0,1,0,2"), [], {"0": [0, 0, 0, 5], "1": [0, 1, 0, 2]}),
+    "told-no-names": (text("1,2", "3,4"), ["--no-header"], {"0": [1, 2], "1": [3, 4]}),
+    "told-names": (text("5.1,3.5,1.4", "4.9,3,1.5"), ["--header"], {"0": [4.9, 3, 1.5]}),
+    "semicolons": (text("id;x;y", "a;1.5;2", "b;3;4"), [], {"a": [1.5, 2], "b": [3, 4]}),
+    "decimal-comma": (text("id;x;y", "a;1,5;2", "b;-3,25;4"), [], {"a": [1.5, 2], "b": [-3.25, 4]}),
+    "quoted": (
+        text("id,full name,x", 'a,"Smith, J",1', 'b,"Doe, K",2'), [], {"a": [1], "b": [2]},
+    ),
+    "bars": (text("id|x|y", "a|1|2"), [], {"a": [1, 2]}),
+    "blanks": (text("1.5 2 7", "3 4 5"), [], {"0": [1.5, 2, 7], "1": [3, 4, 5]}),
+    "truth": (text("id,x,y", "a,true,2", "b,false,3"), [], {"a": [1, 2], "b": [0, 3]}),
+    "skipped-truth": (
+        text("id,x,y", "a,true,2", "b,false,3"), ["--on-error", "skip"], {"a": [1, 2], "b": [0, 3]},
+    ),
+    "columns-twice": (
+        text("id,x,y,z", "a,1,2,3"), ["--vector", "x", "--vector", "z", "--payload", "y"],
+        {"a": [1, 3]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CSV)
+def test_csv_as_others_write_it(
+    server: gcws_search.Server, call: Call, tmp_path: Path, case: str
+) -> None:
+    data, options, wanted = CSV[case]
+    (tmp_path / "a.csv").write_bytes(data)
+    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
+    assert done.exit_code == 0, done.output
+    found = {each.id: each.vector for each in server.collection("plants")}
+    assert {name: pytest.approx(vector) for name, vector in wanted.items()} == found
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_items_of_json_lines_without_ids_are_numbered(
+    server: gcws_search.Server, call: Call, tmp_path: Path, on_error: str
+) -> None:
+    lines = text('{"vector": [1, 2]}', "", ' {"payload": {"a": 1}, "vector": [3, 4]}')
+    (tmp_path / "a.ndjson").write_bytes(lines)
+    options = ["--into", "plants", "--id-start", "5", "--on-error", on_error]
+    done = call("load", str(tmp_path / "a.ndjson"), *options)
+    assert done.exit_code == 0, done.output
+    assert "ids      row numbers from 5" in done.stderr
+    found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
+    assert found == [("5", [1, 2], None), ("6", [3, 4], {"a": 1})]
+
+
 def npy_file(path: Path) -> None:
     np.save(path, np.asfortranarray(VECTORS))
 
@@ -295,10 +354,6 @@ def test_a_dry_run_shows_the_guess_and_creates_nothing(
     assert not server.collections()
 
 
-def text(*lines: str) -> bytes:
-    return "\n".join(lines).encode() + b"\n"
-
-
 NUMBERS = text("id,x,y", "a,1,2", "b,3,4", "c,5,x")
 BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     "absent": ("", b"", [], ["nothing of that name"]),
@@ -312,21 +367,24 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     "no-column": ("a.csv", NUMBERS, ["--id", "key"], ["a column 'key'", "id, x, y"]),
     "no-vector": ("a.csv", text("a,b", "p,q"), [], ["columns of numbers for the vector"]),
     "text": (
-        "a.csv", NUMBERS, ["--vector", "x,y"], ["row 2", "column 'y'", "a number", "got 'x'"],
+        "a.csv", NUMBERS, ["--vector", "x,y"],
+        ["row 2", "column 'y'", "a number", "got 'x'; --on-error skip"],
     ),
     "ragged": ("a.csv", text("x,y", "1,2", "3"), [], ["row 1", "2 columns", "got 1"]),
     "missing": (
         "a.csv", text("x,y", "1,2", "3,"), [], ["row 1", "column 'y'", "expected", "got nan"],
     ),
-    "json-list": ("a.ndjson", b"[1, 2]\n", [], ["a JSON object on each line"]),
+    "json-list": ("a.ndjson", b"[1, 2]\n", [], ["a JSON object on each line", "jq -c '.[]' "]),
+    "twice": ("a.csv", text("x,x", "1,2"), [], ["'x' twice", "--no-header"]),
+    "late": ("a.csv", text("3,1,2", "1,x,2"), ["--no-header", "--vector", "*"], ["row 1", "'x'"]),
     "bad-line": ("a.ndjson", ndjson_bytes() + b'{"id": \n', [], [f"row {ROWS}"]),
     "other-dim": (
         "a.ndjson", text('{"id": 1, "vector": [1, 2]}', '{"id": 2, "vector": [1]}'), [],
         ["row 1", "expected 2 values", "got 1 values"],
     ),
-    "zero-row": ("a.csv", text("x,y", "1,2", "0,0"), [], ["row 1", "non-zero"]),
+    "zero-row": ("a.csv", text("x,y", "1,2", "0,0"), [], ["row 1", "non-zero", "--on-error skip"]),
     "3-dims": ("a.npy", b"", [], ["(2, 2, 2)"]),
-    "other-npz": ("a.npz", b"", [], ["'X', or 'data'", "weights"]),
+    "other-npz": ("a.npz", b"", [], ["'X' (and 'y'), or 'data'", "weights"]),
     "svmlight": ("a.svm", text("1 1:2 2:3", "1 1:x"), [], ["label index:value"]),
 }  # fmt: skip
 
