@@ -96,7 +96,7 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> F
 
 
 def dense_scan_nanoseconds(view: RowView, together: int) -> float:
-    """Return what scanning all dense rows takes for a query, of so many together in a thread."""
+    """Return what scanning all dense rows takes for a query, of ``together`` in a thread."""
     n, width = view.vectors.dense.shape
     copies = view.copies
     if copies is not None:
@@ -170,7 +170,7 @@ def all_pairs_nanoseconds(view: RowView, others: int) -> float:
 
 
 def table_nanoseconds(view: RowView, plan: BandPlan, bands: int) -> float:
-    """Return what hashing all rows for so many further tables takes, and sorting them in."""
+    """Return what hashing all rows for further tables takes, and sorting them in."""
     if bands == 0:
         return 0.0
     some = hash_nanoseconds(view.vectors[_sample(view).rows], plan.of_first(bands))
@@ -188,7 +188,7 @@ def bucket_nanoseconds(view: RowView, pairs: float, found: float) -> float:
 
 
 def prefix_nanoseconds(view: RowView, reads: float) -> float:
-    """Return what the join by prefixes takes that reads so many postings.
+    """Return what a join by prefixes takes, by the postings that it reads.
 
     Without any it is what ordering the entries takes.
     """
@@ -198,5 +198,5 @@ def prefix_nanoseconds(view: RowView, reads: float) -> float:
 
 
 def graph_join_nanoseconds(view: RowView, scored: float, expanded: float) -> float:
-    """Return what a graph join takes that scores and expands so many rows."""
+    """Return what a graph join takes, by the rows that it scores and expands."""
     return scored * row_nanoseconds(view) + expanded * _EXPANDED_ROW

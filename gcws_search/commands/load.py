@@ -388,8 +388,8 @@ def _skipping(
     from gcws_search.formats.payloads import write_json  # noqa: PLC0415
     from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415
 
-    beside = "stdin" if file.path is None else str(file.path)
-    output = Path(f"{beside}.rejected.ndjson")
+    name = "stdin" if file.path is None else str(file.path)
+    output = Path(f"{name}.rejected.ndjson")
     output.unlink(missing_ok=True)
     done, first = Added(0, 0), 0
 

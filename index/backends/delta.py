@@ -135,4 +135,4 @@ def with_delta(
         inverted=InvertedIndex(),
         workers=workers,
     )
-    return found.beside(near.moved(known), params.limit)
+    return found.merged_with(near.moved(known), params.limit)

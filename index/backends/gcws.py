@@ -68,7 +68,7 @@ class GcwsState:
     scanned: int = 0
 
     @property
-    def is_settled(self) -> bool:
+    def graph_is_decided(self) -> bool:
         """Whether a graph has been built, or found to be of no use."""
         return self.graph is not None or self.scanned > 0
 
@@ -123,14 +123,14 @@ class GcwsBackend:
         """Return the index with the last len(codes) of ``rows`` added."""
         delta = state.delta.with_more(codes)
         extended = GcwsState(state.tables, state.inverted, state.graph, delta, state.scanned)
-        if state.is_settled and extended.delta.has_room(self._policies.delta, rows):
+        if state.graph_is_decided and extended.delta.has_room(self._policies.delta, rows):
             return extended
         return self.complete(extended, rows, self.workers)
 
     def can_defer(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows would stay in the delta."""
         delta = self._policies.delta
-        return state.is_settled and state.delta.has_room(delta, rows, count, numbers)
+        return state.graph_is_decided and state.delta.has_room(delta, rows, count, numbers)
 
     def complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
         """Return the state with all of ``rows`` in tables and graph."""
@@ -160,7 +160,7 @@ class GcwsBackend:
         inverted = self._covered(InvertedIndex(), left, self.workers)
         scanned = min(state.scanned, len(rows))
         renumbered = GcwsState(tables, inverted, graph, delta, scanned)
-        if renumbered.is_settled:
+        if renumbered.graph_is_decided:
             return renumbered
         return self.complete(renumbered, rows, self.workers)
 
@@ -232,7 +232,7 @@ class GcwsBackend:
         the graph is taken, if it was rebuilt, and further tables.
         """
         relinked = replacement.graph
-        if not replacement.is_settled and replacement.tables.bands == state.tables.bands:
+        if not replacement.graph_is_decided and replacement.tables.bands == state.tables.bands:
             return None
         further = len(replacement.tables) - len(state.tables)
         if further >= 0:

@@ -216,11 +216,11 @@ class BatchHits(Sequence[RowHits]):
         )
 
     def moved(self, by: int) -> BatchHits:
-        """Return the same hits with so much added to their row numbers."""
+        """Return the same hits with ``by`` added to their row numbers."""
         wider = {number: (rows + by, scores) for number, (rows, scores) in self.wider.items()}
         return replace(self, rows=self.rows + by, wider=wider)
 
-    def beside(self, others: BatchHits, limit: int) -> BatchHits:
+    def merged_with(self, others: BatchHits, limit: int) -> BatchHits:
         """Return the best ``limit`` of these hits and of others of the same queries, ties and all.
 
         Parameters

@@ -20,8 +20,8 @@ class PostingPolicy:
     Attributes
     ----------
     min_rows : int
-        Rows get postings once there are so many that have none. Until then they are scanned as they
-        are, each of which takes some hundred nanoseconds.
+        Rows get postings once this many have none. Until then they are scanned as they are, some
+        hundred nanoseconds each.
     max_rows : int
         Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
     max_entries : int
@@ -89,14 +89,14 @@ class InvertedIndex:
         first, last = self.covered, len(rows)
         if last - first < policy.min_rows:
             return self
-        kept = list(self.segments)
+        segments = list(self.segments)
         while (
-            kept
-            and kept[-1].last - kept[-1].first < policy.max_rows
-            and policy.growth * (last - first) >= kept[-1].last - kept[-1].first
-            and rows.indptr[last] - rows.indptr[kept[-1].first] <= policy.max_entries
+            segments
+            and segments[-1].last - segments[-1].first < policy.max_rows
+            and policy.growth * (last - first) >= segments[-1].last - segments[-1].first
+            and rows.indptr[last] - rows.indptr[segments[-1].first] <= policy.max_entries
         ):
-            first = kept.pop().first
+            first = segments.pop().first
         borders = []
         while first < last:
             full = (
@@ -105,15 +105,15 @@ class InvertedIndex:
             stop = min(last, first + policy.max_rows, max(first + 1, int(full)))
             borders.append((first, stop))
             first = stop
-        made: dict[int, Postings] = {}
+        posted: dict[int, Postings] = {}
 
         def post(start: int, end: int) -> None:
             for number in range(start, end):
-                made[number] = _post(rows, *borders[number])
+                posted[number] = _post(rows, *borders[number])
 
         workers.split(len(borders), post)
-        segments = (*kept, *(made[number] for number in range(len(borders))))
-        return InvertedIndex(segments, policy)
+        new = (posted[number] for number in range(len(borders)))
+        return InvertedIndex((*segments, *new), policy)
 
 
 def _post(rows: VectorBatch, first: int, last: int) -> Postings:

@@ -35,7 +35,7 @@ from gcws_search.index.threads import Workers
 
 _SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
-_BYTES_A_FLOAT: Final = 4  # in the time that a float takes, so many bytes are scanned
+_BYTES_A_FLOAT: Final = 4  # bytes that are scanned in the time that a float takes
 
 
 def scan(

@@ -350,9 +350,9 @@ class Calibration:
         aim = _Aim(*map(_with_safety, (recall, foreign_recall or recall)))
         if not self.curves or limit > _MAX_EXTRAPOLATED * self.curves[-1].limit:
             return None
-        beside = self._beside(limit)
-        near = beside[0] if len(beside) == 1 else _between(beside[0], beside[1], limit)
-        settings = [each.setting(*aim) for each in beside]
+        adjacent = self._adjacent(limit)
+        near = adjacent[0] if len(adjacent) == 1 else _between(adjacent[0], adjacent[1], limit)
+        settings = [each.setting(*aim) for each in adjacent]
         found = [each for each in settings if each is not None]
         if not found or settings[0] is None:
             return self._by_a_greater(near, limit, aim)
@@ -390,7 +390,7 @@ class Calibration:
                 return self._judged(near, curves, limit, found)
         return None
 
-    def _beside(self, limit: int) -> list[LimitCurves]:
+    def _adjacent(self, limit: int) -> list[LimitCurves]:
         """Return the curves of a limit, or of the limits measured below and above it."""
         above = next((each for each in self.curves if each.limit >= limit), None)
         below = next((each for each in reversed(self.curves) if each.limit <= limit), None)

@@ -142,8 +142,8 @@ class TableSearch:
     def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
         """Return the queries that are worth hashing, and what scans would take for each of all."""
         policy, is_sparse = self.policy, queries.form == "sparse"
-        beside = policy.sparse_nanoseconds if is_sparse else policy.dense_nanoseconds
-        cost = hash_nanoseconds(queries, self.plan) + beside / len(queries)
+        fixed = policy.sparse_nanoseconds if is_sparse else policy.dense_nanoseconds
+        cost = hash_nanoseconds(queries, self.plan) + fixed / len(queries)
         share = policy.hashing if len(queries) < policy.many else policy.hashing_of_many
         share *= policy.scan_factor
         if is_sparse:

@@ -98,8 +98,8 @@ def _named(error: sqlite3.Error, name: str, path: Path) -> StoreError:
         return DiskFull(name)
     if code & 0xFF == sqlite3.SQLITE_BUSY:
         return DirectoryLocked(path.parent, "a program that has the file open")
-    is_gone = code & 0xFF == sqlite3.SQLITE_CANTOPEN and not os.path.isfile(path)
-    if code & 0xFF in _REFUSED and not is_gone:
+    is_missing = code & 0xFF == sqlite3.SQLITE_CANTOPEN and not os.path.isfile(path)
+    if code & 0xFF in _REFUSED and not is_missing:
         if _no_descriptor_is_free():  # SQLite says no more than that a file cannot be opened
             return OutOfDescriptors(name)
         return StorageFailed(name, getattr(error, "sqlite_errorname", "SQLite"), str(error))

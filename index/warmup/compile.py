@@ -169,7 +169,7 @@ class _Compiler:
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is told
+            stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is reported
             text=True,
         )
         self._thread = threading.Thread(target=self._run, name="gcws-compiler", daemon=True)

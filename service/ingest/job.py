@@ -237,7 +237,7 @@ class Load:
         # A chunk is stored while the next one is read and hashed.
         with ThreadPoolExecutor(
             1, thread_name_prefix="gcws-load", initializer=ix.give_way
-        ) as beside:
+        ) as storage:
             storing: Future[None] | None = None
             try:
                 for chunk in read(source, account.count.counting):
@@ -246,7 +246,7 @@ class Load:
                     staged = self._staged(chunk, account)
                     if storing is not None:
                         storing.result()
-                    storing = beside.submit(self._store, staged, account, report)
+                    storing = storage.submit(self._store, staged, account, report)
                     if self.collection.searches.are_expected:
                         storing.result()  # two threads would take both of two processors
             finally:

@@ -61,15 +61,10 @@ def names(path: Path) -> Iterator[str]:
                 yield node.attr
 
 
-OLD = ("index/exact/inverted_index.py",)
-"""Where names have some banned words still."""
-
-
 def test_no_name_has_a_banned_word() -> None:
     """What `asyncio` calls has the names that it calls."""
     _, banned = glossary()
-    paths = [path for path in modules() if not str(path.relative_to(REPOSITORY)).startswith(OLD)]
-    found = {name for path in paths for name in names(path)} - {*dir(asyncio.Protocol)}
+    found = {name for path in modules() for name in names(path)} - {*dir(asyncio.Protocol)}
     assert len(found) > 3000
     assert not {name for name in found if set(re.findall("[a-z]+", name.lower())) & banned}
 
@@ -83,14 +78,6 @@ def prose(path: Path) -> str:
     return re.sub(r"[\s#]+", " ", " ".join(texts)).lower()
 
 
-OLD_PROSE = (
-    "index/cost_model.py",
-    "index/exact/",
-    "index/warmup/",
-)
-"""Where texts have some banned phrases still."""
-
-
 def test_no_text_has_a_banned_phrase() -> None:
     rows = [row for table in markdown.tables((DOCS / "glossary.md").read_text()) for row in table]
     phrases = [row["Banned phrase"] for row in rows if "Banned phrase" in row]
@@ -98,7 +85,7 @@ def test_no_text_has_a_banned_phrase() -> None:
     found = [
         (name, phrase)
         for path in modules()
-        if not (name := str(path.relative_to(REPOSITORY))).startswith(("gcws_search/", *OLD_PROSE))
+        if not (name := str(path.relative_to(REPOSITORY))).startswith("gcws_search/")
         for phrase in re.findall(rf"\b(?:{'|'.join(phrases)})\b", prose(path))
     ]
     assert not found

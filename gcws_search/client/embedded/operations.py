@@ -213,8 +213,8 @@ class EmbeddedOperations:
             return deleted
         found = self._filter(where)
         assert found is not None
-        gone: int = yield Call(lambda: self._collection.delete_where(found))
-        return gone
+        count: int = yield Call(lambda: self._collection.delete_where(found))
+        return count
 
     # Searching
 

@@ -267,7 +267,7 @@ def test_hits_beside_others_are_the_best_of_both(
         st.lists(st.lists(SCORES, max_size=6), min_size=len(older), max_size=len(older))
     )
     left, right = best(older, limit, 0, 4), best(others, limit, 10, 1)
-    both = left.beside(right, limit)
+    both = left.merged_with(right, limit)
     assert len(both) == len(older)
     for number, (one, two) in enumerate(zip(older, others, strict=True)):
         rows = [*range(len(one)), *range(10, 10 + len(two))]
