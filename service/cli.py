@@ -6,12 +6,16 @@
 import gc
 import inspect
 import json
+import logging
+import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -41,6 +45,12 @@ Folder = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a collection.")]
+
+_PREFIX: Final = "GCWS_"
+_OF_CLIENTS: Final = {"GCWS_URL"}
+"""Variables of other commands."""
+
+_log = logging.getLogger(__name__)
 
 _METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
@@ -99,8 +109,11 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
     """Serve the REST API until told to stop."""
     settings = settings_from(flags)
     logs.configure(settings.log_level, settings.log_format)
+    for warning in unread(os.environ):
+        _log.warning("%s", warning)
     try:
         require_guard(settings)
+        require_address(settings)
         catalog = open_catalog(settings)
     except (GcwsError, ServiceError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
@@ -129,6 +142,32 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
         ws="none",
         proxy_headers=False,  # nothing here asks who the client is
     )
+
+
+def unread(variables: Iterable[str]) -> list[str]:
+    """Return a sentence for each variable that looks like a setting and is none."""
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_CLIENTS
+    sentences = []
+    for name in sorted(variables):
+        if name.upper().startswith(_PREFIX) and name.upper() not in known:
+            near = get_close_matches(name.upper(), known, 1)
+            hint = f"; the nearest setting is {near[0]}" if near else ""
+            sentences.append(f"nothing reads the variable {name}{hint}")
+    return sentences
+
+
+def require_address(settings: Settings) -> None:
+    """Raise OSError where the server could not listen, before it takes the data folder."""
+    try:
+        [(family, _, _, _, address), *_] = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(family) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        told = f"cannot listen on {settings.host}, port {settings.port}: {error.strerror or error}"
+        raise OSError(f"{told}; --host and --port choose another address") from None
 
 
 def _allow_descriptors() -> None:

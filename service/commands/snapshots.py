@@ -37,11 +37,26 @@ _LOCAL: Final = "http://127.0.0.1:8000"
 
 @snapshots.command("create")
 def create(
-    collection: Collection, *, as_json: AsJson = False, url: Url = _LOCAL, key: Key = None
+    collection: Collection,
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=1, help="Then remove all but this many, the latest."),
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = _LOCAL,
+    key: Key = None,
 ) -> None:
     """Make a snapshot, and print its name."""
     with _client(url, key) as client:
-        _print(_asked(client, "POST", _path(collection)).json(), as_json)
+        snapshot = _asked(client, "POST", _path(collection)).json()
+        _print(snapshot, as_json)
+        if keep is None:
+            return
+        others = [each for each in _listed(client, collection) if each["name"] != snapshot["name"]]
+        others.sort(key=lambda each: (each["created"], each["name"]), reverse=True)
+        for each in others[keep - 1 :]:
+            _asked(client, "DELETE", _path(collection, each["name"]))
 
 
 @snapshots.command("list")
@@ -50,7 +65,7 @@ def show(
 ) -> None:
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
     with _client(url, key) as client:
-        found = _asked(client, "GET", _path(collection)).json()["snapshots"]
+        found = _listed(client, collection)
     for snapshot in found:
         _print(snapshot, as_json)
     if not found:
@@ -155,6 +170,11 @@ def _client(url: str, key: str | None) -> Iterator[httpx.Client]:
 def _path(*names: str) -> str:
     collection, *rest = (quote(name, safe="") for name in names)
     return "/".join(["/v1/collections", collection, "snapshots", *rest])
+
+
+def _listed(client: httpx.Client, collection: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _asked(client, "GET", _path(collection)).json()["snapshots"]
+    return found
 
 
 def _asked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401

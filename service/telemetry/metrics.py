@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,6 +30,7 @@ from prometheus_client.registry import Collector
 from starlette.types import Scope
 
 from gcws_search.index import Summary, Total
+from gcws_search.version import program_version
 
 _BUCKETS: Final = (
     0.0001,
@@ -90,6 +97,8 @@ class Metrics(Collector):
         self._gauges: Callable[[], Gauges] = dict
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        for standard in (ProcessCollector, PlatformCollector, GCCollector):
+            standard(registry=self._registry)
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
         """Count one request by its route's pattern."""
@@ -138,6 +147,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield every quantity."""
+        build = GaugeMetricFamily("gcws_build_info", "The service.", labels=["version"])
+        build.add_metric([program_version()], 1)
+        yield build
         yield self._requests()
         yield from self._searches()
         yield CounterMetricFamily(

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
-from gcws_search.service.cli import cli, settings_from
+from gcws_search.service.cli import cli, require_address, settings_from, unread
 from gcws_search.service.settings import Settings
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import ITEMS, START_SECONDS
@@ -141,7 +142,10 @@ def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: P
         assert [hit["id"] for hit in before.json()["hits"]][:2] == ["a", "c"]
         assert before.headers["x-request-id"]
         second = subprocess.run(
-            [sys.executable, "-m", "gcws_search", "serve", "--data-dir", str(tmp_path / "data")],
+            [
+                sys.executable, "-m", "gcws_search", "serve", "--port", "0",
+                "--data-dir", str(tmp_path / "data"),
+            ],
             capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY,
         )  # fmt: skip
         assert second.returncode == 1
@@ -178,3 +182,40 @@ def test_without_a_key_nothing_but_loopback_is_listened_on(tmp_path: Path) -> No
     assert shown.exit_code == 1
     assert "GCWS_API_KEY" in shown.output
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "GCWS_API_KYE",
+            "nothing reads the variable GCWS_API_KYE; the nearest setting is GCWS_API_KEY",
+        ),
+        ("gcws_prot", "nothing reads the variable gcws_prot; the nearest setting is GCWS_PORT"),
+        ("GCWS_QQQQQQQQQQQQ", "nothing reads the variable GCWS_QQQQQQQQQQQQ"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_told(name: str, told: str) -> None:
+    assert unread([name, "PATH", "GCWS_API_KEY", "gcws_port", "GCWS_URL"]) == [told]
+
+
+def test_every_setting_is_read() -> None:
+    assert unread(f"GCWS_{name.upper()}" for name in Settings.model_fields) == []
+
+
+def test_a_taken_port_is_told_before_the_folder_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        words = ["serve", "--port", str(port), "--data-dir", str(tmp_path / "data")]
+        shown = CliRunner().invoke(cli, words)
+    assert shown.exit_code == 1
+    assert f"cannot listen on 127.0.0.1, port {port}" in shown.output
+    assert "--port" in shown.output
+    assert not (tmp_path / "data").exists()
+
+
+def test_any_free_port_and_either_family_can_be_listened_on() -> None:
+    require_address(Settings(port=0))
+    require_address(Settings(port=free_port(), host="localhost"))
+    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid"):
+        require_address(Settings(port=0, host="nowhere.invalid"))

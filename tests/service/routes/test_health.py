@@ -232,6 +232,9 @@ def test_metrics_count_requests_searches_and_items(client: Client) -> None:
     assert "gcws_searches_total{" in text
     assert 'gcws_items{collection="plants"} 4.0' in text
     assert "gcws_ready 1.0" in text
+    assert f'gcws_build_info{{version="{client.app.version}"}} 1.0' in text
+    for standard in ("process_cpu_seconds_total", "process_open_fds", "python_info"):
+        assert f"\n{standard}" in text
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
 
 

@@ -164,7 +164,7 @@ def test_the_command_line_moves_a_snapshot(
     run("download", "plants", name, "-o", str(file))
     assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
     assert digest in run("upload", "plants", "again", str(file))
-    assert "exists" in run("restore", "plants", "again", code=1)
+    assert "--replace" in run("restore", "plants", "again", code=1)
     client.delete("/v1/collections/plants/items/a")
     assert run("restore", "plants", "again", "--replace") == "plants: 4 items\n"
     assert count(client) == 4
@@ -172,6 +172,19 @@ def test_the_command_line_moves_a_snapshot(
     assert run("list", "plants").split()[0] == "again"
     assert "no snapshot" in run("download", "plants", name, "-o", str(tmp_path / "x"), code=1)
     assert not (tmp_path / "x").exists()
+
+
+def test_the_command_line_says_that_there_is_no_snapshot(run: Callable[..., str]) -> None:
+    assert run("list", "plants").startswith("no snapshots of plants; ")
+
+
+def test_a_new_snapshot_may_take_the_place_of_old_ones(run: Callable[..., str]) -> None:
+    names = [run("create", "plants").split()[0] for _ in range(3)]
+    last = run("create", "plants", "--keep", "2").split()[0]
+    left = {line.split()[0] for line in run("list", "plants").splitlines()}
+    assert left == {names[-1], last}
+    assert run("create", "plants", "--keep", "1").split()[0] == run("list", "plants").split()[0]
+    run("create", "plants", "--keep", "0", code=2)
 
 
 def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Path) -> None:
