@@ -16,7 +16,9 @@ from tests.support.service.client import Client, Serve, assert_problem, fill
 from tests.support.service.routes import GUARDED, OPEN, SENT
 
 ADMIN, READER = "admin-kéy", "reader-key"
-READING_POSTS: Final = {"query", "query/batch", "pairs", "sketch", "compare", "similarity"}
+READING_POSTS: Final = {
+    "query", "query/batch", "explain", "pairs", "sketch", "compare", "similarity",
+}  # fmt: skip
 """Every other method than GET writes."""
 
 
