@@ -3,24 +3,18 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection import memory_collection as collection_module
-from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     ExactParams,
     Transform,
 )
-from gcws_search.index.hashing.banding import BandPlan
-from gcws_search.index.lsh import probe
 from tests.support.index.fake_backend import make_linked
 from tests.support.index.items import DIM, SQUARED, Make
 
@@ -66,17 +60,3 @@ def linking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def linked(linking: None, make: Make) -> Collection:
     return make()
-
-
-@pytest.fixture
-def dear_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let scans take as long in calls of any size, and so long that tables are tried first."""
-
-    def scan(view: RowView, queries: VectorBatch, threads: int) -> Float64s:
-        return np.full(len(queries), 20.0 * view.permitted_count)
-
-    def hashing(queries: VectorBatch, plan: BandPlan) -> Float64s:
-        return np.zeros(len(queries))
-
-    monkeypatch.setattr(probe, "scan_nanoseconds", scan)
-    monkeypatch.setattr(probe, "hash_nanoseconds", hashing)

@@ -10,6 +10,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import put_rows
+from tests.support.index.policies import FREE_HASHING
 
 DIM = 24
 ITEMS = 12_000
@@ -23,7 +24,7 @@ def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]
     which end in more ties than hits are wanted.
     """
     collection = MemoryCollection(
-        CollectionConfig(dim=DIM, backend=GcwsParams(bands=16)), threads=1
+        CollectionConfig(dim=DIM, backend=GcwsParams(bands=16)), threads=1, policies=FREE_HASHING
     )
     rows = np.repeat(rng.gamma(1.0, size=(ITEMS // 4, DIM)), 4, axis=0).astype(np.float32)
     rows[:40] = rows[0]
@@ -45,7 +46,6 @@ def shown(result: QueryResult) -> Shown:
     return [(hit.id, hit.score, hit.payload) for hit in result.hits]
 
 
-@pytest.mark.usefixtures("dear_scans")
 def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
     rng: np.random.Generator,
 ) -> None:
@@ -63,7 +63,6 @@ def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
             results[number]
 
 
-@pytest.mark.usefixtures("dear_scans")
 def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generator) -> None:
     results, _ = searched(rng)
     for result in results:
@@ -79,7 +78,6 @@ def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generato
     assert any(result.ids == first for result in scanned)
 
 
-@pytest.mark.usefixtures("dear_scans")
 def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generator) -> None:
     results, alone = searched(rng)
     sums: Counter[tuple[str, str]] = Counter()

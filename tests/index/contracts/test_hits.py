@@ -12,6 +12,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.kernels.graph import batch_search
+from tests.support.index.policies import FREE_HASHING
 from tests.support.index.small_index import SmallIndex, answer, answers
 
 Wide = tuple[list[int], list[float]]
@@ -119,7 +120,6 @@ def test_a_number_stands_for_as_many_as_there_are_queries() -> None:
     ]
 
 
-@pytest.mark.usefixtures("dear_scans")
 def test_both_methods_of_one_batch_answer_as_they_do_alone(rng: np.random.Generator) -> None:
     """Queries near stored rows are probed; others are scanned, some with ties past the limit."""
     width = 24
@@ -128,7 +128,8 @@ def test_both_methods_of_one_batch_answer_as_they_do_alone(rng: np.random.Genera
     far = np.eye(width, dtype=np.float32)[:5]
     tied = rows[:1] + 30 * np.eye(width, dtype=np.float32)[3:5]
     queries = np.concatenate([rows[100:110], tied, far, rows[200:210]])
-    index = SmallIndex(CollectionConfig(dim=width, backend=GcwsParams(bands=16))).add(rows)
+    config = CollectionConfig(dim=width, backend=GcwsParams(bands=16))
+    index = SmallIndex(config, policies=FREE_HASHING).add(rows)
     params = SearchParams(limit=3, recall=0.9)
     together = index.search(queries, params)
     alone = [index.search(queries[m : m + 1], params)[0] for m in range(len(queries))]

@@ -1,12 +1,14 @@
 """Search by tables: the recall promised, and the naive search to the table."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.backends import GcwsBackend, Policies
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.hits import LiveSample, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     Encoding,
@@ -14,6 +16,7 @@ from gcws_search.index.contracts.parameters import (
     Guarantee,
     SearchParams,
 )
+from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import scan_nanoseconds
 from gcws_search.index.lsh import probe
 from gcws_search.index.vectors.space import VectorSpace
@@ -297,10 +300,12 @@ def test_a_lone_sparse_query_is_hashed_only_where_a_scan_takes_much_longer(
     hashed: bool,
 ) -> None:
     rows, queries, _ = made("counts", rng, 1000)
-    index = SmallIndex(config_of("counts", GcwsParams())).add(rows)
-    nanoseconds = 1e6 * scan_milliseconds
-    monkeypatch.setattr(probe, "max_scan_nanoseconds", lambda *_: nanoseconds)
-    monkeypatch.setattr(probe, "scan_nanoseconds", lambda *_: np.array([nanoseconds]))
+    config = config_of("counts", GcwsParams())
+    batch, query = (SmallIndex(config).prepare(each) for each in (rows, queries[:1]))
+    view = RowView(batch, np.ones(len(rows), np.uint8), len(rows))
+    scan = scan_nanoseconds(replace(view, sample=LiveSample.of(view.permitted)), query)[0]
+    policy = ProbePolicy(scan_factor=1e6 * scan_milliseconds / scan)
+    index = SmallIndex(config, policies=Policies(probe=policy)).add(rows)
     hashed_rows = counted(index, monkeypatch)
     index.search(queries[:1], SearchParams(recall=0.8, guarantee="proven"))
     assert bool(hashed_rows) == hashed

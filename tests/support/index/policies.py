@@ -1,5 +1,6 @@
 """What takes thousands of rows in earnest, done from a few rows on."""
 
+from math import inf
 from typing import Final
 
 from gcws_search.index import Policies
@@ -19,6 +20,11 @@ FREE_SEARCHES: Final = SearchPolicy(
     search_nanoseconds=0.0, row_nanoseconds=1e-9, byte_nanoseconds=0.0, entry_nanoseconds=0.0
 )
 """Searches of the graph are thought to take no time: so few rows would be scanned."""
+
+FREE_HASHING: Final = Policies(
+    probe=ProbePolicy(hashing=inf, hashing_of_many=inf, dense_nanoseconds=0.0, scan_factor=2.0)
+)
+"""Every query is hashed, and probed for until that takes as long as a scan is thought to."""
 
 FEW_ROWS: Final = Policies(
     graph=GraphPolicy(min_rows=64),
