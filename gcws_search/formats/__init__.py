@@ -1,1 +1,13 @@
-"""What people have becomes items: arrays, sparse matrices, frames, dicts and files."""
+"""What people have becomes items: arrays, sparse matrices, frames, dicts and files.
+
+- `items`: ids, vectors and payloads together
+- `vectors`: arrays, sparse matrices, dicts
+- `payloads`: dicts and columns as JSON; conditions on them
+- `frames`: pandas, polars and Arrow
+- `sources`: a file as items, a batch at a time
+- `files`: compressed or not, on the disk or standard input
+- `folders`: a folder of tables as one table
+- `tables`: CSV, Parquet, Arrow, lines of JSON
+- `svmlight`: svmlight files
+- `bodies`: bodies of a load: Arrow or `.npy`
+"""
