@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -436,6 +437,9 @@ class LineSource:
         """Return where a row is, for people."""
         return f"row {row}"
 
+    def _ids(self) -> Iterator[int] | None:
+        return None if self._id_start is None else count(self._id_start)
+
     def _groups(self) -> Iterator[list[bytes]]:
         """Yield lines, some thousand at a time."""
         with closing(self._file.open()) as raw, _named(self._file):
@@ -454,22 +458,19 @@ class LineSource:
         """Return all items as one body."""
 
         def pieces() -> Iterator[bytes]:
-            start = self._id_start
+            ids = self._ids()
             for lines in self._groups():
-                full = [line for line in lines if line.strip()]
-                yield b"".join(_numbered(full, start))
-                start = None if start is None else start + len(full)
+                yield b"".join(_numbered(lines, ids))
                 told(len(lines))
 
         return Body(NDJSON, pieces)
 
     def segments(self) -> Iterator[Body]:
         """Yield the items as bodies of some thousand rows."""
-        start = self._id_start
+        ids = self._ids()
         for lines in self._groups():
+            body = b"".join(_numbered(lines, ids))
             full = [line for line in lines if line.strip()]
-            body = b"".join(_numbered(full, start))
-            start = None if start is None else start + len(full)
             yield Body(
                 NDJSON,
                 lambda body=body: iter([body]),  # type: ignore[misc]
@@ -478,14 +479,16 @@ class LineSource:
             )
 
 
-def _numbered(lines: list[bytes], start: int | None) -> list[bytes]:
-    """Return lines whose objects have ids, counted from ``start``; as they are where it is None."""
-    if start is None:
+def _numbered(lines: list[bytes], ids: Iterator[int] | None) -> list[bytes]:
+    """Return lines whose objects have the next ids, one a line; as they are where ids are None."""
+    if ids is None:
         return lines
-    return [
-        b'{"id":%d,' % number + text[1:] if (text := line.lstrip()).startswith(b"{") else line
-        for number, line in enumerate(lines, start)
-    ]
+    found = []
+    for line in lines:
+        text = line.lstrip()
+        number = next(ids) if text else 0
+        found.append(b'{"id":%d,' % number + text[1:] if text.startswith(b"{") else line)
+    return found
 
 
 def _readable(line: bytes) -> Any:

@@ -159,6 +159,12 @@ def test_items_of_json_lines_without_ids_are_numbered(
     assert "ids      row numbers from 5" in done.stderr
     found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
     assert found == [("5", [1, 2], None), ("6", [3, 4], {"a": 1})]
+    if on_error == "skip":  # a line that is none takes the number of its row, too
+        (tmp_path / "b.ndjson").write_bytes(
+            text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}')
+        )
+        call("load", str(tmp_path / "b.ndjson"), "--into", "others", "--on-error", "skip")
+        assert [each.id for each in server.collection("others")] == ["0", "2"]
 
 
 def npy_file(path: Path) -> None:
