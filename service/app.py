@@ -61,6 +61,7 @@ _ROUTERS = (
     sketch.router,
     similarity.router,
     health.router,
+    health.service_router,
     health.metrics_router,
 )
 

@@ -10,7 +10,7 @@ from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
-from gcws_search.service.guards.keys import ApiKeys
+from gcws_search.service.guards.keys import ApiKeys, Permission
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http.errors import OriginRefused, TooManyCollections
 from gcws_search.service.settings import Settings
@@ -99,6 +99,16 @@ def _key_of(request: Request) -> str | None:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return header(request, b"x-api-key") or None
+
+
+def permission_of(request: Request) -> Permission:
+    """Return what the key of a request permits.
+
+    Raises
+    ------
+    KeyMissing, KeyRefused
+    """
+    return service_of(request).keys.permission(_key_of(request))
 
 
 def _check_key(request: Request, *, writes: bool) -> None:

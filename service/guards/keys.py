@@ -7,12 +7,15 @@ import hmac
 import ipaddress
 import logging
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import SecretStr
 
 from gcws_search.service.http.errors import ExposedWithoutKey, KeyMissing, KeyRefused
 from gcws_search.service.settings import Settings
+
+Permission = Literal["read", "write"]
+"""What a request may do; who may write may read."""
 
 _SEPARATOR: Final = ","
 _COMMENT: Final = "#"
@@ -85,31 +88,45 @@ class ApiKeys:
         self._reader = _Ring(settings.read_only_api_key, settings.read_only_api_key_file)
         self.are_set = self._admin.is_set or self._reader.is_set
 
-    def check(self, key: str | None, *, writes: bool) -> None:
-        """Say whether a request with this key may be served, where keys are set.
+    def permission(self, key: str | None) -> Permission:
+        """Return what a key permits; "write" for any, and for none, where no keys are set.
 
         Parameters
         ----------
         key : str or None
             As headers are read: a character a byte.
+
+        Raises
+        ------
+        KeyMissing, KeyRefused
+        """
+        if not self.are_set:
+            return "write"
+        if key is None:
+            raise KeyMissing
+        digest = hashlib.sha256(key.encode("latin-1")).digest()
+        is_admin, is_reader = self._admin.has(digest), self._reader.has(digest)
+        if is_admin or is_reader:
+            return "write" if is_admin else "read"
+        raise KeyRefused("expected a key of this service, got another")
+
+    def check(self, key: str | None, *, writes: bool) -> None:
+        """Say whether a request with this key may be served.
+
+        With read-only keys alone, nobody may write.
+
+        Parameters
+        ----------
+        key : str or None
+            As of `permission`.
         writes : bool
 
         Raises
         ------
         KeyMissing, KeyRefused
         """
-        if key is None:
-            raise KeyMissing
-        digest = hashlib.sha256(key.encode("latin-1")).digest()
-        is_admin, is_reader = self._admin.has(digest), self._reader.has(digest)
-        if is_admin or (is_reader and not writes):
-            return
-        # With read-only keys alone, nobody may write.
-        raise KeyRefused(
-            "expected a key that permits writing, got a read-only one"
-            if is_reader
-            else "expected a key of this service, got another"
-        )
+        if self.permission(key) == "read" and writes:
+            raise KeyRefused("expected a key that permits writing, got a read-only one")
 
 
 def require_guard(settings: Settings) -> None:

@@ -1,15 +1,23 @@
-"""Is the process alive, is it ready, what does it count."""
+"""Is the process alive, is it ready, what is it, what does it count."""
 
 import asyncio
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from gcws_search.service.execution.context import may_read, service_of
+from gcws_search.service.execution.context import may_read, permission_of, service_of
 from gcws_search.service.execution.startup import Progress
+from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import json_response, problem_responses
-from gcws_search.service.schemas.answers import Health, Readiness
+from gcws_search.service.schemas.answers import Health, Readiness, ServiceAnswer
+from gcws_search.version import program_version
 
 router = APIRouter(tags=["health"])
+service_router = APIRouter(
+    tags=["health"],
+    dependencies=[Depends(may_read)],
+    responses=problem_responses(401, 403, 422),
+    route_class=JsonRoute,
+)
 metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
 
 
@@ -36,6 +44,24 @@ async def readyz(request: Request) -> Response:
     if progress.phase == "ready":
         return json_response(_readiness(progress))
     return json_response(_readiness(progress), 503, headers={"Retry-After": "1"})
+
+
+@service_router.get("/v1", response_model=ServiceAnswer)
+async def show_service(request: Request) -> Response:
+    """Say what this service is, how far its start has come, and what the key sent permits.
+
+    It answers from the first moment on. Where keys are set it wants one, as every route does.
+    """
+    service = service_of(request)
+    return json_response(
+        {
+            "name": "gcws-search",
+            "version": program_version(),
+            "phase": service.startup.progress.phase,
+            "permits": permission_of(request),
+            "keys": service.keys.are_set,
+        }
+    )
 
 
 @metrics_router.get(

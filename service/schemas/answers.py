@@ -1,5 +1,7 @@
 """Answers as the API page shows them; queries are written as JSON without these classes."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from gcws_search.service.schemas.base import Answer, Payload, ShownVector, examples
@@ -429,6 +431,28 @@ class Readiness(Answer):
         description="Items loaded so far; each counts once more for each comparison backend."
     )
     total: int = Field(description="How many there are to load.")
+
+
+class ServiceAnswer(Answer):
+    """What the service is, and what it permits."""
+
+    model_config = examples(
+        {
+            "name": "gcws-search",
+            "version": "1.0.0",
+            "phase": "ready",
+            "permits": "write",
+            "keys": False,
+        },
+    )
+
+    name: str = Field(description="`gcws-search`.")
+    version: str = Field(description="Of the program.")
+    phase: str = Field(description="As in `/readyz`.")
+    permits: Literal["read", "write"] = Field(
+        description="What the key that was sent permits; `write` permits reading too."
+    )
+    keys: bool = Field(description="Whether keys are set. Where none are, anybody may write.")
 
 
 class ProblemError(Answer):

@@ -98,6 +98,21 @@ def test_other_authorization_is_no_key(guarded: Client, value: str) -> None:
     assert_problem(answer, 401, "key_missing")
 
 
+def service(client: Client, **headers: str) -> tuple[str, bool]:
+    answer = ask(client, "GET", "/v1", **headers).json()
+    return answer["permits"], answer["keys"]
+
+
+def test_the_service_says_what_a_key_permits(serve: Serve) -> None:
+    client = serve()
+    assert service(client) == service(client, X_API_Key="any") == ("write", False)
+    client = serve(api_key=ADMIN, read_only_api_key=READER)
+    assert service(client, X_API_Key=ADMIN) == ("write", True)
+    assert service(client, X_API_Key=READER) == ("read", True)
+    client = serve(read_only_api_key=READER)
+    assert service(client, X_API_Key=READER) == ("read", True)
+
+
 def statuses(client: Client, *keys: str) -> list[int]:
     return [ask(client, "GET", "/v1/collections", X_API_Key=key).status_code for key in keys]
 

@@ -1,6 +1,7 @@
 """Starting, being ready, stopping, restarting, and what is counted."""
 
 import threading
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,18 @@ def test_a_ready_service_says_so(client: Client) -> None:
     assert client.get("/livez").json() == {"status": "ok", "phase": "ready"}
     assert client.get("/healthz").json() == {"status": "ok", "phase": "ready"}
     assert client.get("/readyz").json()["phase"] == "ready"
+
+
+def test_the_service_says_what_it_is(client: Client) -> None:
+    answer = client.get("/v1")
+    assert answer.json() == {
+        "name": "gcws-search",
+        "version": version("gcws-search"),
+        "phase": "ready",
+        "permits": "write",
+        "keys": False,
+    }
+    assert_problem(client.get("/v1?verbose=1"), 422, "invalid_parameter", "verbose")
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -64,8 +77,10 @@ def test_while_kernels_compile_it_lives_and_is_not_ready(
     assert_problem(client.get(URL), 503, "loading", "compiling")
     assert client.get(URL).headers["retry-after"]
     assert client.get("/metrics").status_code == 200
+    assert client.get("/v1").json()["phase"] == "compiling"
     go_on.set()
     client.wait_until_ready()
+    assert client.get("/v1").json()["phase"] == "ready"
     assert client.get("/readyz").status_code == 200
     client.stop()
 
