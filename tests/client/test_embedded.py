@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -77,12 +78,24 @@ def test_paths_that_are_no_collections_are_refused(tmp_path: Path) -> None:
             Collection.open(tmp_path / "text.sqlite")
 
 
-def test_what_was_closed_is_closed(tmp_path: Path) -> None:
-    items = Collection.open(tmp_path / "a.sqlite", dim=1)
+@pytest.mark.parametrize("place", ["a.sqlite", ":memory:"])
+def test_what_was_closed_is_closed(tmp_path: Path, place: str) -> None:
+    items = Collection.open(place if place == ":memory:" else tmp_path / place, dim=1)
+    items.add([[1]])
     items.close()
     items.close()
-    with pytest.raises(gcws_search.CollectionNotFound):
-        items.add([[1]])
+    asked: list[Callable[[], object]] = [
+        lambda: items.add([[1]]),
+        lambda: items.query([1]),
+        lambda: items.query_many([[1]]),
+        lambda: items.get("0"),
+        lambda: items.explain("0", "0"),
+        items.describe,
+        lambda: len(items),
+    ]
+    for ask in asked:
+        with pytest.raises(gcws_search.CollectionNotFound):
+            ask()
 
 
 def test_memories_are_apart() -> None:

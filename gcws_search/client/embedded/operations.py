@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, is_id, row_of, rows_of
 from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.errors import (
+    CollectionNotFound,
     GcwsError,
     InvalidInput,
     InvalidParameter,
@@ -47,6 +48,19 @@ _Put = Callable[[Items], Added]
 
 _BATCH_BYTES: Final = 32 << 20
 _CODES: Final = {"ItemExists": "item_exists", "InvalidId": "invalid_id"}
+
+
+class _Closed:
+    """Stands for a collection that is closed: nothing is there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, word: str) -> Any:
+        raise CollectionNotFound(self._name)
+
+    def __len__(self) -> int:
+        raise CollectionNotFound(self._name)
 
 
 class EmbeddedOperations:
@@ -77,6 +91,7 @@ class EmbeddedOperations:
     def close(self) -> None:
         """Close the file; once is enough."""
         self._close()
+        self._collection = cast("ix.Collection", _Closed(self.name))
 
     # Writing
 
