@@ -29,7 +29,7 @@ R = TypeVar("R")
 Mode = Literal["upsert", "insert"]
 OnError = Literal["stop", "skip"]
 Progress = Callable[[int], None]
-"""Is told how many rows have been handed over since it was last called."""
+"""Called with the number of rows handed over since the last call."""
 Piece = bytes | memoryview
 
 
@@ -41,7 +41,7 @@ class Send:
     ----------
     method, path : str
     content : bytes, or callable that returns an iterable of bytes
-        A callable is called anew for each attempt.
+        A callable is called again for each attempt.
     headers, params : mapping of str to str
     repeatable : bool
         Whether the request may be sent again when its connection broke.
@@ -66,7 +66,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Effect: wait for so many seconds."""
+    """Effect: wait for ``seconds``."""
 
     seconds: float
 
@@ -176,7 +176,7 @@ class Operations(Protocol):
         keep_payloads : bool
             Whether an item that exists keeps its payload where it comes without one.
         progress : callable or None
-            Is told how many rows were handed over since it was last called.
+            Called with the number of rows handed over since the last call.
 
         Raises
         ------

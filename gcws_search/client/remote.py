@@ -121,7 +121,7 @@ class RemoteOperations:
         Parameters
         ----------
         content : callable
-            Returns the pieces of the body; called anew where the connection broke.
+            Returns the pieces of the body; called again where the connection broke.
         headers : mapping of str to str
             ``Content-Type``, and ``Idempotency-Key``, by which a load goes on where it broke off.
         params : mapping of str to str

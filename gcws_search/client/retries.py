@@ -48,7 +48,7 @@ class RetryPolicy:
         The wait doubles from the first to the largest; chance takes off up to a half. A server that
         says ``Retry-After`` is given that time, and is not asked again if it is above the largest.
     report : callable or None
-        Is told in a sentence that a request waits, once it has waited for a second.
+        Called with a sentence once a request has waited for a second.
     """
 
     attempts: int = 8

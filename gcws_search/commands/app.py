@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "version": Entry("commands.server", _SERVER, "Print the version."),
     "check": Entry("service.cli", _FILES, "Verify files, and repair them."),
-    "vacuum": Entry("service.cli", _FILES, "Write files anew, without free space."),
+    "vacuum": Entry("service.cli", _FILES, "Rewrite files without free space."),
 }
 
 EPILOG: Final = """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """What is told of the work.
+    """Reports of the work.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Bar:
 
 @contextmanager
 def bar(title: str, total: int | None) -> Iterator[Bar]:
-    """Yield what is told of the work; the terminal shows it."""
+    """Yield a receiver of reports of the work; the terminal shows them."""
     if not sys.stderr.isatty():
         yield Bar(None, None)
         return

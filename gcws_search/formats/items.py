@@ -79,7 +79,7 @@ class Items:
     def batches(
         self, size_bytes: int = BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
     ) -> Iterator[Items]:
-        """Yield the items in parts of about so many bytes of vectors and payloads."""
+        """Yield the items in parts of about ``size_bytes`` bytes of vectors and payloads."""
         each = self.rows.row_bytes
         if self.payloads:
             sample = self.payloads[:: max(1, len(self) // 256)]

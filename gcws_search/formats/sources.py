@@ -67,7 +67,7 @@ class Body:
     ----------
     content_type : str
     pieces : callable
-        Returns the bytes, anew at each call.
+        Returns the bytes from the start at each call.
     rows : int or None
         How many rows it holds, where that is known.
     bytes_ : int or None
@@ -217,7 +217,7 @@ class ItemSource:
     ----------
     described : Described
     batches : callable
-        Returns them, anew at each call.
+        Returns them from the start at each call.
     """
 
     def __init__(self, described: Described, batches: Callable[[], Iterator[Items]]) -> None:
@@ -500,5 +500,5 @@ def _readable(line: bytes) -> Any:
 
 
 def renumbered(choices: Choices, rows: int) -> Choices:
-    """Return the choices for a file that follows one of so many rows."""
+    """Return the choices for a file that follows one of ``rows`` rows."""
     return replace(choices, id_start=choices.id_start + rows)
