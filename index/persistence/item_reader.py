@@ -11,6 +11,7 @@ import numpy as np
 from gcws_search.index.collection.items import Hit
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
+from gcws_search.index.payload.filters import Filter
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -89,6 +90,10 @@ class ItemReader:
 
     def _from_blob(self, blob: bytes) -> JsonVector:
         return self.space.to_json(self.space.from_blobs([blob]), 0)
+
+    def count(self, where: Filter | None = None) -> int:
+        """Return the number of items, or of those whose payloads pass a filter."""
+        return self._memory.permitted(self._memory.view, where)[1]
 
     def page(
         self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False

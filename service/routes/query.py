@@ -1,4 +1,4 @@
-"""Queries: one, and many at once."""
+"""Queries: one, and many at once; how many items pass a filter; why two are similar."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +18,19 @@ from gcws_search.service.ingest.arrow import read_queries
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.rows import DenseRows, NamedRows, Vectors
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.schemas.answers import BatchAnswer, ExplanationAnswer, QueryAnswer
-from gcws_search.service.schemas.requests import BatchBody, BatchParams, ExplainBody, QueryBody
+from gcws_search.service.schemas.answers import (
+    BatchAnswer,
+    CountAnswer,
+    ExplanationAnswer,
+    QueryAnswer,
+)
+from gcws_search.service.schemas.requests import (
+    BatchBody,
+    BatchParams,
+    CountBody,
+    ExplainBody,
+    QueryBody,
+)
 from gcws_search.service.translate import bodies, requests, results as results_module
 from gcws_search.service.translate.names import Naming
 
@@ -137,6 +148,16 @@ async def _answer_one(
         may_block=asked.may_block or results_module.may_compile(collection, asked),
     )
     return answer
+
+
+@router.post("/count", response_model=CountAnswer)
+async def count_items(request: Request, name: str, body: CountBody) -> Response:
+    """Count the items that pass a filter, exactly."""
+    service = service_of(request)
+    collection = service.collection(name)
+    where, _ = requests.condition(body.filter, service.limits)
+    count = await service.workers.searches.run(collection.items.count, where)
+    return json_response({"count": count})
 
 
 @router.post("/explain", response_model=ExplanationAnswer)

@@ -28,6 +28,16 @@ class DeleteAnswer(Answer):
     deleted: int = Field(description="Items that were there and are gone.")
 
 
+class CountAnswer(Answer):
+    """How many items there are."""
+
+    model_config = examples(
+        {"count": 2},
+    )
+
+    count: int = Field(description="The exact number.")
+
+
 class ItemAnswer(Answer):
     """A stored item; ``vector`` as it was sent, in float32."""
 

@@ -163,6 +163,19 @@ class DeleteItemsBody(Body):
     )
 
 
+class CountBody(Body):
+    """Which items are counted."""
+
+    model_config = examples(
+        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
+        {"filter": None},
+    )
+
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are counted; null: all."
+    )
+
+
 class PageParams(BaseModel):
     """Which page of items."""
 

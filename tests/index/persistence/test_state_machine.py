@@ -275,6 +275,12 @@ class CollectionMachine(RuleBasedStateMachine):
         assert (item.id, item.vector) == (item_id, self.shown(vector))
         assert decode_payload(item.payload) == payload
 
+    @rule(where=st.none() | FILTERS)
+    def count(self, where: tuple[dict[str, Any], Test] | None) -> None:
+        document, passes = where or ({}, lambda _: True)
+        found = self.stored.items.count(parse_filter(document) if where else None)
+        assert found == sum(passes(payload) for _, payload in self.model.values())
+
     @rule(limit=st.integers(1, 7), with_vector=st.booleans())
     def page_through(self, limit: int, with_vector: bool) -> None:
         seen, cursor = [], None

@@ -34,6 +34,7 @@ CONTRACT: Final = [
     ("get", "/v1/collections/{name}/loads"),
     ("post", "/v1/collections/{name}/query"),
     ("post", "/v1/collections/{name}/query/batch"),
+    ("post", "/v1/collections/{name}/count"),
     ("post", "/v1/collections/{name}/explain"),
     ("post", "/v1/collections/{name}/pairs"),
     ("post", "/v1/collections/{name}/sketch"),

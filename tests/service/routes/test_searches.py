@@ -38,6 +38,40 @@ def test_bad_pairs_are_refused(client: Client, body: Json, word: str) -> None:
     assert_problem(client.post(f"{URL}/pairs", json=body), 422, "invalid_parameter", word)
 
 
+LABEL_3 = {"must": {"key": "label", "match": {"value": 3}}}
+
+
+def counted(client: Client, body: Json) -> int:
+    answer = client.post(f"{URL}/count", json=body)
+    assert answer.status_code == 200, answer.text
+    [number] = answer.json().values()
+    return int(number)
+
+
+def test_a_count_is_of_the_live_items_that_pass(client: Client) -> None:
+    everything: list[Json] = [{}, {"filter": None}, {"filter": {}}]
+    assert [counted(client, body) for body in everything] == [4] * 3
+    assert counted(client, {"filter": LABEL_3}) == 2
+    assert counted(client, {"filter": {"must_not": LABEL_3}}) == 2
+    client.delete(f"{URL}/items/a")
+    client.put(f"{URL}/items", json={"items": [{"id": 7, "vector": VECTOR}]})  # no label now
+    assert counted(client, {}) == 3
+    assert counted(client, {"filter": LABEL_3}) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "word"),
+    [
+        ({"filter": {"most": []}}, "invalid_filter", "filter"),
+        ({"filter": [1]}, "invalid_filter", "filter"),
+        ({"where": None}, "invalid_parameter", "where"),
+    ],
+    ids=str,
+)
+def test_a_bad_count_is_refused(client: Client, body: Json, code: str, word: str) -> None:
+    assert_problem(client.post(f"{URL}/count", json=body), 422, code, word)
+
+
 def explained(client: Client, a: Json, b: Json, **more: Json) -> Json:
     answer = client.post(f"{URL}/explain", json={"a": a, "b": b, **more})
     assert answer.status_code == 200, answer.text
