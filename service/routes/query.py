@@ -318,7 +318,8 @@ def _require_short(
     answered: Iterable[tuple[requests.QueryRequest, ix.QueryResult]],
 ) -> None:
     payload_bytes = vectors = 0
-    for asked, result in answered:
+    for asked, whole in answered:
+        result = whole.after(asked.offset)
         if asked.with_payload:
             payload_bytes += sum(len(payload or b"") for payload in result.payloads)
         if asked.with_vector:

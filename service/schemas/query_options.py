@@ -93,6 +93,15 @@ Limit = Annotated[
         json_schema_extra=bounds(1),
     ),
 ]
+Offset = Annotated[
+    int,
+    Field(
+        description="Hits of the ranking that are left out before the first one shown. `offset` "
+        "and `limit` together are at most `max_limit`; `recall` is that of the first `offset` + "
+        "`limit` hits.",
+        json_schema_extra=bounds(0),
+    ),
+]
 Recall = Annotated[
     float,
     Field(

@@ -26,6 +26,7 @@ from gcws_search.service.schemas.query_options import (
     Guarantee,
     Limit,
     MinScore,
+    Offset,
     Recall,
     Rerank,
     WithPayload,
@@ -257,6 +258,7 @@ class QueryBody(Body):
         {
             "vector": {"indices": [1, 3], "values": [-2, 3]},
             "limit": 5,
+            "offset": 0,
             "recall": 0.95,
             "min_score": 0.1,
             "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
@@ -277,6 +279,7 @@ class QueryBody(Body):
         default=None, description="Searches around this stored item, which is left out of the hits."
     )
     limit: Limit = 10
+    offset: Offset = 0
     recall: Recall = 0.9
     min_score: MinScore = 0.0
     filter: FilterDocument | None = Field(
@@ -309,6 +312,7 @@ class BatchParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: Limit = 10
+    offset: Offset = 0
     recall: Recall = 0.9
     min_score: MinScore = 0.0
     guarantee: Guarantee = "measured"

@@ -46,6 +46,8 @@ class QueryRequest(NamedTuple):
         The filter as JSON: equal texts, equal filters.
     unknown_names : sequence of str
         Names that the query alone has.
+    offset : int
+        The first hits of each ranking that are not shown; ``params.limit`` counts them too.
     with_unknown : SparseVector or None
         In the place of vectors, where a collection of fixed dim has no coordinates for such names.
     """
@@ -59,6 +61,7 @@ class QueryRequest(NamedTuple):
     with_payload: bool
     with_vector: bool
     explain: bool
+    offset: int = 0
     unknown_names: Sequence[str] = ()
     with_unknown: ix.SparseVector | None = None
 
@@ -322,7 +325,12 @@ def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -
     if isinstance(body, CompareBody):
         return _checked_params(body.limit, body.recall, candidates=body.candidates)
     return _checked_params(
-        body.limit, body.recall, body.min_score, body.guarantee, body.rerank, body.candidates
+        _depth(body, limits),
+        body.recall,
+        body.min_score,
+        body.guarantee,
+        body.rerank,
+        body.candidates,
     )
 
 
@@ -344,6 +352,26 @@ def _checked_params(
         rerank=rerank,
         candidates=candidates,
     )
+
+
+def _depth(body: QueryBody | BatchParams, limits: Limits) -> int:
+    """Return how far down the ranking a query looks.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body.offset < 0:
+        raise ix.InvalidParameter(expected="at least 0", got=str(body.offset), loc=("offset",))
+    if body.limit < 1:
+        raise ix.InvalidParameter(expected="at least 1", got=str(body.limit), loc=("limit",))
+    if body.offset + body.limit > limits.max_limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {limits.max_limit} together with 'limit'",
+            got=str(body.offset + body.limit),
+            loc=("offset",),
+        )
+    return body.offset + body.limit
 
 
 def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:
@@ -404,6 +432,7 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
         with_payload=body.with_payload,
         with_vector=body.with_vector,
         explain=body.explain,
+        offset=body.offset,
         unknown_names=naming.unknown,
         with_unknown=with_unknown,
     )
@@ -522,4 +551,5 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
         with_payload=raw.with_payload,
         with_vector=raw.with_vector,
         explain=raw.explain,
+        offset=raw.offset,
     )

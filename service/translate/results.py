@@ -117,6 +117,7 @@ def answer(
     collection: ix.Collection, query: QueryRequest, result: ix.QueryResult, seconds: float
 ) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
+    result = result.after(query.offset)
     hits: list[dict[str, Any]]
     if query.with_payload:
         hits = [

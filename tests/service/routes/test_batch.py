@@ -25,6 +25,8 @@ def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
         {"vector": {"indices": [3], "values": [1]}, "limit": 1, "with_payload": False},
         {"vector": [1, 1, 1, 1], "filter": {"must": [{"key": "label", "match": {"value": 1}}]}},
         {"vector": [1, 0, 0, 1]},
+        {"vector": [1, 0, 0, 1], "offset": 2, "limit": 8},
+        {"id": "b", "offset": 1, "limit": 1},
     ]
     results = client.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
     alone = [client.post(f"{URL}/query", json=query).json() for query in queries]
@@ -44,6 +46,15 @@ def test_a_matrix_of_queries_answers_as_json_does(client: Client, dtype: str, or
     sent = np.array(rows, dtype=dtype).astype(float).tolist()
     queries = [{"vector": row, "limit": 2, "recall": 1} for row in sent]
     assert matrix == client.post(f"{URL}/query/batch", json={"queries": queries}).json()
+
+
+def test_an_offset_of_a_matrix_holds_for_every_query(client: Client) -> None:
+    rows = [[1, -2, 0, 3], [1, 0, 0, 1]]
+    url = f"{URL}/query/batch?offset=1&limit=2&recall=1"
+    matrix = client.post(url, content=npy(np.array(rows, np.float32)), headers=NPY).json()
+    queries = [{"vector": row, "limit": 3, "recall": 1} for row in rows]
+    whole = client.post(f"{URL}/query/batch", json={"queries": queries}).json()["results"]
+    assert [each["hits"] for each in matrix["results"]] == [each["hits"][1:] for each in whole]
 
 
 def test_a_matrix_of_no_queries_has_no_answers(client: Client) -> None:

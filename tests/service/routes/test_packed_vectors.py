@@ -107,8 +107,9 @@ def test_one_query_may_be_a_file_of_numpy(
 ) -> None:
     vector = [1, -2, 0, 3]
     body = npy(np.array(vector, dtype).reshape(shape))
-    answer = client.post(f"{URL}/query?limit=2&recall=1&explain=true", content=body, headers=NPY)
-    asked = {"vector": vector, "limit": 2, "recall": 1, "explain": True}
+    url = f"{URL}/query?limit=2&offset=1&recall=1&explain=true"
+    answer = client.post(url, content=body, headers=NPY)
+    asked = {"vector": vector, "limit": 2, "offset": 1, "recall": 1, "explain": True}
     expected = client.post(f"{URL}/query", json=asked).json()
     found = answer.json()
     assert found["explain"].pop("seconds") > 0
@@ -165,6 +166,7 @@ def test_names_that_no_coordinate_has_count_in_a_stream(serve: Serve) -> None:
         ("", b"PAR1" * 9, 400, "malformed_body", "Parquet"),
         ("?limit=x", npy(np.ones(4)), 422, "invalid_parameter", "limit"),
         ("?limit=0", npy(np.ones(4)), 422, "invalid_parameter", "limit"),
+        ("?offset=-1", npy(np.ones(4)), 422, "invalid_parameter", "offset"),
         ("?limits=1", npy(np.ones(4)), 422, "invalid_parameter", "limits"),
     ],
 )

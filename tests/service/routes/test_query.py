@@ -57,6 +57,61 @@ def test_limit_and_min_score_cut_the_hits(client: Client) -> None:
     assert [hit["id"] for hit in hits] == ["a"]
 
 
+FORMS: dict[str, Json] = {
+    "vector": {"vector": VECTOR},
+    "id": {"id": "a"},
+    "min_score": {"vector": VECTOR, "min_score": 0.2},
+    "vectors shown": {"vector": VECTOR, "with_vector": True, "with_payload": False},
+    "filter": {"vector": VECTOR, "filter": {"must_not": {"key": "label", "match": {"value": 1}}}},
+    "another backend": {"vector": VECTOR, "backend": "exact"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_offset_shows_the_ranking_from_there(client: Client, form: str) -> None:
+    client.post(f"{URL}/backends", json={"kind": "exact"})
+    body = {"recall": 1, **FORMS[form]}
+    whole = client.post(f"{URL}/query", json=body).json()["hits"]
+    assert len(whole) >= 2
+    for offset in range(5):
+        for limit in (1, 2, 10):
+            asked = body | {"offset": offset, "limit": limit}
+            hits = client.post(f"{URL}/query", json=asked).json()["hits"]
+            assert hits == whole[offset : offset + limit], asked
+
+
+def test_an_offset_pages_through_ties_by_id(client: Client) -> None:
+    items = [{"id": f"t{n:02}", "vector": [1, 1, 1, 1]} for n in range(20)]
+    client.put(f"{URL}/items", json={"items": items[::-1]})
+    seen: list[str] = []
+    for offset in range(0, 20, 3):
+        body = {"vector": [1, 1, 1, 1], "recall": 1, "offset": offset, "limit": min(3, 20 - offset)}
+        hits = client.post(f"{URL}/query", json=body).json()["hits"]
+        seen += [hit["id"] for hit in hits]
+    assert seen == [item["id"] for item in items]
+
+
+def test_what_a_query_with_an_offset_cost_is_that_of_all_its_hits(client: Client) -> None:
+    deep = {"vector": VECTOR, "offset": 2, "limit": 1, "explain": True}
+    whole = {"vector": VECTOR, "limit": 3, "explain": True}
+    answers = [client.post(f"{URL}/query", json=body).json() for body in (deep, whole)]
+    costs = [answer["explain"] | {"seconds": 0} for answer in answers]
+    assert costs[0] == costs[1]
+    assert answers[0]["hits"] == answers[1]["hits"][2:]
+
+
+def test_payloads_that_an_offset_leaves_out_count_for_no_answer(serve: Serve) -> None:
+    client = serve(max_answer_bytes=2000)
+    fill(client)
+    long = {"id": "a", "vector": VECTOR, "payload": {"text": "x" * 3000}}
+    assert client.put(f"{URL}/items", json={"items": [long]}).status_code == 200
+    body = {"vector": VECTOR, "limit": 2, "recall": 1}
+    assert client.post(f"{URL}/query", json=body).status_code == 422
+    after = client.post(f"{URL}/query", json=body | {"offset": 1})
+    assert after.status_code == 200, after.text
+    assert after.json()["hits"][0]["id"] == "c"
+
+
 def test_a_filter_holds_for_every_hit(client: Client) -> None:
     where = {"must": [{"key": "label", "match": {"value": 3}}]}
     hits = client.post(f"{URL}/query", json={"vector": VECTOR, "filter": where}).json()["hits"]
