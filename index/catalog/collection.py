@@ -357,10 +357,18 @@ class Collection:
         return self.items.get(item_id)
 
     def page(
-        self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
+        self,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        with_vector: bool = False,
+        where: Filter | None = None,
+        ids: Sequence[str] | None = None,
     ) -> Page:
         """Return items in the order in which they were put; see `ItemReader.page`."""
-        return self.items.page(limit=limit, cursor=cursor, with_vector=with_vector)
+        return self.items.page(
+            limit=limit, cursor=cursor, with_vector=with_vector, where=where, ids=ids
+        )
 
     def search(
         self,

@@ -119,17 +119,23 @@ class View:
         """Return the number of rows."""
         return len(self.sequences)
 
-    def page(self, *, after: int, limit: int) -> Int64s:
-        """Return the first ``limit`` live rows whose sequence numbers are above ``after``."""
+    def page(self, permitted: UInt8s, *, after: int, limit: int) -> Int64s:
+        """Return the first ``limit`` permitted rows whose sequence numbers are above ``after``.
+
+        Parameters
+        ----------
+        permitted : (n,) uint8
+            ``alive``, or 1 for some of these rows.
+        after, limit : int
+        """
         start = int(np.searchsorted(self.sequences, after, side="right"))
         found: list[Int64s] = []
-        wanted = limit
+        wanted, step = limit, 2 * limit + MIN_CAPACITY
         while wanted and start < len(self):
-            stop = min(len(self), start + 2 * wanted + MIN_CAPACITY)
-            live = start + np.flatnonzero(self.alive[start:stop])[:wanted]
-            found.append(live)
-            wanted -= len(live)
-            start = stop
+            rows = start + np.flatnonzero(permitted[start : start + step])[:wanted]
+            found.append(rows)
+            wanted -= len(rows)
+            start, step = start + step, 2 * step
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def raw(self, space: VectorSpace, rows: Int64s) -> RawBatch | None:

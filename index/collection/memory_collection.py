@@ -361,9 +361,14 @@ class MemoryCollection:
 
     def locate(self, item_id: str) -> tuple[View, int | None]:
         """Return a view, and the row of an item in it."""
+        view, rows = self.locate_all([item_id])
+        return view, rows[0] if rows else None
+
+    def locate_all(self, ids: Iterable[str]) -> tuple[View, list[int]]:
+        """Return a view, and the rows in it of those items that there are."""
         with self._lock:
             self._append_pending()
-            return self.published, self._row_of.get(item_id)
+            return self.published, self.rows_of(ids)
 
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.collection.items import Hit
+from gcws_search.index.collection.items import Hit, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.payload.filters import Filter
 from gcws_search.index.storage.store import Store
@@ -96,7 +98,13 @@ class ItemReader:
         return self._memory.permitted(self._memory.view, where)[1]
 
     def page(
-        self, *, limit: int = 100, cursor: str | None = None, with_vector: bool = False
+        self,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        with_vector: bool = False,
+        where: Filter | None = None,
+        ids: Sequence[str] | None = None,
     ) -> Page:
         """Return items in the order in which they were put; an update puts an item at the end.
 
@@ -106,6 +114,10 @@ class ItemReader:
         cursor : str or None
             ``next_cursor`` of the page before; None for the first page.
         with_vector : bool
+        where : Filter or None
+            Only items whose payloads pass.
+        ids : sequence of str or None
+            Only those of these items that there are.
 
         Raises
         ------
@@ -115,27 +127,35 @@ class ItemReader:
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         after = sequence_of(cursor)
-        if with_vector and not self.space.transform.is_identity:
-            return self._page_from_store(after, limit)
-        view = self._memory.view
-        rows = view.page(after=after, limit=limit + 1)
-        shown = rows[:limit]
-        vectors: list[JsonVector | None] = [None] * len(shown)
-        raw = view.raw(self.space, shown) if with_vector else None
-        if raw is not None:
-            vectors = [self.space.to_json(raw, place) for place in range(len(shown))]
-        items = [
-            StoredItem(view.ids[row], vector, view.payloads[row])
-            for row, vector in zip(shown.tolist(), vectors, strict=True)
-        ]
-        more = len(rows) > limit
-        return Page(items, str(view.sequences[shown[-1]]) if more else None)
+        view, rows = self._memory.view, None
+        if ids is not None:
+            view, rows = self._memory.locate_all(ids)
+        permitted, _ = self._memory.permitted(view, where)
+        if rows is not None:
+            chosen = np.zeros_like(permitted)
+            chosen[rows] = permitted[rows]
+            permitted = chosen
+        found = view.page(permitted, after=after, limit=limit + 1)
+        shown = found[:limit]
+        next_cursor = str(view.sequences[shown[-1]]) if len(found) > limit else None
+        return Page(self._items(view, shown, with_vector=with_vector), next_cursor)
 
-    def _page_from_store(self, after: int, limit: int) -> Page:
-        records = self._store.page(after=after, limit=limit + 1)
-        shown = records[:limit]
-        items = [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in shown]
-        return Page(items, str(shown[-1].sequence) if len(records) > limit else None)
+    def _items(self, view: View, rows: Int64s, *, with_vector: bool) -> list[StoredItem]:
+        """Return the items of some rows.
+
+        Where a transform keeps vectors out of memory, items that have been updated or deleted
+        since are left out.
+        """
+        ids = [view.ids[row] for row in rows.tolist()]
+        payloads = [view.payloads[row] for row in rows.tolist()]
+        if not with_vector:
+            return [StoredItem(*both) for both in zip(ids, repeat(None), payloads, strict=False)]
+        raw = view.raw(self.space, rows)
+        if raw is not None:
+            vectors = (self.space.to_json(raw, place) for place in range(len(rows)))
+            return [StoredItem(*each) for each in zip(ids, vectors, payloads, strict=True)]
+        records = self._store.at(view.sequences[rows].tolist())
+        return [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in records]
 
     def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent.

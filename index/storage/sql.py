@@ -18,9 +18,9 @@ SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum F
 ORDER BY key
 """
 READ_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
-READ_PAGE: Final = """
-SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE key > ?
-ORDER BY key LIMIT ?
+READ_AT: Final = """
+SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items
+WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key
 """
 READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
 WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"

@@ -540,9 +540,10 @@ class Store:
             found.update((row[1], self._record(row)) for row in rows)
         return found
 
-    def page(self, *, after: int, limit: int) -> list[Record]:
-        """Return the first ``limit`` rows whose sequence numbers are above ``after``, in order."""
-        return [self._record(row) for row in self._read(sql.READ_PAGE, (after, limit))]
+    def at(self, sequences: Sequence[int]) -> list[Record]:
+        """Return the rows of those sequence numbers that there are, in their order."""
+        numbers = orjson.dumps(list(sequences)).decode()
+        return [self._record(row) for row in self._read(sql.READ_AT, (numbers,))]
 
     def _record(self, row: tuple[Any, ...]) -> Record:
         record = Record(*row[:-1])

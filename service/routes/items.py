@@ -100,7 +100,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
 async def page_items(
     request: Request, name: str, params: Annotated[PageParams, Query()]
 ) -> Response:
-    """Show a page of items in a stable order."""
+    """Show a page of items in a stable order: of all, of those that pass a filter, or of some."""
     service = service_of(request)
     limit = service.settings.max_page_limit
     if params.limit > limit:
@@ -108,10 +108,15 @@ async def page_items(
             expected=f"at most {limit}", got=str(params.limit), loc=("limit",)
         )
     collection = service.collection(name)
+    where, ids = requests.page_filter(params, service.limits), requests.page_ids(params, limit)
 
     def work() -> Response:
         page = collection.page(
-            limit=params.limit, cursor=params.cursor, with_vector=params.with_vector
+            limit=params.limit,
+            cursor=params.cursor,
+            with_vector=params.with_vector,
+            where=where,
+            ids=ids,
         )
         require_short_answer(
             sum(len(item.payload or b"") for item in page.items),

@@ -185,6 +185,15 @@ class PageParams(BaseModel):
     limit: int = Field(default=100, ge=1, description="Most items of the page.")
     cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
     with_vector: bool = Field(default=False, description="Show vectors too.")
+    filter: str | None = Field(
+        default=None,
+        description="A filter as of a query, its JSON text percent-encoded: only items that pass.",
+    )
+    ids: list[str] | None = Field(
+        default=None,
+        description="Only these items, instead of `filter`: `ids=a,b`, or `ids=a&ids=b`. Where "
+        "the parameter is repeated, commas are part of ids. Those of no item are left out.",
+    )
 
 
 class UploadParams(BaseModel):

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
+from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
@@ -21,6 +22,7 @@ from gcws_search.service.schemas.requests import (
     ExplainedBody,
     ItemBody,
     NamesParams,
+    PageParams,
     QueryBody,
 )
 from gcws_search.service.translate.names import Naming, Use, require_different
@@ -249,8 +251,8 @@ def condition(document: dict[str, Any] | None, limits: Limits) -> tuple[ix.Filte
     return found, text
 
 
-def item_id(text: str) -> str:
-    """Return an id that came in a path.
+def item_id(text: str, name: str = "id") -> str:
+    """Return an id that came in a URL, as this parameter.
 
     Raises
     ------
@@ -258,7 +260,7 @@ def item_id(text: str) -> str:
     """
     if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
         raise ix.InvalidId(
-            expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=("id",)
+            expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=(name,)
         )
     return text
 
@@ -281,6 +283,43 @@ def items(raw: Sequence[ItemBody], collection: ix.Collection, limits: Limits) ->
             payload(item.payload, limits, "items", row, "payload") for row, item in enumerate(raw)
         ],
     )
+
+
+def page_filter(params: PageParams, limits: Limits) -> ix.Filter | None:
+    """Return the filter of a page, which its URL holds as JSON.
+
+    Raises
+    ------
+    InvalidParameter, InvalidFilter
+    """
+    if params.filter is None:
+        return None
+    if params.ids is not None:
+        raise ix.InvalidParameter(expected="one of 'filter' and 'ids'", got="both")
+    try:
+        document = from_json(params.filter, allow_inf_nan=False)
+    except ValueError as error:
+        raise ix.InvalidFilter(
+            expected="a filter as JSON", got=f"no JSON ({error})", loc=("filter",)
+        ) from None
+    return condition(document, limits)[0]
+
+
+def page_ids(params: PageParams, count: int) -> list[str] | None:
+    """Return the ids of the items of a page, at most ``count``; None for those of any.
+
+    One value is a list with commas. Of several, each is an id.
+
+    Raises
+    ------
+    InvalidParameter, InvalidId
+    """
+    if params.ids is None:
+        return None
+    words = params.ids[0].split(",") if len(params.ids) == 1 else params.ids
+    if len(words) > count:
+        raise ix.InvalidParameter(expected=f"at most {count}", got=str(len(words)), loc=("ids",))
+    return [item_id(word, "ids") for word in words]
 
 
 def indices(params: NamesParams, count: int) -> list[int]:

@@ -147,13 +147,16 @@ def test_pages_pass_over_dead_rows(filled: Filler) -> None:
     filled.put({f"i{n}": n + 1 for n in range(500)})
     filled.remove("b", *(f"i{n}" for n in range(10, 490)))
     view = collection.view
-    rows = view.page(after=0, limit=15)
+    rows = view.page(view.alive, after=0, limit=15)
     expected = ["a", "c", *(f"i{n}" for n in range(10)), "i490", "i491", "i492"]
     assert [view.ids[row] for row in rows] == expected
     after = int(view.sequences[rows[-1]])
-    rest = view.page(after=after, limit=1000)
+    rest = view.page(view.alive, after=after, limit=1000)
     assert [view.ids[row] for row in rest] == [f"i{n}" for n in range(493, 500)]
-    assert view.page(after=10**6, limit=5).tolist() == []
+    assert view.page(view.alive, after=10**6, limit=5).tolist() == []
+    ends = np.zeros_like(view.alive)
+    ends[[*rows[:1], *rest[-1:]]] = 1
+    assert view.page(ends, after=0, limit=15).tolist() == [rows[0], rest[-1]]
 
 
 def test_dense_vectors_are_given_back_as_sent(rng: np.random.Generator) -> None:

@@ -281,17 +281,36 @@ class CollectionMachine(RuleBasedStateMachine):
         found = self.stored.items.count(parse_filter(document) if where else None)
         assert found == sum(passes(payload) for _, payload in self.model.values())
 
-    @rule(limit=st.integers(1, 7), with_vector=st.booleans())
-    def page_through(self, limit: int, with_vector: bool) -> None:
+    @rule(
+        limit=st.integers(1, 7),
+        with_vector=st.booleans(),
+        where=st.none() | FILTERS,
+        ids=st.none() | st.lists(IDS),
+    )
+    def page_through(
+        self,
+        limit: int,
+        with_vector: bool,
+        where: tuple[dict[str, Any], Test] | None,
+        ids: list[str] | None,
+    ) -> None:
+        document, passes = where or ({}, lambda _: True)
+        asked = parse_filter(document) if where else None
         seen, cursor = [], None
         while True:
-            page = self.stored.page(limit=limit, cursor=cursor, with_vector=with_vector)
+            page = self.stored.page(
+                limit=limit, cursor=cursor, with_vector=with_vector, where=asked, ids=ids
+            )
             assert len(page.items) == limit or page.next_cursor is None
             seen += page.items
             cursor = page.next_cursor
             if cursor is None:
                 break
-        assert [item.id for item in seen] == list(self.model)
+        assert [item.id for item in seen] == [
+            item_id
+            for item_id, (_, payload) in self.model.items()
+            if passes(payload) and (ids is None or item_id in ids)
+        ]
         for item in seen:
             vector, payload = self.model[item.id]
             assert decode_payload(item.payload) == payload

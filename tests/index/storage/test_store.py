@@ -178,11 +178,11 @@ def test_rows_are_fetched_by_id(store: Store) -> None:
     assert store.fetch([]) == {}
 
 
-def test_pages_follow_the_keys(store: Store) -> None:
+def test_rows_are_read_by_their_sequence_numbers(store: Store) -> None:
     put(store, ["a", "b", "c", "d"])
     store.write([Change([2], rows([]))])
-    assert [record.id for record in store.page(after=0, limit=2)] == ["a", "c"]
-    assert [record.id for record in store.page(after=3, limit=9)] == ["d"]
+    assert [record.id for record in store.at([4, 2, 1])] == ["a", "d"]
+    assert store.at([]) == []
 
 
 def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: Store) -> None:
@@ -280,7 +280,7 @@ def test_another_program_in_the_file_is_told_of(path: Path, store: Store) -> Non
 def test_a_closed_store_has_nothing_to_read(store: Store) -> None:
     store.close()
     store.close()
-    for read in (lambda: store.fetch(["a"]), lambda: store.page(after=0, limit=1)):
+    for read in (lambda: store.fetch(["a"]), lambda: store.at([1])):
         with pytest.raises(CollectionNotFound):
             read()
 

@@ -269,6 +269,76 @@ def test_pages_show_every_item_once_in_a_stable_order(client: Client) -> None:
     assert whole["items"][0]["payload"] == {"label": 3}
 
 
+def paged(client: Client, **params: Json) -> list[str]:
+    """Return the ids of all pages."""
+    seen: list[str] = []
+    cursor: Json = {}
+    while cursor is not None:
+        answer = client.get(URL, params=params | cursor)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        seen += [item["id"] for item in page["items"]]
+        cursor = page["next_cursor"] and {"cursor": page["next_cursor"]}
+    return seen
+
+
+LABEL_3 = json.dumps({"must": [{"key": "label", "match": {"value": 3}}]})
+
+
+@pytest.mark.parametrize("transform", [{}, {"normalize": "l2"}])
+@pytest.mark.parametrize("with_vector", [False, True])
+def test_pages_show_the_items_that_pass_a_filter(
+    serve: Serve, transform: Json, with_vector: bool
+) -> None:
+    client = serve()
+    fill(client, transform=transform)
+    shown = {"with_vector": with_vector, "limit": 1}
+    assert paged(client, filter=LABEL_3, **shown) == ["a", "7"]
+    assert paged(client, filter='{"must_not": ' + LABEL_3 + "}", **shown) == ["b", "c"]
+    assert paged(client, filter="{}", **shown) == paged(client, filter="null", **shown)
+    put(client, {"id": "a", "vector": [1, 1, 1, 1], "payload": {"label": 3, "n": 2**70}})
+    assert paged(client, filter=LABEL_3, **shown) == ["7", "a"]  # an update puts it at the end
+    exact = json.dumps({"must": {"key": "n", "match": {"value": 2**70 + 1}}})
+    assert paged(client, filter=exact) == []
+    [item] = client.get(URL, params={"filter": LABEL_3, "limit": 1, "with_vector": True}).json()[
+        "items"
+    ]
+    assert item == client.get(f"{URL}/7").json()
+
+
+@pytest.mark.parametrize("with_vector", [False, True])
+def test_pages_show_the_items_that_are_named(client: Client, with_vector: bool) -> None:
+    put(client, {"id": "x,y", "vector": [1, 1, 1, 1]})
+    shown = {"with_vector": with_vector, "limit": 2}
+    assert paged(client, ids="c,a,absent,7,a", **shown) == ["a", "c", "7"]
+    assert paged(client, ids=["7", "x,y", "absent", "a"], **shown) == ["a", "7", "x,y"]
+    assert paged(client, ids="x,y") == []
+    assert paged(client, ids="absent") == []
+    client.delete(f"{URL}/a")
+    assert paged(client, ids="a,b") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "word"),
+    [
+        ("ids=a&filter={}", "invalid_parameter", "both"),
+        ("filter={", "invalid_filter", "filter: expected a filter as JSON"),
+        ("filter=", "invalid_filter", "filter: expected a filter as JSON"),
+        ("filter=NaN", "invalid_filter", "filter: expected a filter as JSON"),
+        ("filter=[1]", "invalid_filter", "filter"),
+        ('filter={"most": []}', "invalid_filter", "filter"),
+        ('filter={"must": [{"key": "a"}]}', "invalid_filter", "filter.must[0]"),
+        ("ids=", "invalid_id", "ids"),
+        ("ids=a,,b", "invalid_id", "ids"),
+        ("ids=" + "x" * 256, "invalid_id", "ids"),
+        ("ids=" + ",".join("a" * 10_001), "invalid_parameter", "ids: expected at most 10000"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_bad_choice_of_items_is_refused(client: Client, query: str, code: str, word: str) -> None:
+    assert_problem(client.get(f"{URL}?{query}"), 422, code, word)
+
+
 @pytest.mark.parametrize(
     ("query", "word"),
     [

@@ -54,13 +54,16 @@ def request(command: str) -> httpx.Request:
     piped = printed(before[0]) if before else ""
     method, url, body = "", "", None
     headers: dict[str, str] = {}
+    params: dict[str, str] | None = None
     remaining = iter(words)
     if next(remaining) != "curl":
         raise ValueError(command)
     for word in remaining:
         match word:
-            case "-s":
+            case "-s" | "-G":
                 continue
+            case "--data-urlencode":  # with -G
+                params = dict([next(remaining).split("=", 1)])
             case "-X":
                 method = next(remaining)
             case "-H":
@@ -76,7 +79,7 @@ def request(command: str) -> httpx.Request:
             case _:
                 raise ValueError(word)
     method = method or ("GET" if body is None else "POST")
-    return httpx.Request(method, url, content=body, headers=headers)
+    return httpx.Request(method, url, params=params, content=body, headers=headers)
 
 
 def split(words: list[str]) -> Iterator[list[str]]:
