@@ -61,7 +61,7 @@ def test_writes_are_refused_once_memory_may_differ_from_the_file(
         put(stored, {"b": 2})
     monkeypatch.undo()
     for write in (lambda: put(stored, {"c": 3}), lambda: stored.delete(["a"])):
-        with pytest.raises(DamagedFile, match="opened anew"):
+        with pytest.raises(DamagedFile, match="opened again"):
             write()
     assert ids_of(stored.search(stored.space.from_items([vector(1)]), SearchParams())[0]) == ["a"]
     assert reopened(stored, tmp_path) == holding({"a": 1, "b": 2})
