@@ -13,6 +13,7 @@ from gcws_search.index.backends.protocol import Backend, self_optimizing
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
+from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -32,6 +33,7 @@ class Engine:
         For hashing and the first tables alone.
     """
 
+    config: CollectionConfig
     space: VectorSpace
     backend: Backend[Any]
     state: Any
@@ -70,6 +72,11 @@ class Engine:
         seconds = self.build_seconds + perf_counter() - began
         return replace(self, state=state, build_seconds=seconds)
 
+    def with_threads(self, threads: int) -> "Engine":
+        """Return the same index, searched on so many threads."""
+        backend: Backend[Any] = make_backend(self.config, threads=threads)
+        return replace(self, backend=backend, state=on_threads(self.state, backend.workers))
+
     def prepare(self, vectors: Vectors) -> VectorBatch:
         """Return vectors as this index's queries."""
         return prepare(self.space, vectors)
@@ -77,6 +84,12 @@ class Engine:
     def search(self, queries: VectorBatch, params: SearchParams) -> BatchHits:
         """Return the hits of each query."""
         return self.backend.search(self.state, self.view, queries, params)
+
+
+def on_threads(state: Any, workers: Workers) -> Any:  # noqa: ANN401  # of any backend
+    """Return the state of a backend, its graph searched by these threads."""
+    graph = getattr(state, "graph", None)
+    return state if graph is None else replace(state, graph=replace(graph, workers=workers))
 
 
 def config_for(vectors: Vectors, params: BackendParams) -> CollectionConfig:
@@ -118,4 +131,4 @@ def _build(
         state = optimizing.optimize(state, rows, alive, threading.Event())
     build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
-    return Engine(space, backend, state, view, build_seconds, table_seconds)
+    return Engine(config, space, backend, state, view, build_seconds, table_seconds)

@@ -19,6 +19,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.harness.datasets import DataSet, made
+from benchmarks.harness.engine import on_threads
 from benchmarks.harness.report import Table, arguments, markdown
 from gcws_search.index.backends import GcwsBackend, make_backend
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
@@ -110,6 +111,7 @@ def measure(folder: Path, items: int) -> Measured:
     one = make_backend(config, threads=1)
     if not isinstance(one, GcwsBackend) or state.graph is None:
         raise TypeError(one.kind)
+    state = on_threads(state, one.workers)
 
     def exactly() -> BatchHits:
         params = SearchParams(limit=LIMIT, recall=1.0)

@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -20,7 +19,6 @@ from scipy import sparse
 
 from benchmarks.harness.datasets import Vectors
 from benchmarks.harness.engine import Engine
-from gcws_search.index.backends import make_backend
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.warmup.compile import compile_kernels
 
@@ -71,8 +69,8 @@ class Ours(Method):
     SETTINGS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.993)
 
     def __init__(self, stored: Vectors, *, threads: int) -> None:
-        self._config = CollectionConfig(dim=int(stored.shape[1]))
-        self._engine = Engine.build(stored, self._config.backend, threads=threads, compiled=True)
+        params = CollectionConfig(dim=int(stored.shape[1])).backend
+        self._engine = Engine.build(stored, params, threads=threads, compiled=True)
         self.table_seconds = self._engine.table_seconds
 
     @classmethod
@@ -83,7 +81,7 @@ class Ours(Method):
 
     def set_threads(self, threads: int) -> bool:
         """Search with so many threads."""
-        self._engine = replace(self._engine, backend=make_backend(self._config, threads=threads))
+        self._engine = self._engine.with_threads(threads)
         return True
 
     def search(self, queries: Vectors, setting: float) -> Rows:
