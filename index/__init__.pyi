@@ -41,6 +41,10 @@ from .contracts.batches import (
     SparseVector as SparseVector,
     concatenate as concatenate,
 )
+from .contracts.cost_curve import (
+    CostCurve as CostCurve,
+    CurvePoint as CurvePoint,
+)
 from .contracts.errors import (
     BackendExists as BackendExists,
     BackendNotFound as BackendNotFound,

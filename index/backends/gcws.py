@@ -16,6 +16,7 @@ from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.backends.rerank import refuse_proof
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import (
@@ -306,6 +307,21 @@ class GcwsBackend:
     def audited(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found; one thread."""
         self.graphs.allowance.take(limit, asked, found)
+
+    def curve(self, state: GcwsState, view: RowView, limit: int) -> CostCurve:
+        """Return what recall costs for a limit; no points where there is no graph."""
+        if state.graph is not None:
+            return state.graph.curve(view, limit)
+        min_rows = self.graphs.policy.min_rows
+        if not self.plan.prefix:
+            reason = "hash tables alone answer where 'band_width' is a number"
+        elif state.scanned:
+            reason = "scans are about as quick as searches of a graph"
+        elif view.permitted_count < min_rows:
+            reason = f"a graph is built from {min_rows} items on"
+        else:
+            reason = "the graph is being built"
+        return CostCurve(limit, reason=reason)
 
     def _tables_of_all(self, state: GcwsState, rows: VectorBatch) -> Tables:
         """Return all tables, of all rows: estimates do not depend on what has been made."""

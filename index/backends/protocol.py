@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
@@ -264,6 +265,14 @@ class Audited(Protocol):
         """Take in the recall that a query asked for, and what it found; one thread."""
 
 
+@runtime_checkable
+class Calibrated(Protocol[State_contra]):
+    """A backend that measures what recall costs."""
+
+    def curve(self, state: State_contra, view: RowView, limit: int) -> CostCurve:
+        """Return what recall costs for a limit; the reason where that is not known."""
+
+
 @cache
 def _does(kind: type, protocol: type) -> bool:
     """Return whether a class has the members of a protocol."""
@@ -273,6 +282,13 @@ def _does(kind: type, protocol: type) -> bool:
 def audited(backend: Backend[State]) -> Audited | None:
     """Return a backend as one whose queries may be audited, None where it promises nothing."""
     return cast(Audited, backend) if _does(type(backend), Audited) else None
+
+
+def cost_curve(backend: Backend[State], state: State, view: RowView, limit: int) -> CostCurve:
+    """Return what recall costs for a limit; see `Calibrated`."""
+    if _does(type(backend), Calibrated):
+        return cast(Calibrated[State], backend).curve(state, view, limit)
+    return CostCurve(limit, reason=f"backend {backend.kind!r} promises no measured recall")
 
 
 def self_optimizing(backend: Backend[State]) -> SelfOptimizing[State] | None:

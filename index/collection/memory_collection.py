@@ -24,6 +24,7 @@ import numpy as np
 from gcws_search.index.backends import POLICIES, Policies, make_backend
 from gcws_search.index.backends.protocol import (
     can_defer,
+    cost_curve,
     find_pairs,
     is_overdue,
     restore_state,
@@ -40,7 +41,8 @@ from gcws_search.index.collection.items import (
 from gcws_search.index.collection.row_store import RowStore
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.errors import BackendNotFound
+from gcws_search.index.contracts.cost_curve import CostCurve
+from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
@@ -386,6 +388,20 @@ class MemoryCollection:
             sample = LiveSample.of(view.alive)
             self._sampled = view.version, sample
         return sample
+
+    def curve(self, limit: int = 10) -> CostCurve:
+        """Return what recall costs for a limit, by the primary backend.
+
+        Raises
+        ------
+        InvalidParameter
+            The limit is below 1.
+        """
+        if limit < 1:
+            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        view = self.view
+        rows = RowView(view.vectors, view.alive, view.count, self._live_sample(view))
+        return cost_curve(self.backend, view.state, rows, limit)
 
     def search(
         self,

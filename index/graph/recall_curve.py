@@ -42,6 +42,9 @@ much as the greatest: beyond, much is scored for little."""
 _SAFETY: Final = 5
 """The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
 
+_FRONT: Final = tuple(1.0 - 0.5 * 0.85**step for step in range(36))
+"""Recalls for which their cost is reported; the last one leaves 1.7 hits of 1,000 out."""
+
 _MAX_CURVES: Final = 16
 _MAX_POINTS: Final = 64
 _MAX_LIMIT: Final = 1000
@@ -348,7 +351,7 @@ class Calibration:
             The recall of foreign queries; None for the same.
         """
         aim = _Aim(*map(_with_safety, (recall, foreign_recall or recall)))
-        if not self.curves or limit > _MAX_EXTRAPOLATED * self.curves[-1].limit:
+        if limit > self.max_limit:
             return None
         adjacent = self._adjacent(limit)
         near = adjacent[0] if len(adjacent) == 1 else _between(adjacent[0], adjacent[1], limit)
@@ -365,6 +368,33 @@ class Calibration:
         # may be harder to find.
         numbers = Numbers(*(max(each) for each in zip(*found, strict=True)))
         return self._judged(near, near, limit, numbers)
+
+    @property
+    def max_limit(self) -> int:
+        """The greatest limit that there are settings for."""
+        return int(_MAX_EXTRAPOLATED * self.curves[-1].limit) if self.curves else 0
+
+    def front(self, limit: int) -> list[BeamSetting]:
+        """Return the first settings of searches for a limit, by rising recall and cost.
+
+        They are for recalls from 0.5 to the greatest. One that finds no more than a cheaper one is
+        left out.
+        """
+        found: list[BeamSetting] = []
+        for recall in _FRONT:
+            setting = self.setting(limit, recall)
+            if setting is None:
+                break
+            while found and found[-1].candidates >= setting.first.candidates:
+                found.pop()
+            if not found or found[-1].recall < setting.first.recall:
+                found.append(setting.first)
+        return found
+
+    def greatest_recall(self, limit: int) -> float:
+        """Return the greatest recall that a search for a limit is expected to have; 0 for none."""
+        settings = (self.setting(limit, recall) for recall in reversed(_FRONT))
+        return next((each.first.recall for each in settings if each is not None), 0.0)
 
     def _judged(
         self, near: LimitCurves, measured: LimitCurves, limit: int, numbers: Numbers

@@ -10,6 +10,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.cost_curve import CostCurve, CurvePoint
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import dense_scan_nanoseconds
@@ -434,14 +435,33 @@ class GraphSearch:
             plan.tally.add(m, taken + (plan.scan_nanoseconds * left / m if left else 0.0))
         return GraphHits(hits, out.outcomes)
 
+    def curve(self, view: RowView, limit: int) -> CostCurve:
+        """Return what recall costs for a limit, as calibrated."""
+        points = tuple(
+            CurvePoint(each.recall, each.candidates, self.nanoseconds(view, each) / 1000.0)
+            for each in self.calibration.front(limit)
+        )
+        holds = not self.neighbours.drift.has_drifted and self.allowance.share(limit) == 1.0
+        if points:
+            return CostCurve(limit, points, self.calibration.rows, holds)
+        max_limit = self.calibration.max_limit
+        return CostCurve(
+            limit, reason=f"limits up to {max_limit} are calibrated; hash tables or a scan answer"
+        )
+
     def stats(self) -> dict[str, Any]:
         """Return what people may want to know, JSON-able."""
-        links = self.links.array
+        links, calibration = self.links.array, self.calibration
+        limits = [each.limit for each in calibration.curves]
         return {
             "width": links.shape[1],
             "mean_length": float(np.count_nonzero(links >= 0)) / max(1, len(links)),
             "rows_as": NAMES[self.neighbours.quantizer.kind],
             "bytes": self.neighbours.nbytes,
             "made_for_rows": self.built,
-            "calibration": self.calibration.to_dict(),
+            "calibration": {
+                "rows": calibration.rows,
+                "limits": limits,
+                "greatest_recalls": [calibration.greatest_recall(each) for each in limits],
+            },
         }

@@ -10,9 +10,9 @@ from gcws_search import index as ix
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
-from gcws_search.service.schemas.answers import RecallAnswer
+from gcws_search.service.schemas.answers import CurveAnswer, RecallAnswer
 from gcws_search.service.schemas.collections import CollectionAnswer, CollectionList, NamesAnswer
-from gcws_search.service.schemas.requests import CreateBody, NamesBody, NamesParams
+from gcws_search.service.schemas.requests import CreateBody, CurveParams, NamesBody, NamesParams
 from gcws_search.service.translate import configurations, requests, results
 
 reading = APIRouter(
@@ -82,6 +82,22 @@ async def show_recall(request: Request, name: str) -> Response:
     allowance = [{"limit": limit, "share": share} for limit, share in audit.allowance]
     found = {"audited": [*map(asdict, audit.results())], "allowance": allowance}
     return json_response({**found, "waiting": audit.waiting})
+
+
+@paging.get("/{name}/curve", response_model=CurveAnswer)
+async def show_curve(
+    request: Request, name: str, params: Annotated[CurveParams, Query()]
+) -> Response:
+    """Show what recall costs for a limit, as calibrated: candidates and time of a query.
+
+    Without a neighbour graph there are no points, but the reason.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    requests.require_limit(params.limit, service.limits)
+    curve = await service.workers.searches.run(collection.memory.curve, params.limit)
+    points = [point._asdict() for point in curve.points]
+    return json_response({**asdict(curve), "points": points})
 
 
 @writing.put("/{name}/names", response_model=NamesAnswer)

@@ -320,6 +320,44 @@ class RecallAnswer(Answer):
     waiting: int = Field(description="Queries drawn that have yet to be answered exactly.")
 
 
+class CurvePointAnswer(Answer):
+    """What searches by one beam setting find and cost."""
+
+    recall: float = Field(description="Expected, in the mean over queries like the items.")
+    candidates: float = Field(description="Mean number of items scored quickly.")
+    microseconds: float = Field(
+        description="Expected time of one query on one thread, by the cost model."
+    )
+
+
+class CurveAnswer(Answer):
+    """What recall costs, as calibrated on the collection's own items."""
+
+    model_config = examples(
+        {
+            "limit": 10,
+            "points": [
+                {"recall": 0.912, "candidates": 310.5, "microseconds": 24.7},
+                {"recall": 0.994, "candidates": 902.0, "microseconds": 64.1},
+            ],
+            "rows": 70000,
+            "holds": True,
+            "reason": None,
+        },
+    )
+
+    limit: int = Field(description="As asked.")
+    points: list[CurvePointAnswer] = Field(description="By rising recall; the cost rises too.")
+    rows: int = Field(
+        description="Items in the graph when it was measured, its queries left out; 0: none was."
+    )
+    holds: bool = Field(
+        description="Whether new items, and queries that were audited, are found as well as it "
+        "says; false where there are no points."
+    )
+    reason: str | None = Field(description="Why there are no points; null where there are.")
+
+
 class PairAnswer(Answer):
     """A line of the answer: two items and their exact score, ``a`` before ``b``."""
 

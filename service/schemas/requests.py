@@ -108,6 +108,14 @@ class NamesParams(BaseModel):
     )
 
 
+class CurveParams(BaseModel):
+    """What the costs of recall are asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=10, ge=1, description="How many hits a query wants.")
+
+
 class ItemBody(Body):
     """One item."""
 

@@ -346,6 +346,14 @@ def indices(params: NamesParams, count: int) -> list[int]:
     return [*map(int, words)]
 
 
+def require_limit(limit: int, limits: Limits, name: str = "limit") -> None:
+    """Raise InvalidParameter where more hits are wanted than the settings permit."""
+    if limit > limits.max_limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {limits.max_limit}", got=str(limit), loc=(name,)
+        )
+
+
 def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -> ix.SearchParams:
     """Return what a query asks for.
 
@@ -353,14 +361,9 @@ def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -
     ------
     InvalidParameter
     """
-    if body.limit > limits.max_limit:
-        raise ix.InvalidParameter(
-            expected=f"at most {limits.max_limit}", got=str(body.limit), loc=("limit",)
-        )
-    if body.candidates is not None and body.candidates > limits.max_limit:
-        raise ix.InvalidParameter(
-            expected=f"at most {limits.max_limit}", got=str(body.candidates), loc=("candidates",)
-        )
+    require_limit(body.limit, limits)
+    if body.candidates is not None:
+        require_limit(body.candidates, limits, "candidates")
     if isinstance(body, CompareBody):
         return _checked_params(body.limit, body.recall, candidates=body.candidates)
     return _checked_params(

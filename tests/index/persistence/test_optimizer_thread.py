@@ -103,10 +103,12 @@ def test_answers_are_the_same_after_a_restart(tmp_path: Path, rng: np.random.Gen
         stored.finish_background_work()
         before = found(stored, queries)
         notes = stored.describe().backends[0].stats["graph"]
+        curve = stored.memory.curve()
     with opened(tmp_path) as stored:
         assert has_lists(stored)
         assert found(stored, queries) == before
         assert stored.describe().backends[0].stats["graph"]["calibration"] == notes["calibration"]
+        assert stored.memory.curve() == curve
 
 
 def test_what_was_put_piece_by_piece_and_deleted_is_as_good_after_a_restart(

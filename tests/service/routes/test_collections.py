@@ -1,9 +1,12 @@
 """Collections: create, list, describe, drop."""
 
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem
 
 URL = "/v1/collections/plants"
@@ -99,8 +102,46 @@ def test_a_request_without_a_body_is_told_what_is_missing(serve: Serve) -> None:
     assert_problem(answer, 400, "malformed_body", "a JSON object, got an empty body")
 
 
+def test_without_a_graph_the_curve_has_no_points_but_a_reason(client: Client) -> None:
+    assert client.get(f"{URL}/curve").json() == {
+        "limit": 10,
+        "points": [],
+        "rows": 0,
+        "holds": False,
+        "reason": "a graph is built from 2048 items on",
+    }
+    for limit in ("0", "x", "100001"):
+        answer = client.get(f"{URL}/curve?limit={limit}")
+        assert_problem(answer, 422, "invalid_parameter", "limit")
+    assert_problem(client.get(f"{URL}/curve?recall=1"), 422, "invalid_parameter", "recall")
+    assert_problem(client.get("/v1/collections/none/curve"), 404, "collection_not_found")
+
+
+def test_the_curve_is_what_the_graph_was_calibrated_to(
+    serve: Serve, rng: np.random.Generator
+) -> None:
+    client = serve()
+    client.put(URL, json={"dim": 24})
+    rows = rng.standard_normal((3000, 24)) + 4 * rng.standard_normal((60, 24)).repeat(50, axis=0)
+    client.post(f"{URL}/load", content=npy(rows), headers={"Content-Type": "application/x-npy"})
+    client.app.state.service.catalog.get("plants").finish_background_work()
+    curve = client.get(f"{URL}/curve?limit=5").json()
+    assert (curve["limit"], curve["holds"], curve["reason"]) == (5, True, None)
+    assert 2800 < curve["rows"] < 3000  # without those that were the queries
+    assert len(curve["points"]) > 2
+    for low, high in pairwise(curve["points"]):
+        assert all(low[name] < high[name] for name in ("recall", "candidates", "microseconds"))
+    [backend] = client.get(URL).json()["backends"]
+    calibration = backend["stats"]["graph"]["calibration"]
+    assert calibration["rows"] == curve["rows"]
+    assert calibration["limits"] == [1, 10, 30, 100]
+    for limit, recall in zip(calibration["limits"], calibration["greatest_recalls"], strict=True):
+        points = client.get(f"{URL}/curve?limit={limit}").json()["points"]
+        assert points[-1]["recall"] == recall
+
+
 @pytest.mark.parametrize("name", ["a b", "..", "x" * 300, "caf%C3%A9", "%00", "-x", ".x"])
 def test_a_bad_name_is_refused(serve: Serve, name: str) -> None:
     response = serve().put(f"/v1/collections/{name}", json={"dim": 4})
-    assert response.status_code in (404, 422)
+    assert response.status_code in (404, 405, 422)  # ".." leads to the path above
     assert response.headers["content-type"] == "application/problem+json"

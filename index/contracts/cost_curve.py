@@ -1,0 +1,48 @@
+"""What recall costs: points of a recall curve, as measured on a collection's own items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class CurvePoint(NamedTuple):
+    """What searches by one beam setting find and cost.
+
+    Attributes
+    ----------
+    recall : float
+        Expected in the mean over queries like the items.
+    candidates : float
+        Rows scored quickly, on average.
+    microseconds : float
+        Of one query on one thread, by the cost model.
+    """
+
+    recall: float
+    candidates: float
+    microseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """What recall costs for one limit.
+
+    Attributes
+    ----------
+    limit : int
+    points : tuple of CurvePoint
+        By rising recall; the cost rises too.
+    rows : int
+        Items in the graph when it was measured, its queries left out; 0 where it was not.
+    holds : bool
+        Whether new rows, and queries audited, are found as well as it says.
+    reason : str or None
+        Why there are no points; None where there are.
+    """
+
+    limit: int
+    points: tuple[CurvePoint, ...] = ()
+    rows: int = 0
+    holds: bool = False
+    reason: str | None = None
