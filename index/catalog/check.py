@@ -20,6 +20,7 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.saved_index import notes_of
 from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_to_blobs
+from gcws_search.index.persistence.metadata import metadata_of
 from gcws_search.index.persistence.recovery import config_of, params_of, with_present_hash
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
@@ -240,6 +241,7 @@ class Examination:
             self._examine_backends(file, copy, derived=derived)
             self._examine_loads(file, copy)
             self._examine_names(file, copy)
+            self._examine_metadata(file, copy)
 
     def _is_written(self, row: FoundRow) -> bool:
         """Whether a row's content is what was written; told of where it is not."""
@@ -289,7 +291,7 @@ class Examination:
                 continue
             if copy is not None:
                 copy.write_links(part, data)
-        notes = file.notes()
+        notes = file.meta("notes")
         if notes is None:
             return
         try:
@@ -298,7 +300,18 @@ class Examination:
             self._report.find(f"the notes: {error}")
             return
         if copy is not None:
-            copy.write_notes(notes)
+            copy.write_meta("notes", notes)
+
+    def _examine_metadata(self, file: Salvage, copy: Store | None) -> None:
+        text = file.meta("metadata")
+        try:
+            if text is not None:
+                metadata_of(text)
+        except ValueError as error:
+            self._report.find(f"the metadata: {error}")
+            return
+        if copy is not None:
+            copy.write_meta("metadata", text)
 
     def _examine_backends(self, file: Salvage, copy: Store | None, *, derived: bool) -> None:
         for record, is_written in file.backends():

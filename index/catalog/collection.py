@@ -50,6 +50,7 @@ from gcws_search.index.persistence.auditor import Auditor
 from gcws_search.index.persistence.changes import Delete, Mode, Put, Write, WriteResult
 from gcws_search.index.persistence.checkpoints import Checkpoints
 from gcws_search.index.persistence.item_reader import ItemReader, JsonVector, Page, StoredItem
+from gcws_search.index.persistence.metadata import Metadata
 from gcws_search.index.persistence.optimizer_thread import OptimizerThread
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
@@ -111,6 +112,7 @@ class Collection:
         self.audit = RecallAudit(self.memory, policies.audit)
         self.auditor = Auditor(self.audit, store, self.writer)
         self.items = ItemReader(store, self.memory)
+        self.metadata = Metadata(store, self.writer)
         self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
         self.searches = self.memory.searches
         self.space = self.memory.space
@@ -152,6 +154,7 @@ class Collection:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
         except (ValueError, TypeError) as error:
             raise DamagedFile(self.name, f"its names are unreadable ({error})") from error
+        self.metadata.load()
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
         self.memory.load(rows, len(self.store), self.checkpoints.read)
@@ -551,15 +554,9 @@ class Collection:
         Once ``stop`` is set the work ends soon, with whatever has been found.
         """
         view = self.memory.view
-        a, b, scores = self.memory.pairs(
-            view, min_score=min_score, recall=recall, limit=limit, stop=stop
-        )
+        found = self.memory.pairs(view, min_score=min_score, recall=recall, limit=limit, stop=stop)
         self.optimizer.start_if_due()  # tables that were of use are kept
-        ranked = sorted(
-            (-score, *sorted((view.ids[i], view.ids[j])))
-            for i, j, score in zip(a.tolist(), b.tolist(), scores.tolist(), strict=True)
-        )
-        return [(first, second, -score) for score, first, second in ranked[:limit]]
+        return view.ranked(found)[:limit]
 
     def summary(self) -> Summary:
         """Return one line of the list of collections; no index is asked for its statistics."""
@@ -586,6 +583,7 @@ class Collection:
             items=view.count,
             rows=len(view),
             names=len(self.names),
+            metadata=self.metadata.value,
             bytes_in_memory=self.memory.nbytes(),
             bytes_on_disk=self.store.bytes_on_disk,
             commits=self.writer.commits,

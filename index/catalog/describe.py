@@ -57,6 +57,8 @@ class Description:
         Rows in memory, those of deleted items included until the next compaction.
     names : int
         Coordinates that have a name.
+    metadata : bytes or None
+        JSON text of an object.
     commits : int
         Commits of changes by this process.
     commit_seconds : float
@@ -70,6 +72,7 @@ class Description:
     items: int
     rows: int
     names: int
+    metadata: bytes | None
     bytes_in_memory: int
     bytes_on_disk: int
     backends: list[BackendDescription]

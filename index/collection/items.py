@@ -21,6 +21,7 @@ from gcws_search.index.contracts.hits import (
     SCORED,
     BatchHits,
     Explanation,
+    Pairs,
 )
 from gcws_search.index.payload.columns import Columns
 from gcws_search.index.vectors.space import VectorSpace
@@ -137,6 +138,14 @@ class View:
             wanted -= len(rows)
             start, step = start + step, 2 * step
         return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def ranked(self, pairs: Pairs) -> list[tuple[str, str, float]]:
+        """Return pairs by ids a < b, by falling score, equal scores by ids."""
+        ranked = sorted(
+            (-score, *sorted((self.ids[a], self.ids[b])))
+            for a, b, score in zip(*(column.tolist() for column in pairs), strict=True)
+        )
+        return [(first, second, -score) for score, first, second in ranked]
 
     def raw(self, space: VectorSpace, rows: Int64s) -> RawBatch | None:
         """Return vectors as they were sent, None when the transform has changed them."""

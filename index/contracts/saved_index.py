@@ -39,18 +39,28 @@ class SavedIndex:
 
 def text_of(notes: dict[str, Any]) -> str:
     """Return notes as they are kept: a checksum, for kernels trust them, a space, and JSON."""
-    document = orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY)
-    return f"{zlib.crc32(document):08x} {document.decode()}"
+    return with_checksum(orjson.dumps(notes, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def notes_of(text: str) -> dict[str, Any]:
     """Inverse of `text_of`; ValueError when the text is damaged."""
+    return fields_of(orjson.loads(without_checksum(text)))
+
+
+def with_checksum(document: bytes) -> str:
+    """Return JSON text behind its checksum and a space."""
+    return f"{zlib.crc32(document):08x} {document.decode()}"
+
+
+def without_checksum(text: str) -> bytes:
+    """Inverse of `with_checksum`; ValueError when the text is damaged."""
     if not isinstance(text, str):
         raise ValueError("no text")
-    checksum, _, document = text.partition(" ")
-    if checksum != f"{zlib.crc32(document.encode()):08x}":
+    checksum, _, rest = text.partition(" ")
+    document = rest.encode()
+    if checksum != f"{zlib.crc32(document):08x}":
         raise ValueError("the checksum is another")
-    return fields_of(orjson.loads(document))
+    return document
 
 
 # What a file says is checked by these before anything is computed with it.

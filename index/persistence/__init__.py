@@ -8,5 +8,6 @@
 - `optimizer_thread`: optimizes the index in the background
 - `auditor`: searches, and exact answers to audited queries in the background
 - `attached_backends`: comparison backends attached and dropped
+- `metadata`: what callers keep with a collection
 - `reclaim`: free space given back
 """

@@ -45,7 +45,7 @@ class Auditor:
     def load(self) -> None:
         """Read what the file has kept."""
         try:
-            self._audit.restore(self._store.audit())
+            self._audit.restore(self._store.meta("audit"))
         except (KeyError, ValueError, TypeError) as error:
             _log.warning("collection %r: its audit is unreadable (%s)", self._store.name, error)
         self._saved = self._audit.to_json()
@@ -99,7 +99,7 @@ class Auditor:
         """
         text = self._audit.to_json()
         if text != self._saved:
-            self._store.write_audit(text)
+            self._store.write_meta("audit", text)
             self._saved = text
         self._last_saved = time.monotonic()
 

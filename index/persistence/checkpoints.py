@@ -132,7 +132,7 @@ class Checkpoints:
 
     def _read_notes(self) -> dict[str, Any]:
         try:
-            self._notes = self._store.notes()
+            self._notes = self._store.meta("notes")
             found = {} if self._notes is None else notes_of(self._notes)
             self._had_notes = bool(found)
             return found
@@ -254,7 +254,7 @@ class Checkpoints:
         saved = saved_index(self._collection.backend, self._collection.view.state)
         notes = None if saved is None else text_of(saved.notes)
         if notes != self._notes:
-            self._store.write_notes(notes)
+            self._store.write_meta("notes", notes)
             self._notes = notes
         return True
 

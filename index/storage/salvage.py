@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
 from gcws_search.index.storage.records import LoadRecord, backend_checksum, name_checksum
 from gcws_search.index.storage.schema import BackendRecord
+from gcws_search.index.storage.store import MetaName
 
 _ROWS: Final = 256
 _PROBLEMS: Final = 20
@@ -22,7 +23,7 @@ _READ_SOME: Final = f"{_COLUMNS} WHERE key > ? ORDER BY key LIMIT {_ROWS}"
 _READ_ONE: Final = f"{_COLUMNS} WHERE key = ?"
 _IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
 _LINKS: Final = "SELECT part, data FROM links ORDER BY part"
-_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
+_META: Final = "SELECT value FROM meta WHERE name = ?"
 _NAMES: Final = "SELECT coordinate, name, checksum FROM names ORDER BY coordinate"
 _LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
 _BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
@@ -127,9 +128,9 @@ class Salvage:
         """Return the parts of links that can be read."""
         return self._all(_LINKS)
 
-    def notes(self) -> str | None:
-        """Return the notes, None where there are none or they cannot be read."""
-        found = self._all(_NOTES)
+    def meta(self, name: MetaName) -> str | None:
+        """Return what is noted under a name, None where there is nothing that can be read."""
+        found = self._all(_META, (name,))
         return found[0][0] if found else None
 
     def backends(self) -> Iterator[tuple[BackendRecord, bool]]:
@@ -149,11 +150,11 @@ class Salvage:
         for coordinate, name, checksum in self._all(_NAMES):
             yield coordinate, name, name_checksum(coordinate, name) == checksum
 
-    def _all(self, sql: str) -> list[Any]:
+    def _all(self, sql: str, parameters: Sequence[str] = ()) -> list[Any]:
         """Return the rows up to the first that cannot be read."""
         found = []
         try:
-            for row in self._connection.execute(sql):
+            for row in self._connection.execute(sql, parameters):
                 found.append(row)  # those before an error are wanted
         except sqlite3.Error as error:
             self._require_damage(error)

@@ -8,7 +8,7 @@
     loads    a row a load that was sent under a key, with how far it has come
     names    a row a coordinate that has a name
     meta     name and value: format_version, algorithm_version, config and its checksum, notes of
-             the index, what audits of queries found
+             the index, what audits of queries found, the metadata of callers
 """
 
 from __future__ import annotations

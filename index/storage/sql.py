@@ -25,11 +25,9 @@ WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key
 READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
 WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
 DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
-READ_NOTES: Final = "SELECT value FROM meta WHERE name = 'notes'"
-WRITE_NOTES: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', ?)"
-DELETE_NOTES: Final = "DELETE FROM meta WHERE name = 'notes'"
-READ_AUDIT: Final = "SELECT value FROM meta WHERE name = 'audit'"
-WRITE_AUDIT: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES ('audit', ?)"
+READ_META: Final = "SELECT value FROM meta WHERE name = ?"
+WRITE_META: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
+DELETE_META: Final = "DELETE FROM meta WHERE name = ?"
 CHANGE_NOTHING: Final = (
     "INSERT OR REPLACE INTO meta (name, value) VALUES ('settling', '')",
     "DELETE FROM meta WHERE name = 'settling'",

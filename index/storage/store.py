@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -56,6 +56,9 @@ from gcws_search.index.storage.schema import (
     identity_of,
     mark,
 )
+
+MetaName = Literal["notes", "audit", "metadata"]
+"""Notes of the index, what audits of queries found, what callers keep with the collection."""
 
 MAX_SEQUENCE: Final = 1 << 62
 """All sequence numbers are below it."""
@@ -372,29 +375,23 @@ class Store:
         delete, write = (sql.DELETE_LINKS, (part,)), (sql.WRITE_LINKS, (part, data))
         self._write_unsynced(*(delete if data is None else write))
 
-    def notes(self) -> str | None:
-        """Return what `write_notes` was told last, None when there is nothing."""
-        rows = self._read(sql.READ_NOTES, ())
+    def meta(self, name: MetaName) -> str | None:
+        """Return what the file notes under a name, None when there is nothing."""
+        rows = self._read(sql.READ_META, (name,))
         return rows[0][0] if rows else None
 
-    def write_notes(self, notes: str | None) -> None:
-        """Replace the notes, None to remove them; the disk is not waited for.
+    def write_meta(self, name: MetaName, value: str | None) -> None:
+        """Replace what is noted under a name, None to remove it; on the disk on return.
+
+        The disk is not waited for where it is the notes of the index.
 
         Raises
         ------
         DiskFull, DirectoryLocked, DamagedFile
         """
-        delete, write = (sql.DELETE_NOTES, ()), (sql.WRITE_NOTES, (notes,))
-        self._write_unsynced(*(delete if notes is None else write))
-
-    def audit(self) -> str | None:
-        """Return what `write_audit` was told last, None when there is nothing."""
-        rows = self._read(sql.READ_AUDIT, ())
-        return rows[0][0] if rows else None
-
-    def write_audit(self, audit: str) -> None:
-        """Replace what audits of queries found; on the disk on return."""
-        self._change(sql.WRITE_AUDIT, (audit,))
+        change = self._write_unsynced if name == "notes" else self._change
+        delete, write = (sql.DELETE_META, (name,)), (sql.WRITE_META, (name, value))
+        change(*(delete if value is None else write))
 
     def names(self) -> Iterator[tuple[int, str]]:
         """Yield all coordinates that have names, in order, and their names.

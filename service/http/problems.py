@@ -289,7 +289,7 @@ def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # 
             return loc, _unknown(str(loc[-1]), _fields_at(entry["loc"][:-1], model))
         case "missing":
             return loc, "expected a value, got none"
-        case "invalid_id" | "invalid_base64" | "unknown_kind":
+        case "invalid_id" | "invalid_base64" | "invalid_range" | "unknown_kind":
             return loc, str(entry["msg"])
     expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
     return loc, f"expected {expected}, got {shown(entry.get('input'))}"
@@ -413,7 +413,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request) -> list[str]:
     """Return the methods that the request's path does take."""
-    methods = ("GET", "PUT", "POST", "DELETE")
+    methods = ("GET", "PUT", "POST", "PATCH", "DELETE")
     routes = request.app.routes
     return [
         method

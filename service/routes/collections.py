@@ -1,4 +1,4 @@
-"""Collections: list, create, describe, drop."""
+"""Collections: list, create, describe, annotate, drop; their names, and what recall costs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +12,13 @@ from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from gcws_search.service.schemas.answers import CurveAnswer, RecallAnswer
 from gcws_search.service.schemas.collections import CollectionAnswer, CollectionList, NamesAnswer
-from gcws_search.service.schemas.requests import CreateBody, CurveParams, NamesBody, NamesParams
+from gcws_search.service.schemas.requests import (
+    CreateBody,
+    CurveParams,
+    NamesBody,
+    NamesParams,
+    PatchBody,
+)
 from gcws_search.service.translate import configurations, requests, results
 
 reading = APIRouter(
@@ -72,6 +78,20 @@ async def describe_collection(request: Request, name: str) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
     service = service_of(request)
     collection = service.collection(name)
+    return json_response(await service.workers.searches.run(results.describe, collection))
+
+
+@writing.patch("/{name}", response_model=CollectionAnswer)
+async def change_collection(request: Request, name: str, body: PatchBody) -> Response:
+    """Replace the metadata of a collection: any JSON object, which every reader is shown.
+
+    Its `view` says how items are shown; null removes the metadata.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    metadata = configurations.metadata(body.metadata, collection.config.dim)
+    service.room.require()
+    await service.workers.writes.run(collection.metadata.replace, metadata)
     return json_response(await service.workers.searches.run(results.describe, collection))
 
 

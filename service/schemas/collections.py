@@ -86,6 +86,7 @@ class CollectionAnswer(Answer):
             "name": "plants",
             "dim": 4,
             **CONFIGURATION,
+            "metadata": {"view": {"title": "label"}},
             "bytes": 57344,
             "items": 3,
             "rows": 4,
@@ -115,6 +116,9 @@ class CollectionAnswer(Answer):
     dim: int | None = Field(description="Number of coordinates; null: an open slot space.")
     transform: dict[str, Any] = Field(description="As created.")
     backend: dict[str, Any] = Field(description="As created.")
+    metadata: dict[str, Any] | None = Field(
+        description="What a PATCH has set; its `view` says how items are shown."
+    )
     bytes: int = Field(description="Size of its file, as `bytes_on_disk`.")
     items: int = Field(description="Exact number of items.")
     rows: int = Field(

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
 from gcws_search.service.schemas.backends import BackendBody, GcwsBackendBody
@@ -76,6 +77,85 @@ class CreateBody(Body):
     )
     backend: BackendBody = Field(
         default_factory=GcwsBackendBody, description="How the collection is searched."
+    )
+
+
+_PayloadKey = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+def _rising(values: list[float]) -> list[float]:
+    """Return two numbers, the lesser first."""
+    if len(values) != len(("low", "high")) or not values[0] < values[1]:
+        raise PydanticCustomError(
+            "invalid_range", "expected two numbers, the lesser first, got {got}", {"got": values}
+        )
+    return values
+
+
+class ImageBody(Body):
+    """How vectors are drawn as pictures: row by row, the channels of a pixel side by side."""
+
+    model_config = examples(
+        {"width": 28, "height": 28, "range": [0, 255]},
+        {"width": 2, "height": 2},
+    )
+
+    width: Annotated[int, Field(ge=1)] = Field(description="Pixels of a row.")
+    height: Annotated[int, Field(ge=1)] = Field(description="Rows of pixels.")
+    channels: Literal[1, 3, 4] = Field(
+        default=1, description="1: grey; 3: red, green, blue; 4: these and opacity."
+    )
+    range: Annotated[Numbers, AfterValidator(_rising)] | None = Field(
+        default=None,
+        description="The darkest and the brightest value; null: those of the vectors shown.",
+    )
+
+
+class ViewBody(Body):
+    """What of an item is shown, and how: keys of its payload, dots reaching into objects."""
+
+    model_config = examples(
+        {"title": "name", "url": "links.shop", "color": "roast"},
+        {"image": {"width": 2, "height": 2}},
+    )
+
+    title: _PayloadKey | None = Field(default=None, description="Key of the items' headings.")
+    text: _PayloadKey | None = Field(default=None, description="Key of a text.")
+    smiles: _PayloadKey | None = Field(default=None, description="Key of a molecule, as SMILES.")
+    url: _PayloadKey | None = Field(default=None, description="Key of an address.")
+    color: _PayloadKey | None = Field(
+        default=None, description="Key of the value that items are coloured by."
+    )
+    image: ImageBody | None = Field(
+        default=None,
+        description="Vectors are pictures: `width` × `height` × `channels` is `dim`, where that "
+        "is fixed.",
+    )
+
+
+class MetadataBody(Body):
+    """Any JSON object of at most 64 KiB; its `view` says how items are shown."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        **examples(
+            {"source": "Cup of Excellence", "view": {"title": "name", "color": "roast"}},
+        ),
+    )
+
+    view: ViewBody | None = Field(default=None, description="How items are shown; null: unsaid.")
+
+
+class PatchBody(Body):
+    """What of a collection may change."""
+
+    model_config = examples(
+        {"metadata": {"source": "a survey", "view": {"title": "label"}}},
+        {"metadata": None},
+    )
+
+    metadata: MetadataBody | None = Field(
+        description="In the place of all before; null: it is removed."
     )
 
 

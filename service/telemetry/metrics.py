@@ -50,7 +50,7 @@ _BUCKETS: Final = (
     30,
 )
 _BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
-_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"})
+_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"})
 
 
 Gauges = Mapping[tuple[str, str], float]

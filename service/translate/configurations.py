@@ -1,6 +1,8 @@
-"""From checked bodies to configurations: of collections, and of backends to be attached."""
+"""From checked bodies to configurations of collections, their metadata, and other backends."""
 
 from __future__ import annotations
+
+from math import prod
 
 from pydantic import ValidationError
 
@@ -8,8 +10,8 @@ from gcws_search import index as ix
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.schemas.backends import BODY_OF, AttachBody
-from gcws_search.service.schemas.requests import CreateBody
-from gcws_search.service.translate.requests import located
+from gcws_search.service.schemas.requests import CreateBody, MetadataBody
+from gcws_search.service.translate.requests import json_text, located
 
 
 def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
@@ -42,6 +44,32 @@ def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
         return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
     except ix.InvalidParameter as error:
         raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+
+
+def metadata(body: MetadataBody | None, dim: int | None) -> bytes | None:
+    """Return the metadata of a collection of this dim as JSON text; None for none.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body is None:
+        return None
+    image = None if body.view is None else body.view.image
+    if image is not None and dim is not None:
+        shape = image.width, image.height, image.channels
+        if prod(shape) != dim:
+            raise ix.InvalidParameter(
+                expected=f"width × height × channels to be dim, {dim}",
+                got="{} × {} × {}".format(*shape),
+                loc=("metadata", "view", "image"),
+            )
+    try:
+        return json_text(body.model_dump(exclude_unset=True))
+    except ValueError:
+        raise ix.InvalidParameter(
+            expected="finite numbers", got="NaN or an infinity", loc=("metadata",)
+        ) from None
 
 
 def attached(body: AttachBody) -> ix.BackendParams:

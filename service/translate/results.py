@@ -94,8 +94,13 @@ def describe(collection: ix.Collection) -> dict[str, Any]:
     """Return all there is to know of a collection: what it was created with, then what it holds."""
     found = asdict(collection.describe())
     del found["config"]
-    config = collection.config.to_dict()
-    return {"name": found.pop("name"), **config, "bytes": found["bytes_on_disk"], **found}
+    return {
+        "name": found.pop("name"),
+        **collection.config.to_dict(),
+        "metadata": payload_json(found.pop("metadata")),
+        "bytes": found["bytes_on_disk"],
+        **found,
+    }
 
 
 def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of two

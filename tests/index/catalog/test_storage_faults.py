@@ -117,6 +117,10 @@ OPERATIONS: Final = {
         lambda c: things(c).store.add_backend(RECORD), before=made,
         after=lambda c: things(c).store.remove_backend(RECORD.name),
     ),
+    "metadata": Operation(
+        lambda c: things(c).metadata.replace(b'{"a":1}'), before=made,
+        after=lambda c: things(c).metadata.replace(None),
+    ),
     "snapshot": Operation(
         lambda c: c.snapshot("things", "s"), before=made,
         after=lambda c: c.snapshots.remove("things", "s"),

@@ -60,7 +60,7 @@ def test_unreadable_notes_are_no_notes(
         assert backend_of(again).linked == 0
         assert backend_of(again).notes == {"cost": 0.5}
     with opened(tmp_path) as again:
-        assert str(again.store.notes()).endswith(' {"cost":0.5}')
+        assert str(again.store.meta("notes")).endswith(' {"cost":0.5}')
 
 
 @pytest.mark.parametrize(("said", "changed"), [("0.75", "0.74"), ("[3]", "[2]"), ("}", "")])

@@ -21,6 +21,7 @@ CONTRACT: Final = [
     ("get", "/v1/collections"),
     ("put", "/v1/collections/{name}"),
     ("get", "/v1/collections/{name}"),
+    ("patch", "/v1/collections/{name}"),
     ("delete", "/v1/collections/{name}"),
     ("put", "/v1/collections/{name}/names"),
     ("get", "/v1/collections/{name}/names"),

@@ -161,8 +161,8 @@ def test_request_ids_differ(client: Client) -> None:
         (
             "query",
             {"vector": [1, 2, 3, 4], "limt": 3},
-            "unknown field 'limt'; expected one of vector, id, limit, recall, min_score, filter, "
-            "guarantee, with_payload, with_vector, backend, rerank, candidates, explain",
+            "unknown field 'limt'; expected one of vector, id, limit, offset, recall, min_score, "
+            "filter, guarantee, with_payload, with_vector, backend, rerank, candidates, explain",
         ),
         ("items/delete", {"id": ["a"]}, "unknown field 'id'; expected one of ids, filter"),
         ("query/batch", {"queries": [{"id": "a"}, {"ids": "a"}]}, "query 1: unknown field 'ids'; "),
@@ -206,5 +206,5 @@ def test_an_unknown_field_of_a_backend_is_answered_with_those_it_has(
 def test_an_unknown_parameter_is_answered_with_those_there_are(client: Client) -> None:
     answer = client.get("/v1/collections/plants/items?limt=3")
     assert answer.json()["detail"] == (
-        "unknown field 'limt'; expected one of limit, cursor, with_vector"
+        "unknown field 'limt'; expected one of limit, cursor, with_vector, filter, ids"
     )

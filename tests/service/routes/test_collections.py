@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.service.bodies import npy
-from tests.support.service.client import Client, Json, Serve, assert_problem
+from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
 
 URL = "/v1/collections/plants"
 
@@ -100,6 +100,113 @@ def test_a_request_without_a_body_is_told_what_is_missing(serve: Serve) -> None:
     assert client.put(URL, json={"dim": 4}).status_code == 201
     answer = client.post(f"{URL}/query")
     assert_problem(answer, 400, "malformed_body", "a JSON object, got an empty body")
+
+
+def shown(client: Client) -> Json:
+    answer = client.get(URL)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["metadata"]
+
+
+METADATA: list[Json] = [
+    {},
+    {"a": [1, {"b": None}], "ü": "\u2028<script>", "big": 2**70, "x": 1e300, "view": None},
+    {"view": {}},
+    {"view": {"title": "name", "text": "a.b", "smiles": "s", "url": "u", "color": "label"}},
+    {
+        "view": {"image": {"width": 2, "height": 2, "channels": 1, "range": [-1, 1.5]}},
+        "model_dump": 1,
+    },
+    {"view": {"image": {"width": 1, "height": 1, "channels": 4}}},
+]
+
+
+@pytest.mark.parametrize("metadata", METADATA, ids=str)
+def test_metadata_are_kept_as_they_were_sent(serve: Serve, data_dir: Path, metadata: Json) -> None:
+    client = serve()
+    fill(client)
+    assert shown(client) is None
+    answer = client.request("PATCH", URL, json={"metadata": metadata})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["metadata"] == shown(client) == metadata
+    fill(client)  # a PUT of the same configuration again
+    client = serve()
+    assert shown(client) == metadata
+    assert count(client) == 4
+    again = client.request("PATCH", URL, json={"metadata": {"other": 1}})
+    assert again.json()["metadata"] == {"other": 1}
+    assert client.request("PATCH", URL, json={"metadata": None}).json()["metadata"] is None
+    assert shown(serve()) is None
+
+
+def test_metadata_come_back_with_a_snapshot(client: Client) -> None:
+    client.request("PATCH", URL, json={"metadata": {"of": "then"}})
+    snapshot = client.post(f"{URL}/snapshots").json()["name"]
+    client.request("PATCH", URL, json={"metadata": {"of": "now"}})
+    restored = client.post(f"{URL}/snapshots/{snapshot}/restore?replace=true")
+    assert restored.status_code in (200, 201), restored.text
+    assert shown(client) == {"of": "then"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ([1], ["metadata: expected an object", "a list of 1"]),
+        ("x", ["metadata: expected an object"]),
+        ({"text": "x" * (1 << 16)}, ["metadata: expected at most 65536 bytes"]),
+        ({"view": []}, ["metadata.view: expected an object"]),
+        ({"view": {"headline": "x"}}, ["'headline'", "title, text, smiles, url, color, image"]),
+        ({"view": {"title": 3}}, ["metadata.view.title: expected a string", "3"]),
+        ({"view": {"color": ""}}, ["metadata.view.color"]),
+        ({"view": {"image": {"width": 4}}}, ["metadata.view.image.height", "got none"]),
+        ({"view": {"image": {"width": 0, "height": 4}}}, ["image.width: expected at least 1"]),
+        ({"view": {"image": {"width": 2.5, "height": 4}}}, ["image.width: expected an integer"]),
+        (
+            {"view": {"image": {"width": 3, "height": 2}}},
+            ["metadata.view.image: expected width × height × channels to be dim, 4", "3 × 2 × 1"],
+        ),
+        (
+            {"view": {"image": {"width": 1, "height": 2, "channels": 2}}},
+            ["channels: expected 1, 3"],
+        ),
+        (
+            {"view": {"image": {"width": 2, "height": 2, "range": [1, 1]}}},
+            ["image.range: expected two numbers, the lesser first, got [1.0, 1.0]"],
+        ),
+        ({"view": {"image": {"width": 2, "height": 2, "range": [1]}}}, ["image.range"]),
+        ({"view": {"image": {"width": 2, "height": 2, "range": "x"}}}, ["image.range"]),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_bad_metadata_are_refused_in_words(
+    client: Client, metadata: Json, words: list[str]
+) -> None:
+    client.request("PATCH", URL, json={"metadata": {"good": 1}})
+    answer = client.request("PATCH", URL, json={"metadata": metadata})
+    assert_problem(answer, 422, "invalid_parameter", *words)
+    assert shown(client) == {"good": 1}
+
+
+def test_nothing_else_can_be_changed(client: Client) -> None:
+    assert_problem(client.request("PATCH", URL, json={}), 422, "invalid_parameter", "metadata")
+    answer = client.request("PATCH", URL, json={"metadata": {}, "dim": 5})
+    assert_problem(answer, 422, "invalid_parameter", "'dim'")
+    unknown = client.request("PATCH", "/v1/collections/none", json={"metadata": {}})
+    assert_problem(unknown, 404, "collection_not_found")
+    infinite = client.request(
+        "PATCH",
+        URL,
+        content=b'{"metadata": {"a": 1e999}}',
+        headers={"Content-Type": "application/json"},
+    )
+    assert infinite.status_code in (400, 422)
+
+
+def test_a_picture_of_an_open_slot_space_may_be_of_any_size(serve: Serve) -> None:
+    client = serve()
+    client.put(URL, json={"dim": None})
+    view = {"view": {"image": {"width": 30, "height": 20, "channels": 3}}}
+    assert client.request("PATCH", URL, json={"metadata": view}).status_code == 200
 
 
 def test_without_a_graph_the_curve_has_no_points_but_a_reason(client: Client) -> None:

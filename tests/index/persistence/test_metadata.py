@@ -1,0 +1,108 @@
+"""What callers keep with a collection: whole or not at all, in its file and in every copy."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.contracts.errors import (
+    CollectionNotFound,
+    DamagedFile,
+    DiskFull,
+    InvalidParameter,
+)
+from gcws_search.index.contracts.parameters import CollectionConfig
+from gcws_search.index.contracts.saved_index import with_checksum
+from gcws_search.index.persistence.metadata import MAX_BYTES
+
+TEXT = b'{"big":1180591620717411303424,"\xc3\xa4":[null]}'
+
+
+def opened(folder: Path) -> Catalog:
+    catalog = Catalog.open(folder, threads=1)
+    catalog.load()
+    return catalog
+
+
+def test_metadata_outlive_the_process(tmp_path: Path) -> None:
+    for before, after in ((None, TEXT), (TEXT, b"{}"), (b"{}", None), (None, TEXT)):
+        with closing(opened(tmp_path)) as catalog:
+            stored, _ = catalog.create("things", CollectionConfig(dim=2))
+            assert stored.metadata.value == stored.describe().metadata == before
+            stored.metadata.replace(after)
+            assert stored.describe().metadata == after
+
+
+@pytest.mark.parametrize("value", [b"[]", b"1", b"", b"{", b'{"a":NaN}', b'{}, {"a":1}'])
+def test_what_is_no_object_is_refused(tmp_path: Path, value: bytes) -> None:
+    with closing(opened(tmp_path)) as catalog:
+        stored, _ = catalog.create("things", CollectionConfig(dim=2))
+        stored.metadata.replace(TEXT)
+        with pytest.raises(InvalidParameter):
+            stored.metadata.replace(value)
+        assert stored.metadata.value == TEXT
+
+
+def test_the_longest_is_64_kib(tmp_path: Path) -> None:
+    longest = b'{"a":"' + b"x" * (MAX_BYTES - 8) + b'"}'
+    with closing(opened(tmp_path)) as catalog:
+        stored, _ = catalog.create("things", CollectionConfig(dim=2))
+        stored.metadata.replace(longest)
+        with pytest.raises(InvalidParameter, match="65536 bytes"):
+            stored.metadata.replace(longest.replace(b"x", b"xx", 1))
+    with closing(opened(tmp_path)) as catalog:
+        assert catalog.get("things").metadata.value == longest
+
+
+def test_a_change_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = opened(tmp_path)
+    stored, _ = catalog.create("things", CollectionConfig(dim=2))
+    stored.metadata.replace(TEXT)
+
+    def fail(*_: object) -> None:
+        raise DiskFull("things")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stored.store, "write_meta", fail)
+        with pytest.raises(DiskFull):
+            stored.metadata.replace(None)
+    assert stored.metadata.value == TEXT
+    catalog.close()
+    with pytest.raises(CollectionNotFound):
+        stored.metadata.replace(None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["{}", "00000000 {}", with_checksum(b"[]"), with_checksum(b'{"a":' + b" " * MAX_BYTES + b"1}")],
+    ids=lambda text: text[:20],
+)
+def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(
+    tmp_path: Path, value: str
+) -> None:
+    with closing(opened(tmp_path)) as catalog:
+        catalog.create("things", CollectionConfig(dim=2))[0].metadata.replace(TEXT)
+    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
+        file.execute("UPDATE meta SET value = ? WHERE name = 'metadata'", (value,))
+    with closing(opened(tmp_path)) as catalog, pytest.raises(DamagedFile, match="metadata"):
+        catalog.get("things")
+    [report] = check_directory(tmp_path, repair=True)
+    assert any("the metadata" in finding for finding in report.findings)
+    with closing(opened(tmp_path)) as catalog:
+        assert catalog.get("things").metadata.value is None
+
+
+def test_a_repair_leaves_metadata_as_they_are(tmp_path: Path) -> None:
+    with closing(opened(tmp_path)) as catalog:
+        catalog.create("things", CollectionConfig(dim=2))[0].metadata.replace(TEXT)
+    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
+        file.execute("INSERT INTO links (part, data) VALUES (999, x'00')")
+    [report] = check_directory(tmp_path, repair=True)
+    assert report.repaired
+    with closing(opened(tmp_path)) as catalog:
+        assert catalog.get("things").metadata.value == TEXT
