@@ -102,7 +102,7 @@ LINK_POLICY: Final = LinkPolicy()
 _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
-_COPIES_A_STEP: Final = 1 << 16
+_ROWS_A_STEP: Final = 1 << 16
 _LOOKED_AT: Final = 4
 """Neighbours of a new row that are looked at first: most name it."""
 
@@ -440,8 +440,8 @@ class NeighbourGraph:
             root, copies = group[linked - 1], np.append(group[linked:], NONE)
             last = len(copies) - 1
             shared = array[group[:linked], : WIDTH - children - 1].copy()
-            for first in range(0, last, _COPIES_A_STEP):
-                place = np.arange(first, min(first + _COPIES_A_STEP, last))
+            for first in range(0, last, _ROWS_A_STEP):
+                place = np.arange(first, min(first + _ROWS_A_STEP, last))
                 parents = np.where(place < children, root, copies[place // children - 1])
                 below = children * (place[:, None] + 1) + np.arange(children)
                 lines = np.column_stack(
@@ -466,19 +466,23 @@ class NeighbourGraph:
             Changed in place.
         """
         array = links.array
-        named = np.bincount(array[array != NONE], minlength=len(array))
-        for row in chosen[named[chosen] == 0].tolist():
-            _name(row, array, named)
+        named = np.zeros(len(array) + 1, np.bool_)  # the last one is that of NONE
+        for column in array.T:
+            named[column] = True
+        for row in chosen[~named[chosen]].tolist():
+            _name(row, array)
 
     def _name_new(self, chosen: Int64s, links: NeighbourLinks) -> None:
         """Do what `name_all` does for a few new rows, without a look at all links."""
         array = links.array
-        nearest = array[chosen, :_LOOKED_AT]
-        likely = (array[nearest] == chosen[:, None, None]).any(axis=(1, 2))
-        for row in chosen[~likely].tolist():
-            own = array[row][array[row] != NONE]
-            if not (array[own] == row).any():
-                _name(row, array, None)
+        for first in range(0, len(chosen), _ROWS_A_STEP):
+            part = chosen[first : first + _ROWS_A_STEP]
+            nearest = array[part, :_LOOKED_AT]
+            likely = (array[nearest] == part[:, None, None]).any(axis=(1, 2))
+            for row in part[~likely].tolist():
+                own = array[row][array[row] != NONE]
+                if not (array[own] == row).any():
+                    _name(row, array)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the graph after a compaction; links to rows that are gone are left out.
@@ -519,7 +523,7 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
     return keys
 
 
-def _name(row: int, array: Int32s, named: Int64s | None) -> None:
+def _name(row: int, array: Int32s) -> None:
     """Let a neighbour of a row link to it, where one has room, or a link that others have too.
 
     Parameters
@@ -527,8 +531,6 @@ def _name(row: int, array: Int32s, named: Int64s | None) -> None:
     row : int
     array : (n, WIDTH) int32
         The links, changed in place.
-    named : (n,) int64 or None
-        How many rows link to each, changed in place; None where that is not known.
     """
     own = array[row][array[row] != NONE]
     for neighbour in own.tolist():
@@ -536,15 +538,11 @@ def _name(row: int, array: Int32s, named: Int64s | None) -> None:
         if line[-1] == NONE:
             line[np.argmax(line == NONE)] = row
             return
-    if named is None:
-        if len(own):
-            array[own[0], -1] = row
-        return
     for neighbour in own.tolist():
         line = array[neighbour]
-        spared = np.flatnonzero(named[line] > 1)
-        if len(spared):
-            named[line[spared[-1]]] -= 1
-            named[row] += 1
-            line[spared[-1]] = row
+        around = array[line]  # each row that it links to is named by some of its own neighbours
+        others = (around != neighbour) & (around != NONE)
+        named = ((array[around] == line[:, None, None]).any(axis=2) & others).any(axis=1)
+        if named.any():
+            line[np.flatnonzero(named)[-1]] = row
             return

@@ -125,3 +125,11 @@ def test_some_row_links_to_every_row(
     for row in range(len(later)):
         index.add(later[row : row + 1], settled=True)
         assert len(rows) + row not in without_links(index)
+
+
+def test_no_new_row_takes_the_only_link_to_another(rng: np.random.Generator) -> None:
+    rows, copied = in_many_dimensions(rng)
+    index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
+    index.state = improved(index)
+    index.add(np.repeat(copied, 300, axis=0), settled=True)
+    assert [row for row in without_links(index) if row >= len(rows)] == []
