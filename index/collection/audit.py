@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from math import inf, log1p
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import orjson
 
 from gcws_search.index.backends.protocol import audited
@@ -33,7 +34,7 @@ _DEVIATIONS: Final = 1.96
 """Standard errors on each side of a mean that make an interval of 95 per cent."""
 _ROUNDING: Final = 1e-9
 _MAX_TALLIES: Final = 4096
-"""Weeks, recalls and limits that are told apart; the first are forgotten."""
+"""Greatest number of tallies; the first are forgotten."""
 _MAX_COUNT: Final = 1 << 53
 
 
@@ -64,8 +65,8 @@ class AuditedRecall:
     high: float
 
 
-class _Asked(NamedTuple):
-    """What tallies are told apart by."""
+class _Request(NamedTuple):
+    """What all queries of one tally asked for."""
 
     week: str
     recall: float
@@ -80,7 +81,7 @@ class _Tally:
     found: float = 0.0
     squares: float = 0.0
 
-    def result(self, asked: _Asked) -> AuditedRecall:
+    def result(self, asked: _Request) -> AuditedRecall:
         mean = self.found / self.queries
         # Few queries that all found the same are less sure than their variance says.
         variance = max(self.squares / self.queries - mean * mean, 1.0 / (self.queries + 1))
@@ -89,7 +90,7 @@ class _Tally:
         return AuditedRecall(*asked, self.queries, mean, low, high)
 
 
-class _Waiting(NamedTuple):
+class _Query(NamedTuple):
     """A query that was answered; ``scores`` is None where the answer is exact already."""
 
     view: View
@@ -120,12 +121,12 @@ class RecallAudit:
     ) -> None:
         self.policy = policy
         self.collection = collection
-        self._promising = audited(collection.backend)
+        self._backend = audited(collection.backend)
         self._clock = clock
         self._random = random.Random()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Query] = deque()
         self._tallying = threading.Lock()
-        self._tallies: dict[_Asked, _Tally] = {}
+        self._tallies: dict[_Request, _Tally] = {}
         self._until_next = self._gap()
 
     def _gap(self) -> float:
@@ -138,7 +139,7 @@ class RecallAudit:
     @property
     def allowance(self) -> list[tuple[int | None, float]]:
         """Share of the allowed miss that searches aim at; see `backends.protocol.Audited`."""
-        return [] if self._promising is None else self._promising.allowance()
+        return [] if self._backend is None else self._backend.allowance()
 
     @property
     def waiting(self) -> int:
@@ -165,13 +166,13 @@ class RecallAudit:
             As of `MemoryCollection.search`.
         """
         # Threads that count at once may pass over a few queries more: no lock on each search.
-        self._until_next -= len(queries)
-        if self._until_next > 0:
+        left = self._until_next = self._until_next - len(queries)
+        if left > 0 or not len(queries):
             return False
-        number = max(0, len(queries) + int(self._until_next) - 1)
+        number = max(0, len(queries) + int(left) - 1)
         self._until_next = self._gap()
         if (
-            self._promising is None
+            self._backend is None
             or not params.recall < 1
             or params.guarantee != "measured"
             or params.rerank != "gmm"
@@ -179,14 +180,15 @@ class RecallAudit:
         ):
             return False
         exact = results.found.work[number, METHOD] == SCAN
+        only = np.array([number])  # copied: what waits must not hold the whole batch
         self._waiting.append(
-            _Waiting(
+            _Query(
                 results.view,
-                queries[number : number + 1],
+                queries[only],
                 params,
                 where,
-                None if skip is None else skip[number : number + 1],
-                None if exact else results.found.hits(number)[1],
+                None if skip is None else skip[only],
+                None if exact else results.found.hits(number)[1].copy(),
             )
         )
         return True
@@ -202,7 +204,7 @@ class RecallAudit:
             self._take(asked.params, found)
         return True
 
-    def _found(self, asked: _Waiting, scores: Float64s) -> float | None:
+    def _found(self, asked: _Query, scores: Float64s) -> float | None:
         """Return the share of a query's true hits that it found, ties by score, if it has any."""
         exactly = replace(asked.params, recall=1.0)
         [true] = self.collection.search(
@@ -215,15 +217,15 @@ class RecallAudit:
         return min(1.0, float((scores >= last).sum()) / wanted)
 
     def _take(self, params: SearchParams, found: float) -> None:
-        asked = _Asked(_week(self._clock()), round(params.recall, 6), params.limit)
+        asked = _Request(_week(self._clock()), round(params.recall, 6), params.limit)
         with self._tallying:
             tally = self._tallies.setdefault(asked, _Tally())
             tally.queries += 1
             tally.found += found
             tally.squares += found * found
             self._forget()
-        if self._promising is not None:
-            self._promising.audited(params.limit, params.recall, found)
+        if self._backend is not None:
+            self._backend.audited(params.limit, params.recall, found)
 
     def _forget(self) -> None:
         """Leave out the first weeks, and what is beyond the room."""
@@ -245,7 +247,7 @@ class RecallAudit:
 
     def of(self, params: SearchParams) -> AuditedRecall | None:
         """Return what queries of this week found that asked for the same; None before any did."""
-        asked = _Asked(_week(self._clock()), round(params.recall, 6), params.limit)
+        asked = _Request(_week(self._clock()), round(params.recall, 6), params.limit)
         with self._tallying:
             tally = self._tallies.get(asked)
             return None if tally is None else tally.result(asked)
@@ -269,13 +271,13 @@ class RecallAudit:
             self._tallies = tallies
 
 
-def _read(line: Any) -> tuple[_Asked, _Tally]:  # noqa: ANN401  # JSON
+def _read(line: Any) -> tuple[_Request, _Tally]:  # noqa: ANN401  # JSON
     """Return a line of `RecallAudit.to_json`; ValueError where it is none."""
     week, recall, limit, queries, found, squares = list_of(line, max_count=6)
     if not isinstance(week, str) or len(week) > len("99999-W53"):
         raise ValueError(f"{week!r} is no week")
     count = count_of(queries, 1, _MAX_COUNT)
-    asked = _Asked(week, number_of(recall, 0, 1), count_of(limit, 1, _MAX_COUNT))
+    asked = _Request(week, number_of(recall, 0, 1), count_of(limit, 1, _MAX_COUNT))
     return asked, _Tally(count, number_of(found, 0, count), number_of(squares, 0, count))
 
 

@@ -42,7 +42,7 @@ _CLASSES: Final = (1, 3, 10, 30, 100)
 
 
 @dataclass(slots=True)
-class _Audited:
+class _Sums:
     """Sums over the queries of a class that were audited since its share changed.
 
     ``beyond`` is how much more than allowed each missed, and ``floor`` the variance of its recall
@@ -89,7 +89,7 @@ class MissAllowance:
     def __init__(self, policy: AllowancePolicy = ALLOWANCE_POLICY) -> None:
         self._policy = policy
         self._shares = [1.0] * (len(_CLASSES) + 1)
-        self._audited = [_Audited() for _ in self._shares]
+        self._audited = [_Sums() for _ in self._shares]
 
     def share(self, limit: int) -> float:
         """Return the share for a limit; 0 where the graph finds too little, however searched."""
@@ -118,7 +118,7 @@ class MissAllowance:
 
     def _change(self, place: int, share: float) -> None:
         self._shares[place] = share
-        self._audited[place] = _Audited()
+        self._audited[place] = _Sums()
 
     def to_list(self) -> list[float]:
         """Return a JSON-able form."""

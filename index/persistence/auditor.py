@@ -36,7 +36,7 @@ class Auditor:
         self._store = store
         self._writer = writer
         self._starting = threading.Lock()
-        self._hurried = threading.Event()
+        self._skip_pause = threading.Event()
         self._stopping = False
         self._saved = audit.to_json()
         self._last_saved = time.monotonic()
@@ -77,12 +77,12 @@ class Auditor:
 
     def finish(self) -> None:
         """Answer at once what waits; return when it is done."""
-        self._hurried.set()
+        self._skip_pause.set()
         with self._starting:
             thread = self.thread
         if thread is not None:
             thread.join()
-        self._hurried.clear()
+        self._skip_pause.clear()
 
     def stop(self) -> None:
         """Leave what waits, and begin no more."""
@@ -113,7 +113,7 @@ class Auditor:
                 _log.exception("collection %r: a query could not be audited", self._store.name)
             taken = time.perf_counter() - start
             self._save_if_due()
-            self._hurried.wait(taken * (1.0 / self._audit.policy.busy - 1.0))
+            self._skip_pause.wait(taken * (1.0 / self._audit.policy.busy - 1.0))
 
     def _goes_on(self) -> bool:
         """Return whether there is more to do; who asks to begin after a False is not too late."""

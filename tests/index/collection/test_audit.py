@@ -1,6 +1,9 @@
 """Recall asked against recall found, by exact answers to some queries."""
 
+import gc
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +15,7 @@ from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.items import ItemBatch, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import SCAN, TABLES, BatchHits
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -177,6 +181,47 @@ def test_only_so_many_wait(rng: np.random.Generator) -> None:
     rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
     answers = answered(memory, np.empty(0), np.zeros((1, 1)))
     assert [audit.offer(rows, params, answers) for _ in range(5)] == [True] * 3 + [False] * 2
+
+
+class Interrupted(VectorBatch):
+    """A batch during whose count another thread runs."""
+
+    meanwhile: Callable[[], object]
+
+    def __len__(self) -> int:
+        self.meanwhile()
+        return super().__len__()
+
+
+def test_threads_that_draw_at_once_draw_queries_that_there_are(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = filled(rng.normal(size=(50, DIM)))
+    audit, params = RecallAudit(memory, replace(ALL, share=0.5)), SearchParams(recall=0.9)
+    one, answers = memory.view.vectors[:1], answered(memory, np.empty(0), np.zeros((1, 1)))
+    interrupted = Interrupted("dense", dense=one.dense, norms=one.norms)
+    monkeypatch.setattr(
+        Interrupted, "meanwhile", lambda _: audit.offer(one, params, answers), raising=False
+    )
+    assert any([audit.offer(interrupted, params, answers) for _ in range(100)])
+
+
+def owner(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Return the array that has the memory of this one."""
+    return array if not isinstance(array.base, np.ndarray) else owner(array.base)
+
+
+def test_a_query_that_waits_does_not_hold_its_batch(rng: np.random.Generator) -> None:
+    memory = filled(rng.normal(size=(50, DIM)))
+    audit = RecallAudit(memory, ALL)
+    asked = memory.space.from_dense(rng.normal(size=(40, DIM)).astype(np.float32))
+    queries, answers = memory.space.prepare(asked), answered(memory, np.empty(0), np.zeros((40, 9)))
+    held = [weakref.ref(owner(each)) for each in (queries.dense, answers.found.scores)]
+    assert audit.offer(queries, SearchParams(recall=0.9), answers)
+    del asked, queries, answers
+    gc.collect()
+    assert [each() for each in held] == [None, None]
+    assert audit.step()
 
 
 def asked_in_weeks(weeks: int, policy: AuditPolicy = ALL) -> tuple[RecallAudit, Clock]:
