@@ -113,13 +113,18 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
         raise invalid_request(error, BatchParams) from None
     body = await bodies.read(request, service.settings.max_body_bytes)
     formats.require_not_foreign(body, kind)
-    vectors = _read_vectors(service, body, kind, is_one=True)
-    if len(vectors) != 1:
-        raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
-    try:
-        [asked] = _asked(service, collection, vectors, params)
-    except ix.InvalidVector as error:
-        raise requests.only(error, "vector") from None
+
+    def read() -> requests.QueryRequest:
+        vectors = _read_vectors(service, body, kind, is_one=True)
+        if len(vectors) != 1:
+            raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
+        try:
+            [asked] = _asked(service, collection, vectors, params)
+        except ix.InvalidVector as error:
+            raise requests.only(error, "vector") from None
+        return asked
+
+    asked = await service.workers.parsing.run(read) if bodies.is_long(body) else read()
     return await _answer_one(service, name, collection, asked)
 
 

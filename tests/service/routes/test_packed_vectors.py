@@ -2,12 +2,15 @@
 
 import base64
 import io
+import threading
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from gcws_search.index import AnyArray
+from gcws_search.service.routes import query
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import URL, VECTOR
@@ -175,6 +178,26 @@ def test_what_is_no_single_query_is_refused_in_words(
 ) -> None:
     answer = client.post(f"{URL}/query{url}", content=body, headers=NPY)
     assert_problem(answer, status, code, told)
+
+
+def test_long_bodies_are_not_read_on_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    read_matrix = query.read_matrix
+
+    def watched(*args: Any, **options: Any) -> AnyArray:  # noqa: ANN401
+        threads.append(threading.current_thread())
+        return read_matrix(*args, **options)
+
+    monkeypatch.setattr(query, "read_matrix", watched)
+    for rows in (1, 1, 20_000):
+        body = npy(np.ones((rows, 4), np.float32))
+        answer = client.post(f"{URL}/query", content=body, headers=NPY)
+        assert answer.status_code == (200 if rows == 1 else 422)
+    loop, same, other = threads
+    assert loop is same
+    assert other is not loop
 
 
 def test_keys_are_asked_for(serve: Serve) -> None:
