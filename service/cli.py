@@ -159,12 +159,18 @@ def unread(variables: Iterable[str]) -> list[str]:
 def require_address(settings: Settings) -> None:
     """Raise OSError where the server could not listen, before it takes the data folder."""
     try:
-        [(family, _, _, _, address), *_] = socket.getaddrinfo(
+        found = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        with socket.socket(family) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
+        for family, _, _, _, address in found:
+            try:
+                trial = socket.socket(family)
+            except OSError:  # a family that the system does not have: the server passes over it
+                continue
+            with trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(address)
+            return
     except OSError as error:
         told = f"cannot listen on {settings.host}, port {settings.port}: {error.strerror or error}"
         raise OSError(f"{told}; --host and --port choose another address") from None

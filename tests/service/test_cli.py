@@ -219,3 +219,14 @@ def test_any_free_port_and_either_family_can_be_listened_on() -> None:
     require_address(Settings(port=free_port(), host="localhost"))
     with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid"):
         require_address(Settings(port=0, host="nowhere.invalid"))
+
+
+def test_families_that_the_system_does_not_have_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        found = [(family, socket.SOCK_STREAM, 6, "", address) for family in (999, socket.AF_INET)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(OSError, match="in use"):
+            require_address(Settings())
