@@ -205,7 +205,7 @@ class _Compiler:
 
 @contextmanager
 def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
-    """Hold the lock of the folder of kernels; False where it cannot be written to."""
+    """Hold the lock of the folder of kernels; False where there can be none."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("w")
@@ -213,18 +213,21 @@ def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
         yield False
         return
     with file:
-        while not _taken(file):
+        yield _has_locked(file, check)
+
+
+def _has_locked(file: TextIO, check: Callable[[], None]) -> bool:
+    """Wait until the file is locked; return False where its file system has no locks."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another program has the lock
             check()
             time.sleep(_CHECK_SECONDS)
-        yield True
-
-
-def _taken(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        except OSError:
+            return False
+        else:
+            return True
 
 
 def _mark(folder: Path) -> Path:

@@ -1,5 +1,7 @@
 """The first start compiles in other processes, and takes what they have compiled."""
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -189,3 +191,18 @@ def test_a_check_ends_the_wait_for_another_program(
 
     exercise = Exercise("a", lambda: None)
     run([[exercise]], wait_for_ourselves, folder=tmp_path)
+
+
+def test_a_file_system_without_locks_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    def stop() -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    compiled: list[str] = []
+    run([[Exercise("a", lambda: compiled.append("a"))]], check=stop, folder=tmp_path)
+    assert compiled == ["a"]
