@@ -227,6 +227,8 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
     """Columns are of the types that the beginning shows; all numbers of vectors are floats."""
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
     lines = [line.rstrip(b"\r") for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
+    if not lines:
+        raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
     delimiter = b"\t" if file.format == "tsv" else _delimiter(lines)
     point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
     has_names = choices.header if choices.header is not None else not _is_row(lines, delimiter)
@@ -251,8 +253,6 @@ def _csv(file: InputFile, choices: Choices) -> tuple[Any, Any, None]:
         )
     if not sample.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
-    if file.is_whole_head is False and not head:
-        raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
 
     def batches(
         layout: Layout | None = None, unreadable: list[Unreadable] | None = None

@@ -364,6 +364,9 @@ NUMBERS = text("id,x,y", "a,1,2", "b,3,4", "c,5,x")
 BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     "absent": ("", b"", [], ["nothing of that name"]),
     "empty": ("a.csv", b"", [], ["expected rows, got an empty file"]),
+    "blank": ("a.csv", b"\n  \n", [], ["expected lines, got none within 4 bytes"]),
+    "blank-tsv": ("a.tsv", b"\n", [], ["expected lines, got none within 1 bytes"]),
+    "one-long-line": ("a.csv", b"1," * (1 << 20), [], ["expected lines, got none within"]),
     "empty-gzip": ("a.csv.gz", gzip.compress(b""), [], ["got an empty file"]),
     "header-only": ("a.csv", b"id,x\n", [], ["expected rows"]),
     "not-parquet": ("a.parquet", b"hello", [], ["expected parquet", "b'hello'"]),
