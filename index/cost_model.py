@@ -112,7 +112,7 @@ def dense_scan_nanoseconds(view: RowView, together: int) -> float:
 
 
 def counted_scan_nanoseconds(work: Float64s) -> float:
-    """Return what scans take on average that do so much work; see `scan.scan_work`."""
+    """Return what scans take on average, by their work; see `scan.scan_work`."""
     return _POSTING * float(work.mean())
 
 

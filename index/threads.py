@@ -27,7 +27,7 @@ _PIECE: Final = 4
 """Pieces of a thread's part have at least this many times ``min_size`` items."""
 
 _LATELY_SECONDS: Final = 1.0
-"""For so long after a search others are expected."""
+"""After a search, others are expected for this time."""
 
 _this_thread: Final = threading.local()
 

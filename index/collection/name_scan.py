@@ -61,7 +61,7 @@ def scan_with_unknown(
 
 
 def _near(scores: Float64s, permitted: UInt8s, params: SearchParams, slack: float) -> Int64s:
-    """Return the permitted rows that may be hits, where scores are so far from the exact ones."""
+    """Return the permitted rows that may be hits, of scores within ``slack`` of the exact ones."""
     rows = np.flatnonzero((permitted != 0) & (scores >= params.min_score - slack))
     if len(rows) > params.limit:
         known = scores[rows]

@@ -118,7 +118,7 @@ class ReclaimPolicy:
     rest_seconds : float
         Rest before and in between, so that the space of many deletes is reclaimed at once.
     max_rest_seconds : float
-        It rests twice as long after each failure, up to so long.
+        It rests twice as long after each failure, up to this time.
     retry_seconds : float
         Rest at least where others were in the way.
     step_pages : int
@@ -164,7 +164,7 @@ class AuditPolicy:
     share : float
         Of the queries, drawn at random; 0 for none.
     busy : float
-        Share of a processor that exact answers take at most.
+        Share of the time in which exact answers are computed, at most.
     max_waiting : int
         Queries that wait for their exact answer; more are left out.
     weeks : int

@@ -33,7 +33,7 @@ _MIN_AGREEMENT: Final = 0.98
 each k of `_NEAREST`. Ten alone would pass in clusters of twenty that quantization merges, and fail
 once these have thirty."""
 _AS_GOOD: Final = 0.005
-"""Copies that scans read are taken unless other bytes keep so much more of them."""
+"""Copies that scans read are taken unless the agreement of other bytes is greater by more."""
 _BYTE_VALUES: Final = 255
 _SIGNED_VALUES: Final = 127
 
@@ -41,7 +41,7 @@ _MIN_STEP: Final = float(np.finfo(np.float32).tiny)
 """Smaller numbers have few digits, and one divided by them is more than a float32 holds."""
 
 _MIN_DISTANCE: Final = 1e-3
-"""Copies of a row are taken to be so far from it."""
+"""Smaller distances are raised to this: zero has no logarithm."""
 
 _SIZES: Final = {BYTES: 1, SHORTS: 2, FLOATS: 4, SPARSE: 0}
 """Bytes of an entry."""
