@@ -33,9 +33,9 @@ def test_the_collections_are_there_and_the_commands_answer(
 
 
 def test_a_key_in_the_environment_is_given_too(tmp_path: Path) -> None:
-    """The server reads it, so that what fills it needs it."""
+    """The server reads keys there, so what fills it needs one of them."""
     words = [sys.executable, "-m", "gcws_search", "demo", "--port", str(free_port())]
-    key = {"GCWS_API_KEY": "a-key-of-some-length"}
+    key = {"GCWS_API_KEY": "a-key-of-some-length,another-key"}
     with subprocess.Popen(
         words, env=os.environ | key, cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as process:
