@@ -115,14 +115,13 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
     formats.require_not_foreign(body, kind)
 
     def read() -> requests.QueryRequest:
-        vectors = _read_vectors(service, body, kind, is_one=True)
-        if len(vectors) != 1:
-            raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
         try:
-            [asked] = _asked(service, collection, vectors, params)
+            vectors = _read_vectors(service, body, kind, is_one=True)
+            if len(vectors) == 1:
+                return _asked(service, collection, vectors, params)[0]
         except ix.InvalidVector as error:
             raise requests.only(error, "vector") from None
-        return asked
+        raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
     asked = await service.workers.parsing.run(read) if bodies.is_long(body) else read()
     return await _answer_one(service, name, collection, asked)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gcws_search.index import AnyArray
+from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.routes import query
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
@@ -129,6 +130,13 @@ def test_one_query_may_be_an_arrow_stream(client: Client) -> None:
         assert answer == client.post(f"{URL}/query", json={"vector": VECTOR}).json()
 
 
+def test_a_vector_that_is_missing_in_a_stream_is_refused_at_its_place(client: Client) -> None:
+    body = stream({"vector": pa.array([None], pa.list_(pa.float32()))})
+    answer = client.post(f"{URL}/query", content=body, headers=ARROW)
+    assert_problem(answer, 422, "invalid_vector", "vector: expected a vector, got null")
+    assert answer.json()["errors"][0]["loc"] == ["vector"]
+
+
 def test_names_that_no_coordinate_has_count_in_a_stream(serve: Serve) -> None:
     client = serve()
     fill(client)
@@ -184,7 +192,6 @@ def test_long_bodies_are_not_read_on_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    read_matrix = query.read_matrix
 
     def watched(*args: Any, **options: Any) -> AnyArray:  # noqa: ANN401
         threads.append(threading.current_thread())
