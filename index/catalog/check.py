@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from gcws_search.index.backends import make_backend
+from gcws_search.index.collection.audit import tallies_of
 from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.contracts.errors import (
     DamagedFile,
@@ -27,11 +28,17 @@ from gcws_search.index.storage.graph_parts import unpacked
 from gcws_search.index.storage.records import RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
-from gcws_search.index.storage.store import Store
+from gcws_search.index.storage.store import MetaName, Store
 from gcws_search.index.vectors.names import CoordinateNames, NamedCoordinate
 from gcws_search.index.vectors.space import VectorSpace
 
 _MAX_LISTED: Final = 100
+_NOTED: Final[tuple[tuple[MetaName, str, Callable[[str], object]], ...]] = (
+    ("notes", "notes", notes_of),
+    ("audit", "results of the audit", tallies_of),
+    ("metadata", "metadata", metadata_of),
+)
+"""What a file notes beside its rows: its name, what it is, and what reads it or raises."""
 
 _log = logging.getLogger(__name__)
 
@@ -241,7 +248,7 @@ class Examination:
             self._examine_backends(file, copy, derived=derived)
             self._examine_loads(file, copy)
             self._examine_names(file, copy)
-            self._examine_metadata(file, copy)
+            self._examine_meta(file, copy)
 
     def _is_written(self, row: FoundRow) -> bool:
         """Whether a row's content is what was written; told of where it is not."""
@@ -291,27 +298,20 @@ class Examination:
                 continue
             if copy is not None:
                 copy.write_links(part, data)
-        notes = file.meta("notes")
-        if notes is None:
-            return
-        try:
-            notes_of(notes)
-        except ValueError as error:
-            self._report.find(f"the notes: {error}")
-            return
-        if copy is not None:
-            copy.write_meta("notes", notes)
 
-    def _examine_metadata(self, file: Salvage, copy: Store | None) -> None:
-        text = file.meta("metadata")
-        try:
-            if text is not None:
-                metadata_of(text)
-        except ValueError as error:
-            self._report.find(f"the metadata: {error}")
-            return
-        if copy is not None:
-            copy.write_meta("metadata", text)
+    def _examine_meta(self, file: Salvage, copy: Store | None) -> None:
+        """Check what the file notes beside its rows."""
+        for name, told, read in _NOTED:
+            text = file.meta(name)
+            if text is None:
+                continue
+            try:
+                read(text)
+            except (ValueError, KeyError, TypeError) as error:
+                self._report.find(f"the {told}: {error}")
+                continue
+            if copy is not None:
+                copy.write_meta(name, text)
 
     def _examine_backends(self, file: Salvage, copy: Store | None, *, derived: bool) -> None:
         for record, is_written in file.backends():

@@ -265,10 +265,15 @@ class RecallAudit:
         """Take what `to_json` returned; ValueError or KeyError where it did not."""
         if text is None:
             return
-        lines = list_of(fields_of(orjson.loads(text))["audited"], max_count=_MAX_TALLIES)
-        tallies = dict(_read(line) for line in lines)
+        tallies = tallies_of(text)
         with self._tallying:
             self._tallies = tallies
+
+
+def tallies_of(text: str) -> dict[_Request, _Tally]:
+    """Return the sums that `RecallAudit.to_json` wrote; ValueError or KeyError where it did not."""
+    lines = list_of(fields_of(orjson.loads(text))["audited"], max_count=_MAX_TALLIES)
+    return dict(_read(line) for line in lines)
 
 
 def _read(line: Any) -> tuple[_Request, _Tally]:  # noqa: ANN401  # JSON

@@ -233,7 +233,7 @@ def test_compiled_functions_are_short() -> None:
     assert not {each.name for each in kernels() if lines_of(each) > MAX_KERNEL_LINES}
 
 
-@pytest.mark.parametrize("package", (*PRODUCT, "tests", "benchmarks"))
+@pytest.mark.parametrize("package", [*PRODUCT, "tests", "benchmarks"])
 def test_files_are_short(package: str) -> None:
     lengths = {path: path.read_text().count("\n") for path, _ in sources(package)}
     assert not {path: length for path, length in lengths.items() if length > MAX_FILE_LINES}

@@ -154,6 +154,7 @@ def test_a_page_that_cannot_be_read_loses_its_rows_alone(path: Path) -> None:
         ("INSERT INTO links (part, data) VALUES (999, x'00')", "part 999"),
         ("INSERT INTO loads VALUES ('a key', 1, '{}', 0)", "load 'a key'"),
         ("INSERT INTO meta (name, value) VALUES ('metadata', '0 {}')", "the metadata"),
+        ("INSERT INTO meta (name, value) VALUES ('audit', '[')", "the results of the audit"),
     ],
 )
 def test_what_is_kept_beside_the_items_is_checked(path: Path, sql: str, word: str) -> None:

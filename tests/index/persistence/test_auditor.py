@@ -11,6 +11,7 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
@@ -62,6 +63,18 @@ def test_attached_backends_and_exact_queries_are_not_audited(tmp_path: Path) -> 
     stored.search(query, PARAMS, backend="gcws")
     stored.finish_background_work()
     assert len(audited(stored)) == 1
+
+
+def test_a_repair_keeps_the_results(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path, policies=ALL)
+    ask(made(catalog), 1)
+    expected = audited(catalog.get("things"))
+    catalog.close()
+    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as connection, connection:
+        connection.execute("INSERT INTO meta (name, value) VALUES ('metadata', 'false')")
+    [report] = check_directory(tmp_path, repair=True)
+    assert report.repaired
+    assert audited(opened_catalog(tmp_path, policies=ALL).get("things")) == expected
 
 
 def test_results_that_are_unreadable_are_left_out(
