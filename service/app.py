@@ -18,6 +18,7 @@ from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import openapi, problems
 from gcws_search.service.http.dispatch import Application
+from gcws_search.service.page import routes as page
 from gcws_search.service.routes import (
     backends,
     collections,
@@ -63,6 +64,7 @@ _ROUTERS = (
     health.router,
     health.service_router,
     health.metrics_router,
+    page.router,
 )
 
 
@@ -131,6 +133,8 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     # The routes are complete as they are: a router within a router costs at every request.
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]

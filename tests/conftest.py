@@ -25,6 +25,11 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tests of the page say where their screenshots go."""
+    parser.addoption("--screenshots", metavar="DIR", help="keep screenshots of the page here")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Refuse a name that differs from process to process: those that share the tests must agree."""
     if " at 0x" in item.nodeid:

@@ -93,6 +93,8 @@ def test_the_wheel_holds_plain_files_below_one_name(wheel: Path) -> None:
     ours |= {str(p.relative_to(REPOSITORY / "gcws_search")) for p in _sources("gcws_search")}
     assert {name.removeprefix("gcws_search/") for name in names} >= ours
     data = {"py.typed", "__init__.pyi", "commands/digits.npz", "commands/digits.txt"}
+    static = REPOSITORY / "service" / "page" / "static"
+    data |= {f"service/page/static/{p.relative_to(static)}" for p in static.rglob("*.*")}
     assert {f"gcws_search/{name}" for name in data} <= set(names)
 
 

@@ -32,7 +32,7 @@ def routes() -> Iterator[tuple[str, str]]:
     found = [
         (method, route.path)
         for route in create_app(Settings()).routes
-        if isinstance(route, APIRoute)
+        if isinstance(route, APIRoute) and route.include_in_schema  # the page holds no data
         for method in route.methods or ()
     ]
     yield from sorted(found, key=lambda route: (route[0] == "DELETE", -len(route[1]), route))

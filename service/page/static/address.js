@@ -1,0 +1,35 @@
+import { useEffect, useState } from "./vendor/preact.js";
+
+export function read() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [collection = "", view = ""] = path.split("/").map(decodeURIComponent);
+  return { collection, view: view || (collection ? "browse" : "overview"), params: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+export function href(collection, view, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== "") query.set(name, value);
+  }
+  const path = collection ? `#/${encodeURIComponent(collection)}/${view}` : "#/";
+  return query.size ? `${path}?${query}` : path;
+}
+
+export function go(target, { replace = false } = {}) {
+  if (replace) {
+    history.replaceState(null, "", target);
+    dispatchEvent(new HashChangeEvent("hashchange"));
+  } else {
+    location.hash = target;
+  }
+}
+
+export function useAddress() {
+  const [address, set] = useState(read);
+  useEffect(() => {
+    const changed = () => set(read());
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return address;
+}

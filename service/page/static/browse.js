@@ -1,0 +1,107 @@
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { ask, at, get, post } from "./api.js";
+import { go, href } from "./address.js";
+import { useAsk } from "./hooks.js";
+import { Command, Empty, Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
+import { Tiles, useTileKeys } from "./cards.js";
+import { Facets, Filter } from "./filters.js";
+import { Drawn, useNames } from "./draw.js";
+import { guess, viewOf } from "./view.js";
+import * as figures from "./figures.js";
+
+const PAGE = 48;
+
+function useItems(collection, filter) {
+  const [state, set] = useState({ items: [], cursor: undefined });
+  const [wanted, want] = useState(0);
+  const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
+  useEffect(() => {
+    const stop = new AbortController();
+    const cursor = wanted && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
+    get(at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`), stop.signal).then(
+      (page) => set((before) => ({ items: cursor ? [...before.items, ...page.items] : page.items, cursor: page.next_cursor })),
+      (problem) => stop.signal.aborted || set((before) => ({ ...before, problem })),
+    );
+    return () => stop.abort();
+  }, [collection.name, wanted, filter]);
+  const isWhole = state.cursor === null;
+  return { ...state, isWhole, more: () => isWhole || state.problem || want(state.items.length) };
+}
+
+function ViewForm({ collection, items, refresh, onClose }) {
+  const start = (collection.metadata && collection.metadata.view) || guess(collection, items);
+  const [problem, fail] = useState(null);
+  const form = useRef();
+  const save = async (event) => {
+    event.preventDefault();
+    const filled = Object.fromEntries([...new FormData(form.current)].filter(([, value]) => value.trim()));
+    const { width, height, channels, low, high, ...view } = filled;
+    if (width || height) {
+      view.image = { width: Number(width), height: Number(height) };
+      if (channels) view.image.channels = Number(channels);
+      if (low && high) view.image.range = [Number(low), Number(high)];
+    }
+    try {
+      await ask("PATCH", at(collection.name), { metadata: { ...collection.metadata, view } });
+      refresh();
+      onClose();
+    } catch (error) {
+      fail(error);
+    }
+  };
+  const keys = ["title", "text", "smiles", "url", "color"];
+  const picture = start.image || {};
+  return html`<form ref=${form} class="panel view-form" onSubmit=${save}>
+    <h2>How items are shown</h2><p class="small">Kept with the collection, for everybody. Each field is a key of the payload; what is empty is not shown.</p>
+    <div class="fields">${keys.map((key) => html`<label>${key}<input name=${key} value=${start[key]} /></label>`)}
+    ${[["width", picture.width], ["height", picture.height], ["channels", picture.channels], ["low", picture.range?.[0]], ["high", picture.range?.[1]]].map(
+      ([name, value]) => html`<label>picture ${name}<input name=${name} inputmode="decimal" value=${value} /></label>`)}</div>
+    <${Trouble} problem=${problem} />
+    <p class="actions"><button class="primary">Save</button><button type="button" onClick=${onClose}>Cancel</button></p></form>`;
+}
+
+export default function Browse({ collection, params, writes, refresh }) {
+  const { name } = collection;
+  const { items, problem, isWhole, more } = useItems(collection, params.filter);
+  const guessed = useMemo(() => viewOf(collection, items.slice(0, PAGE)), [collection, items.length > 0, params.filter]);
+  const names = useNames(collection, items);
+  const total = useAsk((signal) => (problem ? null : post(at(name, "/count"), { filter: params.filter ? JSON.parse(params.filter) : null }, signal)), [name, params.filter, Boolean(problem)]);
+  const [isEditing, edit] = useState(false);
+  const end = useRef();
+  const change = (part) => go(href(name, "browse", { ...params, ...part }));
+  useTileKeys(collection);
+  useEffect(() => {
+    const seen = new IntersectionObserver(([entry]) => entry.isIntersecting && more(), { rootMargin: "600px" });
+    if (end.current) seen.observe(end.current);
+    return () => seen.disconnect();
+  });
+  if (!collection.items) {
+    return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
+      <${Command} text=${`gcws-search load items.csv --into ${name}`} /></${Empty}>`;
+  }
+  const asTable = params.as === "table";
+  const keys = [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))].slice(0, 12);
+  const isGuess = !(collection.metadata && collection.metadata.view);
+  return html`<div class="two">
+    <aside class="panel"><h2>Payload</h2>
+      <${Filter} text=${params.filter} problem=${params.filter ? problem : null} onChange=${(filter) => change({ filter })} />
+      <${Facets} key=${name} collection=${collection} items=${items} filter=${params.filter} onChange=${(filter) => change({ filter })} />
+    </aside>
+    <section>
+      <div class="head"><h1><bdi>${name}</bdi></h1>
+        <span class="small figure">${total.data ? params.filter ? `${figures.plural(total.data.count, "item")} of ${figures.count(collection.items)}` : figures.plural(total.data.count, "item") : "…"}</span>
+        <span class="space"></span>
+        <${Tabs} label="Shown as" chosen=${asTable ? "table" : "cards"} options=${[["cards", "Cards"], ["table", "Table"]]} onChoose=${(as) => change({ as: as === "cards" ? "" : as })} />
+        ${writes && html`<button type="button" onClick=${() => edit(!isEditing)} aria-expanded=${isEditing}>${isGuess ? "Choose view…" : "Change view…"}</button>`}</div>
+      ${isEditing && html`<${ViewForm} collection=${collection} items=${items} refresh=${refresh} onClose=${() => edit(false)} />`}
+      ${problem && !params.filter && html`<${Trouble} problem=${problem} />`}
+      ${!items.length && !problem && !isWhole && html`<${Skeleton} rows=${4} kind="block" />`}
+      ${!items.length && isWhole && html`<p>No item passes this filter. <button type="button" class="link" onClick=${() => change({ filter: "" })}>Remove it</button></p>`}
+      ${asTable ? html`<${Table} caption=${`Items of ${name}`} columns=${[
+        { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Text} value=${id} limit=${60} /></a>` },
+        { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${guessed.image ? guessed : {}} names=${names} limit=${3} /></div>` },
+        ...keys.map((key) => ({ key, name: key, show: (_, item) => item.payload?.[key] !== undefined && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
+      ]} rows=${items} />` : html`<${Tiles} collection=${collection} items=${items} view=${guessed} names=${names} label=${`Items of ${name}`} />`}
+      <div ref=${end} class="end">${!isWhole && !problem && items.length > 0 && html`<button type="button" onClick=${more}>More items</button>`}</div>
+    </section></div>`;
+}

@@ -1,0 +1,65 @@
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { script } from "./draw.js";
+import { Table } from "./parts.js";
+
+let library = null;
+
+function plots() {
+  library = library || script("vendor/uplot.js").then(() => window.uPlot);
+  return library;
+}
+
+export function ink(name) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+export function useInk() {
+  const [turn, next] = useState(0);
+  useEffect(() => {
+    const changed = () => next((count) => count + 1);
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    addEventListener("themechange", changed);
+    system.addEventListener("change", changed);
+    return () => {
+      removeEventListener("themechange", changed);
+      system.removeEventListener("change", changed);
+    };
+  }, []);
+  return turn;
+}
+
+export function Chart({ label, options, data, height = 190, columns, rows }) {
+  const box = useRef();
+  const turn = useInk();
+  useEffect(() => {
+    let plot = null;
+    let isOver = false;
+    const fit = new ResizeObserver(([entry]) => plot?.setSize({ width: entry.contentRect.width, height }));
+    plots().then((Plot) => {
+      if (isOver || !box.current) return;
+      const line = { stroke: ink("muted"), grid: { stroke: ink("line"), width: 1 }, ticks: { stroke: ink("line"), width: 1 }, font: "11px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
+      const said = options(ink);
+      plot = new Plot({
+        legend: { show: false },
+        cursor: { y: false, drag: { x: false, y: false } },
+        ...said,
+        width: box.current.clientWidth,
+        height,
+        axes: (said.axes || [{}, {}]).map((axis) => ({ ...line, ...axis })),
+      }, data, box.current);
+      fit.observe(box.current);
+    });
+    return () => {
+      isOver = true;
+      fit.disconnect();
+      plot?.destroy();
+    };
+  }, [data, options, turn, height]);
+  return html`<figure><div class="chart" role="img" aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>
+    ${rows && html`<details><summary>As a table</summary><${Table} caption=${label} columns=${columns} rows=${rows} /></details>`}</figure>`;
+}

@@ -1,0 +1,153 @@
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { at, get } from "./api.js";
+import { dense, entries, greatest } from "./vectors.js";
+import { payloadAt, safeUrl, title } from "./view.js";
+import { Text } from "./parts.js";
+import * as figures from "./figures.js";
+
+const BARS = 6;
+
+function shade(value, low, high, isSigned) {
+  if (!isSigned) {
+    const grey = 255 * Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
+    return [grey, grey, grey];
+  }
+  const size = Math.min(1, Math.abs(value) / (Math.max(Math.abs(low), Math.abs(high)) || 1));
+  const [red, green, blue] = value < 0 ? [213, 94, 0] : [0, 114, 178];
+  return [red, green, blue].map((part) => 245 + (part - 245) * size);
+}
+
+export function paint(canvas, vector, image, range) {
+  const { width, height, channels = 1 } = image;
+  const values = dense(vector, width * height * channels);
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  const isSigned = low < 0;
+  const said = range || image.range;
+  if (said) [low, high] = said;
+  else if (!isSigned) low = 0;
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d");
+  const picture = context.createImageData(width, height);
+  for (let pixel = 0; pixel < width * height; pixel += 1) {
+    const first = pixel * channels;
+    const color = channels === 1
+      ? shade(values[first], low, high, isSigned)
+      : [0, 1, 2].map((part) => (255 * (values[first + part] - low)) / (high - low || 1));
+    picture.data.set([...color, channels === 4 ? (255 * (values[first + 3] - low)) / (high - low || 1) : 255], pixel * 4);
+  }
+  context.putImageData(picture, 0, 0);
+}
+
+export function Picture({ vector, image, range, label }) {
+  const canvas = useRef();
+  useEffect(() => paint(canvas.current, vector, image, range), [vector, image, range]);
+  return html`<canvas ref=${canvas} class="pixels" role="img" aria-label=${label}
+    width=${image.width} height=${image.height}></canvas>`;
+}
+
+let molecules = null;
+
+export function script(name) {
+  return new Promise((resolve, reject) => {
+    const element = document.createElement("script");
+    element.src = new URL(name, import.meta.url);
+    element.onload = resolve;
+    element.onerror = () => reject(new Error(`${name} was not found: reload the page`));
+    document.head.append(element);
+  });
+}
+
+function moleculeDrawer() {
+  molecules = molecules || script("vendor/smiles-drawer.js").then(() => window.SmilesDrawer);
+  return molecules;
+}
+
+export function Molecule({ smiles, label }) {
+  const canvas = useRef();
+  const [isBroken, broken] = useState(false);
+  useEffect(() => {
+    let isOver = false;
+    moleculeDrawer().then((library) => {
+      if (isOver) return;
+      const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+      const theme = (document.documentElement.dataset.theme || (isDark ? "dark" : "light"));
+      const drawer = new library.Drawer({ width: 240, height: 180, padding: 8 });
+      const failed = () => broken(true);
+      library.parse(smiles, (tree) => {
+        try {
+          drawer.draw(tree, canvas.current, theme, false);
+          canvas.current.removeAttribute("style");
+        } catch {
+          failed();
+        }
+      }, failed);
+    }, () => broken(true));
+    return () => { isOver = true; };
+  }, [smiles]);
+  if (isBroken) return html`<p class="text small"><${Text} value=${smiles} limit=${80} /></p>`;
+  return html`<canvas ref=${canvas} class="molecule" width="240" height="180" role="img" aria-label=${label}></canvas>`;
+}
+
+export function useNames(collection, items, limit = BARS) {
+  const [names, set] = useState(new Map());
+  useEffect(() => {
+    if (!collection.names) return undefined;
+    const wanted = new Set();
+    for (const { vector } of items) {
+      for (const [index] of greatest(vector, limit)) if (!names.has(index)) wanted.add(index);
+    }
+    if (!wanted.size) return undefined;
+    const stop = new AbortController();
+    const all = [...wanted];
+    const asked = [];
+    for (let first = 0; first < all.length; first += 500) {
+      asked.push(get(at(collection.name, `/names?indices=${all.slice(first, first + 500)}`), stop.signal));
+    }
+    Promise.all(asked).then((answers) => set((before) => {
+      const known = new Map(before);
+      for (const { names: found } of answers) for (const { index, name } of found) known.set(index, name);
+      return known;
+    }), () => {});
+    return () => stop.abort();
+  }, [collection.name, items]);
+  return names;
+}
+
+export function Bars({ vector, names, limit = BARS }) {
+  const all = entries(vector);
+  const rows = all.length <= limit ? all : greatest(vector, limit);
+  const max = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-30);
+  const isSigned = rows.some(([, value]) => value < 0);
+  return html`<div class=${isSigned ? "bars signed" : "bars"}>
+    ${rows.map(([index, value]) => html`<div class="row">
+      <span class="name"><bdi>${names?.get(index) ?? index}</bdi></span>
+      <span class="track"><i class=${value < 0 ? "negative" : ""} style=${{ width: `${(Math.abs(value) / max) * (isSigned ? 50 : 100)}%` }}></i></span>
+      <span class="figure">${figures.value(value)}</span></div>`)}
+    ${all.length > rows.length && html`<p class="small">and ${figures.plural(all.length - rows.length, "more value")}</p>`}
+  </div>`;
+}
+
+export function Drawn({ item, view, names, limit }) {
+  const label = `Item ${title(view, item).slice(0, 80)}`;
+  if (view.image && item.vector) return html`<${Picture} vector=${item.vector} image=${view.image} label=${label} />`;
+  const smiles = payloadAt(item.payload, view.smiles);
+  if (typeof smiles === "string" && smiles.length < 2000) return html`<${Molecule} smiles=${smiles} label=${label} />`;
+  const url = payloadAt(item.payload, view.url);
+  const picture = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
+  if (picture) return html`<img src=${picture} alt=${label} />`;
+  const text = payloadAt(item.payload, view.text);
+  if (text !== undefined && text !== null) return html`<p class="text"><${Text} value=${text} limit=${160} /></p>`;
+  return html`<${Bars} vector=${item.vector} names=${names} limit=${limit} />`;
+}
+
+export function Link({ item, view }) {
+  const url = safeUrl(payloadAt(item.payload, view.url));
+  if (!url || url.startsWith("data:")) return null;
+  return html`<a href=${url} target="_blank" rel="noopener noreferrer">open link ↗</a>`;
+}

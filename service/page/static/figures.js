@@ -1,0 +1,32 @@
+const whole = new Intl.NumberFormat("en");
+
+export const count = (number) => whole.format(number);
+
+export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+export function bytes(number) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let size = number;
+  let unit = 0;
+  while (size >= 1000 && unit < units.length - 1) {
+    size /= 1000;
+    unit += 1;
+  }
+  return `${unit && size < 100 ? size.toFixed(1) : Math.round(size)} ${units[unit]}`;
+}
+
+export function duration(seconds) {
+  if (seconds < 1e-3) return `${(seconds * 1e6).toFixed(0)} µs`;
+  if (seconds < 1) return `${(seconds * 1e3).toFixed(seconds < 0.01 ? 2 : seconds < 0.1 ? 1 : 0)} ms`;
+  return `${seconds.toFixed(seconds < 10 ? 2 : 0)} s`;
+}
+
+export function value(number) {
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size >= 1e6 || size < 1e-4) return number.toExponential(2);
+  return String(Number(number.toPrecision(4)));
+}
+
+export const score = (number) => number.toFixed(4);
+export const share = (number) => `${(number * 100).toFixed(number > 0.995 && number < 1 ? 1 : 0)} %`;

@@ -1,0 +1,142 @@
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { at, post } from "./api.js";
+import { payloadAt } from "./view.js";
+import { Problem } from "./api.js";
+import { Text, Trouble } from "./parts.js";
+import * as figures from "./figures.js";
+
+const VALUES = 20;
+
+export function parseFilter(text) {
+  if (!text) return null;
+  let filter;
+  try {
+    filter = JSON.parse(text);
+  } catch (error) {
+    throw new Problem({ code: "filter", detail: `filter: expected JSON (${error.message})` }, 0);
+  }
+  if (typeof filter !== "object" || Array.isArray(filter)) {
+    throw new Problem({ code: "filter", detail: "filter: expected an object with 'must', 'should' or 'must_not'" }, 0);
+  }
+  return filter;
+}
+
+const listed = (part) => (part === undefined || part === null ? [] : Array.isArray(part) ? part : [part]);
+
+export function conditions(text) {
+  try {
+    return listed(parseFilter(text)?.must);
+  } catch {
+    return [];
+  }
+}
+
+function write(filter) {
+  const isEmpty = ["must", "should", "must_not"].every((part) => !listed(filter[part]).length);
+  return isEmpty ? "" : JSON.stringify(filter);
+}
+
+export function added(text, condition) {
+  let filter = {};
+  try {
+    filter = parseFilter(text) || {};
+  } catch {
+    filter = {};
+  }
+  const must = listed(filter.must);
+  const same = JSON.stringify(condition);
+  const rest = must.filter((one) => JSON.stringify(one) !== same);
+  return write({ ...filter, must: rest.length === must.length ? [...must, condition] : rest });
+}
+
+function said(condition) {
+  if (!condition.key) return JSON.stringify(condition);
+  if (condition.match) {
+    const { value, any } = condition.match;
+    return `${condition.key} = ${any ? any.join(" or ") : value}`;
+  }
+  const signs = { gt: ">", gte: "≥", lt: "<", lte: "≤" };
+  return `${condition.key} ${Object.entries(condition.range || {}).map(([sign, value]) => `${signs[sign] || sign} ${value}`).join(", ")}`;
+}
+
+export function Filter({ text, problem, onChange }) {
+  const [typed, set] = useState(text || "");
+  const field = useRef();
+  useEffect(() => set(text || ""), [text]);
+  const [wrong, fail] = useState(null);
+  const apply = () => {
+    try {
+      parseFilter(typed.trim());
+      fail(null);
+      onChange(typed.trim());
+    } catch (error) {
+      fail(error);
+    }
+  };
+  const shown = wrong || problem;
+  return html`<div class="filter">
+    ${conditions(text).length > 0 && html`<ul class="chips" aria-label="Conditions">${conditions(text).map((condition) => html`<li>
+      <button type="button" class="chip" onClick=${() => onChange(added(text, condition))}
+        aria-label=${`Remove ${said(condition)}`}><${Text} value=${said(condition)} limit=${60} /> ×</button></li>`)}</ul>`}
+    <details open=${Boolean(shown)}><summary>Filter as JSON</summary>
+      <label>Only items whose payload passes
+        <textarea ref=${field} rows="3" spellcheck="false" value=${typed} aria-invalid=${shown ? "true" : undefined}
+          placeholder='{"must": [{"key": "label", "match": {"value": 3}}]}'
+          onInput=${(event) => set(event.target.value)}></textarea></label>
+      <${Trouble} problem=${shown} />
+      <p class="actions"><button type="button" onClick=${apply}>Apply filter</button>
+        ${text && html`<button type="button" onClick=${() => { fail(null); onChange(""); }}>Clear</button>`}</p>
+    </details></div>`;
+}
+
+function scalars(value) {
+  return listed(value).filter((one) => ["string", "number", "boolean"].includes(typeof one));
+}
+
+function keysOf(payload, prefix = "") {
+  return Object.entries(payload || {}).flatMap(([key, value]) => value && typeof value === "object" && !Array.isArray(value)
+    ? keysOf(value, `${prefix}${key}.`) : [`${prefix}${key}`]);
+}
+
+export function Facets({ collection, items, filter, onChange }) {
+  const keys = [...new Set(items.slice(0, 300).flatMap(({ payload }) => keysOf(payload)))].slice(0, 40);
+  if (!keys.length) return html`<p class="small">Items here have no payloads.</p>`;
+  return html`${keys.map((key) => html`<${Facet} key=${key} name=${key} ...${{ collection, items, filter, onChange }} />`)}`;
+}
+
+function Facet({ name, collection, items, filter, onChange }) {
+  const [isOpen, open] = useState(false);
+  const [counts, set] = useState(null);
+  const [problem, fail] = useState(null);
+  const values = useRef(null);
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    if (!values.current) {
+      const found = new Map();
+      for (const { payload } of items) {
+        for (const value of scalars(payloadAt(payload, name))) found.set(value, (found.get(value) || 0) + 1);
+      }
+      values.current = [...found].sort(([, a], [, b]) => b - a).slice(0, VALUES).map(([value]) => value);
+    }
+    const stop = new AbortController();
+    const others = conditions(filter).filter((one) => one.key !== name);
+    const count = (value) => post(at(collection.name, "/count"),
+      { filter: { must: [...others, { key: name, match: { value } }] } }, stop.signal);
+    Promise.all(values.current.map(count)).then(
+      (answers) => set(new Map(values.current.map((value, place) => [value, answers[place].count]))),
+      (error) => stop.signal.aborted || fail(error),
+    );
+    return () => stop.abort();
+  }, [isOpen, filter, collection.name]);
+  const chosen = new Set(conditions(filter).filter((one) => one.key === name && one.match).map((one) => one.match.value));
+  const shown = counts ? [...counts].sort(([, a], [, b]) => b - a) : [];
+  return html`<details class="facet" onToggle=${(event) => open(event.target.open)}>
+    <summary><bdi>${name}</bdi></summary>
+    <${Trouble} problem=${problem} />
+    ${isOpen && !counts && !problem && html`<p class="small">Counting…</p>`}
+    ${counts && !shown.length && html`<p class="small">No single values to choose from.</p>`}
+    <ul>${shown.map(([value, count]) => html`<li><button type="button" class=${chosen.has(value) ? "value on" : "value"}
+      aria-pressed=${chosen.has(value)} onClick=${() => onChange(added(filter, { key: name, match: { value } }))}>
+      <bdi>${String(value).slice(0, 60)}</bdi><span class="figure">${figures.count(count)}</span></button></li>`)}</ul>
+  </details>`;
+}

@@ -1,0 +1,69 @@
+import { useEffect, useReducer, useState } from "./vendor/preact.js";
+import { server, watch } from "./api.js";
+
+const RETRIED = new Set(["loading", "unreachable"]);
+
+export function useServer() {
+  const [, changed] = useReducer((count) => count + 1, 0);
+  useEffect(() => watch(changed), []);
+  return server();
+}
+
+export function useAsk(make, inputs) {
+  const { epoch } = useServer();
+  const [state, set] = useState({ waiting: true });
+  const [again, repeat] = useReducer((count) => count + 1, 0);
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer;
+    const asked = make(stop.signal);
+    if (!asked) {
+      set({});
+      return undefined;
+    }
+    set((before) => ({ data: before.data, waiting: true }));
+    asked.then(
+      (data) => stop.signal.aborted || set({ data }),
+      (problem) => {
+        if (stop.signal.aborted) return;
+        set((before) => ({ data: RETRIED.has(problem.code) ? before.data : undefined, problem }));
+        if (problem.code === "loading") timer = setTimeout(repeat, 1000);
+      },
+    );
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [...inputs, epoch, again]);
+  return { ...state, repeat };
+}
+
+export function useTimer(milliseconds, work, inputs) {
+  useEffect(() => {
+    let timer;
+    let ended = false;
+    const turn = async () => {
+      if (document.visibilityState === "visible") await work();
+      if (!ended) timer = setTimeout(turn, milliseconds);
+    };
+    turn();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }, inputs);
+}
+
+export function useKeys(handlers) {
+  useEffect(() => {
+    const pressed = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const isTyping = event.target.closest("input:not([type=range]), textarea, select, dialog");
+      if (isTyping) return;
+      const handler = handlers[event.key];
+      if (handler && handler(event) !== false) event.preventDefault();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  });
+}

@@ -1,0 +1,149 @@
+import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
+import { at, forgetKey, get, hasKey, root, start, tryKey } from "./api.js";
+import { go, href, useAddress } from "./address.js";
+import { useAsk, useKeys, useServer } from "./hooks.js";
+import { Dialog, Skeleton, Trouble } from "./parts.js";
+import { Overview } from "./overview.js";
+
+const VIEWS = [
+  ["browse", "Browse"],
+  ["query", "Query"],
+];
+const HIDDEN = { item: "browse", why: "query" };
+const KEYS = [
+  ["/", "Query: go to its field"],
+  ["← → ↑ ↓", "Move through items and hits"],
+  ["Enter", "Find items similar to this one"],
+  ["e", "Explain: why is this one similar"],
+  ["d", "Details of this one"],
+  ["?", "These keys"],
+  ["Esc", "Close"],
+];
+
+function Lazy({ name, ...more }) {
+  const [view, set] = useState(null);
+  const [problem, fail] = useState(null);
+  useEffect(() => {
+    import(`./${name}.js`).then((module) => set(() => module.default), fail);
+  }, [name]);
+  if (problem) return html`<${Trouble} problem=${problem} />`;
+  return view ? html`<${view} ...${more} />` : html`<${Skeleton} />`;
+}
+
+function KeyDialog() {
+  const [problem, set] = useState(null);
+  const field = useRef();
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      await tryKey(field.current.value.trim());
+    } catch (error) {
+      set(error);
+      field.current.select();
+    }
+  };
+  return html`<${Dialog} title="This service asks for a key">
+    <form onSubmit=${submit}>
+      <label>Key <input ref=${field} type="password" autocomplete="off" required autofocus
+        aria-invalid=${problem ? "true" : undefined} /></label>
+      <p class="small">It stays in this tab until you close it, and in no address.</p>
+      <${Trouble} problem=${problem} />
+      <div class="actions"><button class="primary">Use this key</button></div>
+    </form></${Dialog}>`;
+}
+
+function Theme() {
+  const next = { light: "dark", dark: "auto", auto: "light" };
+  const [theme, set] = useState(document.documentElement.dataset.theme || "auto");
+  const change = () => {
+    const chosen = next[theme];
+    if (chosen === "auto") {
+      localStorage.removeItem("gcws-theme");
+      delete document.documentElement.dataset.theme;
+    } else {
+      localStorage.setItem("gcws-theme", chosen);
+      document.documentElement.dataset.theme = chosen;
+    }
+    set(chosen);
+    dispatchEvent(new Event("themechange"));
+  };
+  return html`<button type="button" class="quiet" onClick=${change}
+    title="Light, dark or as the system">${{ light: "☀ light", dark: "☾ dark", auto: "◐ auto" }[theme]}</button>`;
+}
+
+function Gone({ since }) {
+  return html`<div class="gone" role="status">The server has not answered since
+    <time>${since.toLocaleTimeString()}</time>. This page goes on by itself when it does.</div>`;
+}
+
+function Header({ address, server, onHelp }) {
+  const { data } = useAsk((signal) => get("v1/collections", signal), [address.collection]);
+  const names = (data?.collections || []).map(({ name }) => name);
+  const chosen = address.collection;
+  const shown = HIDDEN[address.view] || address.view;
+  const state = server.gone ? "gone" : server.phase || "…";
+  return html`<header>
+    <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt="" width="22" height="22" />gcws-search</a>
+    ${chosen && html`<select aria-label="Collection" value=${chosen}
+      onChange=${(event) => go(href(event.target.value, "browse"))}>
+      ${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => html`<option value=${name} selected=${name === chosen}>${name}</option>`)}</select>
+    <nav aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a href=${href(chosen, view)}
+      aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}</nav>`}
+    <span class="space"></span>
+    <span class=${`state ${state}`} title="State of the server">${state}</span>
+    ${server.service?.permits === "read" && html`<span class="tag">read only</span>`}
+    <a class="quiet" href=${new URL("docs", root).href}>API</a>
+    <${Theme} />
+    ${hasKey() && html`<button type="button" class="quiet" onClick=${forgetKey}>Forget key</button>`}
+    <button type="button" class="quiet" aria-label="All keys" onClick=${onHelp}>?</button>
+  </header>`;
+}
+
+function View({ address, server }) {
+  const { collection: name, view, params } = address;
+  const found = useAsk((signal) => name && get(at(name), signal), [name]);
+  if (!name) return html`<${Overview} server=${server} />`;
+  const collection = found.data?.name === name ? found.data : null;
+  if (found.problem && !collection) {
+    return html`<section><h1><bdi>${name}</bdi></h1><${Trouble} problem=${found.problem} />
+      <p><a href="#/">All collections</a></p></section>`;
+  }
+  if (!collection) return html`<${Skeleton} rows=${6} />`;
+  const known = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)].includes(view) ? view : "browse";
+  const writes = server.service?.permits === "write";
+  return html`<${Lazy} key=${`${name}/${known}`} name=${known} collection=${collection}
+    params=${params} writes=${writes} refresh=${found.repeat} />`;
+}
+
+function App() {
+  const address = useAddress();
+  const server = useServer();
+  const [isHelped, help] = useState(false);
+  useKeys({
+    "?": () => help(true),
+    "/": () => {
+      const field = document.querySelector("[data-query]");
+      if (field) field.focus();
+      else if (address.collection) go(href(address.collection, "query"));
+      else return false;
+      return true;
+    },
+  });
+  useEffect(() => {
+    document.title = [address.collection && `${address.view}: ${address.collection}`, "gcws-search"].filter(Boolean).join(" · ");
+  }, [address]);
+  return html`<a class="skip" href="#main" onClick=${(event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  }}>To the content</a>
+    <${Header} address=${address} server=${server} onHelp=${() => help(true)} />
+    ${server.gone && html`<${Gone} since=${server.gone} />`}
+    <main id="main" tabindex="-1"><${View} address=${address} server=${server} /></main>
+    ${server.keyWanted && html`<${KeyDialog} />`}
+    ${isHelped && html`<${Dialog} title="Keys" onClose=${() => help(false)}>
+      <dl class="keys">${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt><dd>${what}</dd>`)}</dl>
+      <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`}`;
+}
+
+start();
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,120 @@
+import { html, useRef, useState } from "./vendor/preact.js";
+import { at, get, raw } from "./api.js";
+import { href } from "./address.js";
+import { useAsk, useTimer } from "./hooks.js";
+import { Bar, Command, Empty, Skeleton, Stat, Trouble } from "./parts.js";
+import { Drawn } from "./draw.js";
+import { title, viewOf } from "./view.js";
+import { Spark } from "./spark.js";
+import { difference, parse } from "./metrics.js";
+import * as figures from "./figures.js";
+
+const EVERY = 2000;
+const POINTS = 60;
+
+function Strip({ collection, items }) {
+  const view = viewOf(collection, items);
+  const shown = view.image || view.smiles || view.text ? view : { ...view };
+  return html`<div class=${`strip ${view.image ? "pictures" : ""}`}>${items.map((item) => html`<a class="tile"
+    href=${href(collection.name, "query", { id: item.id })} title=${title(view, item).slice(0, 120)}>
+    <${Drawn} item=${item} view=${shown} limit=${4} /></a>`)}</div>`;
+}
+
+function graphState(backend) {
+  if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
+  if (backend.kind !== "gcws") return backend.kind;
+  const graph = backend.stats.graph;
+  return graph ? "neighbour lists ready" : "exact scan";
+}
+
+function Card({ summary, epoch }) {
+  const { name } = summary;
+  const { data } = useAsk(async (signal) => {
+    const [collection, page, loads] = await Promise.all([
+      get(at(name), signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal),
+    ]);
+    return { collection, items: page.items, loads: loads.loads };
+  }, [name, summary.items, epoch]);
+  const collection = data?.collection;
+  const primary = collection?.backends.find((each) => each.primary);
+  const running = (data?.loads || []).filter(({ state }) => state === "running");
+  return html`<article class="card">
+    <h2><a href=${href(name, "browse")}><bdi>${name}</bdi></a></h2>
+    ${data ? data.items.length ? html`<${Strip} collection=${collection} items=${data.items} />`
+      : html`<p class="strip small">No items yet.</p>` : html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`}
+    <dl class="stats">
+      <${Stat} label="items">${figures.count(summary.items)}</${Stat}>
+      <${Stat} label="dimension">${summary.dim === null ? "open" : figures.count(summary.dim)}</${Stat}>
+      <${Stat} label="memory">${collection ? figures.bytes(collection.bytes_in_memory) : "…"}</${Stat}>
+      <${Stat} label="disk">${figures.bytes(summary.bytes)}</${Stat}>
+    </dl>
+    <p class="small">${primary ? graphState(primary) : "…"}${collection?.backends.length > 1 && ` · ${figures.plural(collection.backends.length - 1, "comparison backend")}`}</p>
+    ${running.map((load) => html`<div class="load"><p class="small">Loading${load.key && html` <bdi>${load.key}</bdi>`}:
+      ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p><${Bar} value=${1} label="A load is under way" /></div>`)}
+    <p class="actions"><a class="button" href=${href(name, "browse")}>Browse</a>
+      <a class="button primary" href=${href(name, "query")}>Query</a></p>
+  </article>`;
+}
+
+function Live() {
+  const [series, set] = useState([]);
+  const before = useRef(null);
+  const [problem, fail] = useState(null);
+  useTimer(EVERY, async () => {
+    try {
+      const now = parse(await (await raw("GET", "metrics")).text());
+      if (before.current) {
+        const point = difference(before.current, now);
+        set((points) => [...points, point].slice(-POINTS));
+      }
+      before.current = now;
+      fail(null);
+    } catch (error) {
+      before.current = null;
+      if (error.code !== "unreachable") fail(error);
+    }
+  }, []);
+  const last = series[series.length - 1];
+  const charts = [
+    ["queries/s", "queries", (x) => figures.value(x)],
+    ["p50", "p50", (x) => (x === null ? "–" : figures.duration(x))],
+    ["p99", "p99", (x) => (x === null ? "–" : figures.duration(x))],
+    ["commits/s", "commits", (x) => figures.value(x)],
+    ["queue", "queue", (x) => figures.value(x)],
+    ["memory", "memory", (x) => figures.bytes(x)],
+  ];
+  if (problem) return html`<${Trouble} problem=${problem} />`;
+  return html`<div class="live" aria-label="Measured every two seconds" role="group">${charts.map(([name, key, show]) => html`<div class="spark">
+    <span class="small">${name}</span><strong class="figure">${last ? show(last[key]) : "…"}</strong>
+    <${Spark} values=${series.map((point) => point[key])} length=${POINTS} label=${`${name}, last two minutes`} /></div>`)}</div>`;
+}
+
+function Start({ phase }) {
+  const { data } = useAsk(async () => {
+    const response = await fetch(new URL("../../readyz", import.meta.url));
+    return response.json();
+  }, [phase, Math.floor(Date.now() / 1000)]);
+  const what = { compiling: "compiling kernels, once on this machine", loading: "reading items" }[phase] || phase;
+  return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
+    ${data && data.total > 0 && html`<${Bar} value=${data.loaded} max=${data.total} label=${`${data.loaded} of ${data.total}`} />
+    <p class="small">${figures.count(data.loaded)} of ${figures.count(data.total)}</p>`}</section>`;
+}
+
+export function Overview({ server }) {
+  const [turn, next] = useState(0);
+  useTimer(EVERY * 2, () => next((count) => count + 1), []);
+  const { data, problem } = useAsk((signal) => get("v1/collections", signal), [turn]);
+  const collections = data?.collections;
+  const isStarting = server.phase && server.phase !== "ready";
+  return html`<div class="overview">
+    <h1>Collections</h1>
+    ${isStarting && html`<${Start} phase=${server.phase} />`}
+    ${!isStarting && html`<${Live} />`}
+    ${problem && problem.code !== "loading" && problem.code !== "unreachable" && html`<${Trouble} problem=${problem} />`}
+    ${collections === undefined ? !problem && html`<${Skeleton} rows=${3} kind="block" />` : collections.length
+      ? html`<div class="cards">${collections.map((summary) => html`<${Card} key=${summary.name} summary=${summary} epoch=${server.phase} />`)}</div>`
+      : html`<${Empty} title="There is no collection yet">
+        <p>Load a file, from a terminal:</p><${Command} text="gcws-search load items.csv --into things" />
+        <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`}
+  </div>`;
+}

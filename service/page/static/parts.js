@@ -1,0 +1,90 @@
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import * as figures from "./figures.js";
+
+const SHOWN = 240;
+
+export function Text({ value, limit = SHOWN }) {
+  const [shown, set] = useState(limit);
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  if (text.length <= shown) return html`<bdi>${text}</bdi>`;
+  return html`<bdi>${text.slice(0, shown)}…</bdi> <button type="button" class="link"
+    onClick=${() => set(shown * 10)}>more (${figures.count(text.length)} characters)</button>`;
+}
+
+export function Trouble({ problem, onRetry }) {
+  if (!problem) return null;
+  return html`<div class="trouble" role="alert">
+    <p>${problem.message}</p>
+    ${problem.code && html`<p class="small"><code>${problem.code}</code></p>`}
+    ${onRetry && html`<button type="button" onClick=${onRetry}>Try again</button>`}
+  </div>`;
+}
+
+export function Copy({ text, label = "Copy" }) {
+  const [isDone, set] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    set(true);
+    setTimeout(() => set(false), 1500);
+  };
+  return html`<button type="button" class="quiet" onClick=${copy}>${isDone ? "Copied" : label}</button>`;
+}
+
+export function Command({ text }) {
+  return html`<div class="command"><pre tabindex="0"><code>${text}</code></pre><${Copy} text=${text} /></div>`;
+}
+
+export function Empty({ title, children }) {
+  return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
+}
+
+export function Skeleton({ rows = 3, kind = "line" }) {
+  return html`<div class=${`skeletons ${kind}`} aria-hidden="true">
+    ${Array.from({ length: rows }, () => html`<div class="skeleton"></div>`)}</div>`;
+}
+
+export function Stat({ label, children, title }) {
+  return html`<div class="stat" title=${title}><dt>${label}</dt><dd>${children}</dd></div>`;
+}
+
+export function Tabs({ label, options, chosen, onChoose }) {
+  return html`<div class="segments" role="radiogroup" aria-label=${label}>
+    ${options.map(([value, name]) => html`<label class=${value === chosen ? "on" : ""}>
+      <input type="radio" name=${label} checked=${value === chosen}
+        onChange=${() => onChoose(value)} /><span>${name}</span></label>`)}
+  </div>`;
+}
+
+export function Table({ caption, columns, rows, sort, onSort }) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+    <table><caption>${caption}</caption>
+      <thead><tr>${columns.map(({ key, name, figure }) => html`<th scope="col"
+        class=${figure ? "figure" : ""} aria-sort=${sort === key ? "descending" : undefined}>
+        ${onSort ? html`<button type="button" class="link" onClick=${() => onSort(key)}>${name}${sort === key ? " ↓" : ""}</button>` : name}</th>`)}</tr></thead>
+      <tbody>${rows.map((row) => html`<tr>${columns.map(({ key, figure, show }) => html`<td
+        class=${figure ? "figure" : ""}>${show ? show(row[key], row) : row[key]}</td>`)}</tr>`)}</tbody>
+    </table></div>`;
+}
+
+export function Dialog({ title, onClose, children, isOpen = true }) {
+  const box = useRef();
+  useEffect(() => {
+    if (isOpen && !box.current.open) box.current.showModal();
+  }, [isOpen]);
+  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose} onClick=${(event) => {
+    if (event.target === box.current && onClose) box.current.close();
+  }}><div class="inside"><h2>${title}</h2>${children}</div></dialog>`;
+}
+
+export function Bar({ value, max = 1, label }) {
+  return html`<div class="bar" role="img" aria-label=${label}><div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
+}

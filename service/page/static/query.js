@@ -1,0 +1,165 @@
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { at, get, post, Problem } from "./api.js";
+import { go, href } from "./address.js";
+import { useAsk } from "./hooks.js";
+import { Skeleton, Tabs, Text, Trouble } from "./parts.js";
+import { Tiles, useTileKeys } from "./cards.js";
+import { Filter, parseFilter } from "./filters.js";
+import { Drawn, useNames } from "./draw.js";
+import { Recall } from "./recall.js";
+import { Requests } from "./requests.js";
+import { kindOf, queryOf } from "./vectors.js";
+import { viewOf } from "./view.js";
+import * as figures from "./figures.js";
+
+const FORMS = [["id", "Item"], ["row", "Row"], ["names", "Names"]];
+const HINTS = {
+  id: "the id of an item",
+  row: "1, 0, 2.5 · 3:0.5 17:1 · JSON",
+  names: "copy file:2 permission",
+};
+
+function bodyOf(params) {
+  const recall = Number(params.recall ?? 0.9);
+  const limit = Number(params.limit ?? 20);
+  let query;
+  try {
+    query = queryOf(params);
+  } catch (error) {
+    throw new Problem({ code: "row", detail: `row: ${error.message}` }, 0);
+  }
+  const filter = parseFilter(params.filter);
+  return { ...query, limit, recall, ...(filter && { filter }) };
+}
+
+export function inWords(explain, collection) {
+  const total = figures.count(collection.items);
+  const met = figures.count(explain.candidates);
+  const scored = figures.count(explain.scored);
+  const ways = {
+    graph: `Walked past ${met} of ${total} items along the neighbour graph, scored ${scored} exactly`,
+    tables: `Met ${met} of ${total} items in ${figures.plural(explain.bands, "hash table")}, scored ${scored} exactly`,
+    scan: `Scanned ${met} of ${total} items, scored ${scored} exactly: no hit is missed`,
+  };
+  const way = ways[explain.method] || `The backend ${explain.method} met ${met} of ${total} items, scored ${scored} exactly`;
+  const promise = explain.method === "scan" ? "" : ` Expected recall ${explain.expected_recall.toFixed(3)}.`;
+  const audited = explain.measured_recall ? ` Audited queries like it found ${explain.measured_recall.toFixed(3)} this week.` : "";
+  const unknown = explain.unknown_names ? ` No coordinate is called ${explain.unknown_names.slice(0, 8).join(", ")}.` : "";
+  return `${way}, in ${figures.duration(explain.seconds)}.${promise}${audited}${unknown}`;
+}
+
+export function withMissed(hits, exact) {
+  const ranked = hits.map((hit, place) => ({ ...hit, rank: place + 1 }));
+  if (!exact) return { shown: ranked, found: null };
+  const known = new Set(hits.map(({ id }) => id));
+  const worst = exact.length ? exact[exact.length - 1].score : 0;
+  const good = hits.filter(({ score }) => score >= worst - 1e-12).length;
+  const missed = good >= exact.length ? [] : exact.filter(({ id }) => !known.has(id)).slice(0, exact.length - good);
+  const shown = [...ranked, ...missed.map((hit) => ({ ...hit, missed: true }))].sort((a, b) => b.score - a.score);
+  return { shown, found: exact.length ? good / exact.length : 1, good, wanted: exact.length };
+}
+
+function Form({ collection, params, problem }) {
+  const given = FORMS.find(([form]) => params[form] !== undefined)?.[0];
+  const [form, choose] = useState(given || "id");
+  const [text, set] = useState(given ? params[given] : "");
+  useEffect(() => {
+    if (given) choose(given);
+    set(given ? params[given] : "");
+  }, [params.id, params.row, params.names]);
+  const change = (value) => {
+    set(value);
+    if (value.length > text.length + 3 && form === "id" && kindOf(value) === "row") choose("row");
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    const { id, row, names, ...rest } = params;
+    const limit = new FormData(event.target).get("limit");
+    go(href(collection.name, "query", { ...rest, [form]: text.trim(), limit: limit === "20" ? "" : limit }));
+  };
+  const isLong = form !== "id";
+  const field = { "data-query": true, value: text, spellcheck: false, placeholder: HINTS[form], onInput: (event) => change(event.target.value), "aria-invalid": problem ? "true" : undefined };
+  return html`<form onSubmit=${submit} class="query-form">
+    <${Tabs} label="Search by" chosen=${form} options=${FORMS} onChoose=${choose} />
+    <label>${{ id: "Item id", row: "Row of numbers", names: "Names, with weights" }[form]}
+      ${isLong ? html`<textarea rows="3" ...${field} onKeyDown=${(event) => {
+        if (event.key === "Enter" && !event.shiftKey) {
+          event.preventDefault();
+          event.target.form.requestSubmit();
+        }
+      }}></textarea>` : html`<input ...${field} />`}</label>
+    <${Trouble} problem=${problem} />
+    <div class="actions"><label class="inline">Hits <input name="limit" type="number" min="1" max="1000" value=${params.limit ?? 20} /></label>
+      <span class="space"></span><button class="primary">Search</button></div></form>`;
+}
+
+function Asked({ collection, params, view, names, item }) {
+  if (item) {
+    return html`<div class="asked panel"><div class="asked-drawn"><${Drawn} item=${item} view=${view} names=${names} limit=${5} /></div>
+      <div><p class="small">Similar to</p><p><strong><a href=${href(collection.name, "item", { id: item.id })}><${Text} value=${item.id} limit=${80} /></a></strong></p></div></div>`;
+  }
+  const text = params.row ?? params.names;
+  return text === undefined ? null : html`<div class="asked panel"><p class="small">Similar to</p><p><code><${Text} value=${text} limit=${160} /></code></p></div>`;
+}
+
+function Start({ collection }) {
+  const { data } = useAsk((signal) => get(at(collection.name, "/items?limit=12&with_vector=true"), signal), [collection.name]);
+  const items = data?.items || [];
+  const names = useNames(collection, items);
+  if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
+  return html`<h1>Query <bdi>${collection.name}</bdi></h1>
+    <p>${items.length ? "Type an id, paste a row, or begin with one of these:" : "There are no items to find yet."}</p>
+    <${Tiles} collection=${collection} items=${items} view=${viewOf(collection, items)} names=${names} label="Items to begin with" />`;
+}
+
+export default function Query({ collection, params }) {
+  const { name } = collection;
+  const isAsked = ["id", "row", "names"].some((form) => params[form] !== undefined);
+  const { body, wrong } = useMemo(() => {
+    if (!isAsked) return {};
+    try {
+      return { body: bodyOf(params) };
+    } catch (problem) {
+      return { wrong: problem };
+    }
+  }, [JSON.stringify(params)]);
+  const key = body && JSON.stringify(body);
+  const { data, problem, waiting } = useAsk((signal) => body && post(at(name, "/query"), { ...body, with_vector: true, explain: true }, signal), [name, key]);
+  const isExact = body?.recall >= 1;
+  const current = !waiting && data;
+  const exact = useAsk((signal) => current && !isExact && post(at(name, "/query"), { ...body, recall: 1, with_vector: true }, signal), [name, key, current]);
+  const origin = useAsk((signal) => params.id !== undefined && get(at(name, `/items/${encodeURIComponent(params.id)}`), signal), [name, params.id]);
+  const { shown, found, good, wanted } = useMemo(() => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits), [data, exact.data, exact.waiting]);
+  const item = origin.data?.id === params.id ? origin.data : null;
+  const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
+  const view = viewOf(collection, drawn);
+  const names = useNames(collection, drawn);
+  const timer = useRef();
+  useTileKeys(collection);
+  const change = (part, more) => go(href(name, "query", { ...params, ...part }), more);
+  const slide = (recall) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => change({ recall: String(recall) }, { replace: true }), 120);
+  };
+  const ofFilter = (one) => Boolean(one) && (one.code === "filter" || (one.errors || []).some(({ loc }) => loc[0] === "filter") || one.code.includes("filter"));
+  const trouble = wrong || problem;
+  const why = (hit) => href(name, "why", params.id !== undefined ? { a: params.id, b: hit.id } : params.row !== undefined ? { row: params.row, b: hit.id } : { names: params.names, b: hit.id });
+  return html`<div class="two wide">
+    <aside class="panel">
+      <${Form} collection=${collection} params=${params} problem=${ofFilter(trouble) ? null : trouble} />
+      <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null} onChange=${(filter) => change({ filter })} />
+      <${Recall} collection=${collection} limit=${body?.limit || 10} recall=${Number(params.recall ?? 0.9)} onChange=${slide} />
+      ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : found === null || !data ? "Comparing with an exact scan…"
+        : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}
+      ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
+    </aside>
+    <section>${!isAsked ? html`<${Start} collection=${collection} />` : html`
+      <div class="head"><h1>${trouble ? "No hits" : html`Hits in <bdi>${name}</bdi>`}</h1></div>
+      <${Asked} ...${{ collection, params, view, names, item }} />
+      ${data?.explain && !trouble && html`<p class="words">${inWords(data.explain, collection)}</p>`}
+      ${!data && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
+      ${data && !data.hits.length && html`<p>No item passes the filter.</p>`}
+      ${!trouble && html`<${Tiles} collection=${collection} items=${shown} view=${view} names=${names} label="Hits" why=${why} />`}
+      ${body && !trouble && html`<details class="request"><summary>This request, to copy</summary><${Requests} name=${name} body=${body} /></details>`}`}
+    </section></div>`;
+}

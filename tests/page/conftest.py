@@ -1,0 +1,124 @@
+"""A browser, and a server a module with collections that the page can show."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import Browser
+
+from tests.support.service.browser import OpenTab, Tab, launched
+from tests.support.service.client import Json
+from tests.support.service.live_server import listening
+
+VARIABLE: Final = "GCWS_CHROMIUM"
+FAMILIES: Final = ("round", "square", "flat")
+POINTS: Final = 4000
+PATIENCE_SECONDS: Final = 120
+SCRIPT: Final = (
+    "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+)
+HOSTILE: Final[list[dict[str, Json]]] = [
+    {"id": SCRIPT, "payload": {"title": SCRIPT, "url": "javascript:document.title='owned'"}},
+    {"id": "a/b?c#d&e=f %00 ünï", "payload": {"title": "plain", "url": "https://example.org/x"}},
+    {"id": "right", "payload": {"title": "\u202egnp.exe", "says": "שלום عالم " * 5}},
+    {"id": "long", "payload": {"title": "x" * 5000, "says": "long text " * 100_000}},
+    {"id": "smile", "payload": {"title": "👩", "url": "data:text/html,<b>1"}},
+    {"id": "__proto__", "payload": {"__proto__": {"title": "x"}, "constructor": 1, "title": None}},
+    {"id": "style", "payload": {"title": "</style></title><svg onload=alert(1)>", "says": [1, {}]}},
+]  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a browser where none is named."""
+    if not os.environ.get(VARIABLE):
+        skip = pytest.mark.skip(reason=f"{VARIABLE} names no browser")
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with launched(os.environ[VARIABLE]) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
+    """Return what opens tabs; each may do nothing that no tab may do."""
+    folder = request.config.getoption("--screenshots")
+    screenshots = Path(folder) if folder else None
+    if screenshots:
+        screenshots.mkdir(parents=True, exist_ok=True)
+    opened: list[Tab] = []
+
+    def start(url: str, **more: Json) -> Tab:
+        opened.append(Tab(browser, url, screenshots, **more))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+def put(client: httpx.Client, name: str, config: Json, items: list[Json]) -> None:
+    """Create a collection with items."""
+    assert client.put(f"/v1/collections/{name}", json=config).status_code == 201
+    for first in range(0, len(items), 1000):
+        chunk = {"items": items[first : first + 1000]}
+        answer = client.put(f"/v1/collections/{name}/items", json=chunk)
+        assert answer.status_code == 200, answer.text
+
+
+def fill(url: str) -> None:
+    """Create a collection of each kind that the page shows in its own way."""
+    rng = np.random.default_rng(7)
+    with httpx.Client(base_url=url, timeout=60) as client:
+        pictures = rng.gamma(1.0, 4.0, (60, 8, 8)) * (rng.random((60, 8, 8)) < 0.5)
+        put(client, "pictures", {"dim": 64}, [
+            {"id": i, "vector": picture.ravel().tolist(), "payload": {"family": FAMILIES[i % 3]}}
+            for i, picture in enumerate(pictures)
+        ])  # fmt: skip
+        words = ["hash", "table", "graph", "recall", "curve", "score", "filter", "query"]
+        texts = [rng.choice(words, 6).tolist() for _ in range(30)]
+        put(client, "texts", {"dim": None}, [
+            {"id": f"t{i}", "vector": {"names": [*set(text)]}, "payload": {"says": " ".join(text)}}
+            for i, text in enumerate(texts)
+        ])  # fmt: skip
+        centres = rng.normal(size=(12, 16)) * 3
+        points = centres[rng.integers(12, size=POINTS)] + rng.normal(size=(POINTS, 16))
+        put(client, "points", {"dim": 16}, [
+            {"id": i, "vector": point.tolist(), "payload": {"group": i % 7}}
+            for i, point in enumerate(points)
+        ])  # fmt: skip
+        put(client, "hostile", {"dim": 3}, [
+            {**item, "vector": [i + 1, 1, 2]} for i, item in enumerate(HOSTILE)
+        ])  # fmt: skip
+        smiles = ["CCO", "c1ccccc1O", "CC(=O)Oc1ccccc1C(=O)O", "not a molecule ((", "C1CCCCC1N"]
+        put(client, "molecules", {"dim": 8}, [
+            {"id": f"m{i}", "vector": [1 + i, 2, 0, 1, 0, 0, 1, i], "payload": {"smiles": text}}
+            for i, text in enumerate(smiles)
+        ])  # fmt: skip
+        wait_for(lambda: client.get("/v1/collections/points/curve").json()["points"])
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Ask until it holds."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it never was so"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a server with collections of many kinds."""
+    with listening(tmp_path_factory.mktemp("data")) as port:
+        address = f"http://127.0.0.1:{port}"
+        fill(address)
+        yield address

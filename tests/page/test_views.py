@@ -1,0 +1,43 @@
+"""Every view at its address: it shows what it is for, to everybody, and again when reloaded."""
+
+from typing import Final
+
+import pytest
+
+from tests.support.service.browser import OpenTab
+
+VIEWS: Final = {
+    "overview": ("", ".card .stat", "Collections"),
+    "browse-pictures": ("#/pictures/browse", ".tiles canvas", "60 items"),
+    "browse-filtered": (
+        '#/pictures/browse?filter={"must":[{"key":"family","match":{"value":"flat"}}]}',
+        ".tiles canvas", "20 items of 60",
+    ),
+    "browse-table": ("#/texts/browse?as=table", "tbody tr:nth-child(30)", "30 items"),
+    "browse-molecules": ("#/molecules/browse", ".molecule", "not a molecule (("),
+    "item": ("#/texts/item?id=t3", ".bars .row", "t3"),
+    "query-start": ("#/points/query", ".hit", "begin with one of these"),
+    "query": ("#/points/query?id=7&recall=0.8", ".found strong", "of 20"),
+    "query-row": ("#/points/query?row=" + ",".join(["1"] * 16), ".found strong", "Similar to"),
+    "query-names": ("#/texts/query?names=recall curve:2 zebra", ".hit", "zebra"),
+    "why-pictures": ("#/pictures/why?a=0&b=3", ".three canvas", "Right over"),
+    "why-texts": ("#/texts/why?a=t1&b=t2", ".fraction", "Σ max"),
+}  # fmt: skip
+"""Name: address, what is there once it is whole, and words that it says."""
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_is_shown_to_everybody_and_again_when_reloaded(
+    url: str, tab: OpenTab, name: str
+) -> None:
+    address, whole, words = VIEWS[name]
+    here = tab(url)
+    page = here.open(address)
+    page.locator(whole).first.wait_for()
+    page.get_by_text(words).first.wait_for()
+    here.look(name)
+    before = page.locator("main h1").all_inner_texts()
+    page.reload()
+    page.locator(whole).first.wait_for()
+    page.get_by_text(words).first.wait_for()
+    assert page.locator("main h1").all_inner_texts() == before

@@ -1,0 +1,129 @@
+"""A browser's tab on the page of a service, and everything it did that no tab may do."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Route,
+    sync_playwright,
+)
+
+from tests.support.service.client import Json
+
+FLAGS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""Without these it would ask for other hosts, and for rights that a container does not have."""
+SCHEMES: Final = ("light", "dark")
+WIDTHS: Final = (360, 1920)
+RULES: Final = {"runOnly": ["wcag2a", "wcag2aa"], "preload": False}
+PATIENCE_MILLISECONDS: Final = 20_000
+
+
+@contextmanager
+def launched(executable: str) -> Iterator[Browser]:
+    """Start a browser, and end it."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=[*FLAGS])
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A tab of its own, with storage of its own.
+
+    Parameters
+    ----------
+    browser : Browser
+    url : str
+        Of the service; requests to any other are not let out.
+    screenshots : Path or None
+        Folder for `look`.
+    more : object
+        As playwright's `new_context` takes it.
+    """
+
+    def __init__(self, browser: Browser, url: str, screenshots: Path | None, **more: Json) -> None:
+        self.url = url
+        self.expected: list[str] = []
+        self.faults: list[str] = []
+        self._judging = False
+        self._screenshots = screenshots
+        self.context: BrowserContext = browser.new_context(reduced_motion="reduce", **more)
+        self.context.set_default_timeout(PATIENCE_MILLISECONDS)
+        self.context.route(lambda _: True, self._let_out)
+        self.page: Page = self.context.new_page()
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+
+    def _let_out(self, route: Route, request: Request) -> None:
+        if request.url.startswith((self.url, "data:", "blob:")):
+            route.continue_()
+            return
+        self.faults.append(f"asked {request.url}")
+        route.abort()
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not self._judging:
+            text = f"{message.text} ({message.location.get('url')})"
+            if not any(words in text for words in self.expected):
+                self.faults.append(text)
+
+    def open(self, address: str = "") -> Page:
+        """Go to an address of the page, as somebody who was sent it."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.url}/{address}")
+        return self.page
+
+    def look(self, name: str) -> None:
+        """Judge what is shown by axe, in light and dark, narrow and wide; take pictures of it."""
+        found = []
+        size = self.page.viewport_size
+        self._judging = True  # axe and screenshots set styles that the page may not
+        for scheme in SCHEMES:
+            self.page.emulate_media(color_scheme=scheme)
+            for width in WIDTHS:
+                self.page.set_viewport_size({"width": width, "height": 900})
+                answer = Axe().run(self.page, options=RULES)
+                found += [
+                    f"{name}, {scheme}, {width}: {each['id']}: {each['nodes'][0]['html'][:200]}"
+                    for each in answer.response["violations"]
+                ]
+                if self._screenshots:
+                    file = self._screenshots / f"{name}-{scheme}-{width}.png"
+                    self.page.screenshot(path=file, full_page=True)
+                assert not self._is_clipped(), f"{name} scrolls sideways at {width}"
+        self.page.emulate_media(color_scheme="light")
+        if size:
+            self.page.set_viewport_size(size)
+        self._judging = False
+        assert not found
+
+    def _is_clipped(self) -> bool:
+        wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        return bool(self.page.evaluate(wider))
+
+    def close(self) -> None:
+        """End the tab; fail where it did what it may not."""
+        self.context.close()
+        if self.faults:
+            pytest.fail("\n".join(self.faults))
+
+
+OpenTab = Callable[..., Tab]
+"""Takes the address of a service, and what playwright's `new_context` takes."""
