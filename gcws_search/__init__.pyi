@@ -19,8 +19,10 @@ from .client.results import (
     Hit as Hit,
     Hits as Hits,
     Item as Item,
+    ItemMap as ItemMap,
     ManyHits as ManyHits,
     Pair as Pair,
+    Places as Places,
     Rejected as Rejected,
 )
 from .client.retries import (

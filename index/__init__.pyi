@@ -1,3 +1,16 @@
+from .analysis.item_map import (
+    LANDMARKS as LANDMARKS,
+    MAP_SAMPLE as MAP_SAMPLE,
+    MAX_ALSO as MAX_ALSO,
+    MAX_LANDMARKS as MAX_LANDMARKS,
+    MAX_MAP_SAMPLE as MAX_MAP_SAMPLE,
+    NO_NEIGHBOUR as NO_NEIGHBOUR,
+    ItemMap as ItemMap,
+    MapParams as MapParams,
+    MapPolicy as MapPolicy,
+    Places as Places,
+    map_items as map_items,
+)
 from .backends import (
     POLICIES as POLICIES,
     Policies as Policies,

@@ -20,12 +20,12 @@ from gcws_search.service.http import openapi, problems
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.page import routes as page
 from gcws_search.service.routes import (
+    analysis,
     backends,
     collections,
     health,
     items,
     load,
-    pairs,
     query,
     similarity,
     sketch,
@@ -58,7 +58,7 @@ _ROUTERS = (
     snapshots.writing,
     snapshots.sending,
     backends.comparing,
-    pairs.router,
+    analysis.router,
     sketch.router,
     similarity.router,
     health.router,

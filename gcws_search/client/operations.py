@@ -19,6 +19,7 @@ from gcws_search.client.results import (
     Compared,
     Hits,
     Item,
+    ItemMap,
     ManyHits,
     Pair,
 )
@@ -269,6 +270,36 @@ class Operations(Protocol):
         Raises
         ------
         ItemNotFound, InvalidVector, InvalidParameter
+        """
+
+    def map(
+        self,
+        *,
+        sample: int = 5000,
+        landmarks: int = 256,
+        seed: int = 0,
+        where: Mapping[str, Any] | None = None,
+        also: Iterable[Any] = (),
+        key: str | None = None,
+    ) -> Plan[ItemMap]:
+        """Return places in a plane for a sample of items and others, with their neighbours.
+
+        Parameters
+        ----------
+        sample, landmarks : int
+            Items at most, up to 20,000, and those of them that the axes are learned from.
+        seed : int
+            Of the choice of both.
+        where : dict or None
+            Condition on payloads of the sample, as of `query`.
+        also : iterable of str, int or vector
+            Ids and vectors that are given places and neighbours too.
+        key : str or None
+            Payload key whose values are returned.
+
+        Raises
+        ------
+        ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
         """
 
     def compare(

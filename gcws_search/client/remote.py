@@ -20,8 +20,10 @@ from gcws_search.client.results import (
     Hit,
     Hits,
     Item,
+    ItemMap,
     ManyHits,
     Pair,
+    Places,
     Rejected,
     hits_of,
 )
@@ -66,7 +68,7 @@ class RemoteOperations:
         self._paths = {
             word: path_of(name, *word.split("/")) if word else path_of(name)
             for word in ("", "query", "query/batch", "load", "items", "items/delete", "pairs")
-        } | {word: path_of(name, word) for word in ("compare", "explain", "names")}
+        } | {word: path_of(name, word) for word in ("compare", "explain", "map", "names")}
 
     def _ask(self, request: Send) -> Plan[Reply]:
         return (yield from answered(request, self._policy, self.name))
@@ -248,6 +250,25 @@ class RemoteOperations:
         found = yield from self._post("explain", asked)
         coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
         return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)
+
+    def map(  # noqa: D102
+        self,
+        *,
+        sample: int = 5000,
+        landmarks: int = 256,
+        seed: int = 0,
+        where: Mapping[str, Any] | None = None,
+        also: Iterable[Any] = (),
+        key: str | None = None,
+    ) -> Plan[ItemMap]:
+        asked: dict[str, Any] = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
+        asked["also"] = [str(each) if is_id(each) else _json_vector(each) for each in also]
+        if where is not None:
+            asked["filter"] = filter_of(where)
+        found = yield from self._post("map", asked)
+        return ItemMap(
+            found["ids"], Places.of(found), Places.of(found["also"]), found.get("values")
+        )
 
     def compare(  # noqa: D102
         self,

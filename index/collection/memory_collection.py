@@ -430,10 +430,36 @@ class MemoryCollection:
         self.searches.announce()
         indexed = self.indexed(view, backend)
         mask, count = self.permitted(view, where)
-        row_view = RowView(view.vectors, mask, count, self._live_sample(view))
-        step = max(1, self.policies.batch.max_ties // max(1, len(view)))
-        found = _search_in_parts(indexed, view, row_view, queries, params, skip, step=step)
+        rows = RowView(view.vectors, mask, count, self._live_sample(view))
+        max_ties = self.policies.batch.max_ties
+        found = _search_in_parts(indexed, view, rows, queries, params, skip, max_ties=max_ties)
         return QueryResults(view, found, params.limit)
+
+    def search_rows(
+        self,
+        view: View,
+        permitted: UInt8s,
+        queries: VectorBatch,
+        params: SearchParams,
+        *,
+        skip: Int64s,
+    ) -> BatchHits:
+        """Return the hits of each query by the primary backend, among some live rows.
+
+        Parameters
+        ----------
+        view : View
+        permitted : (n,) uint8
+            1 for each row that may be a hit.
+        queries, params, skip
+            As of `search`.
+        """
+        count = int(np.count_nonzero(permitted))
+        rows = RowView(view.vectors, permitted, count, self._live_sample(view))
+        max_ties = self.policies.batch.max_ties
+        return _search_in_parts(
+            self.indexed(view), view, rows, queries, params, skip, max_ties=max_ties
+        )
 
     def pairs(
         self,
@@ -476,9 +502,9 @@ def _search_in_parts(
     params: SearchParams,
     skip: Int64s | None,
     *,
-    step: int,
+    max_ties: int,
 ) -> BatchHits:
-    """Return the hits of each query by one backend, ``step`` queries at a time.
+    """Return the hits of each query by one backend, some queries at a time.
 
     Parameters
     ----------
@@ -491,8 +517,10 @@ def _search_in_parts(
     params : SearchParams
     skip : (m,) int64 or None
         A row each query must not return, or -1.
-    step : int
+    max_ties : int
+        Of the queries asked at a time: all rows may tie with a query's last hit.
     """
+    step = max(1, max_ties // max(1, len(view)))
     if len(queries) <= step:
         return indexed.backend.search(indexed.state, rows, queries, params, skip)
     parts = []

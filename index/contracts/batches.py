@@ -119,7 +119,7 @@ class RowCopies(NamedTuple):
     step: float
     origin: int
 
-    def part(self, rows: slice) -> RowCopies:
+    def part(self, rows: slice | Int64s) -> RowCopies:
         """Return the copies of some rows."""
         return RowCopies(
             self.codes[rows],

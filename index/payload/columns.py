@@ -21,7 +21,11 @@ MAX_COLUMNS: Final = 64
 MAX_MASKS: Final = 4
 """Row masks remembered, so that a filter asked again and again is evaluated once."""
 
+MAX_TEXT: Final = 255
+"""Characters of a text that is shown beside a place on a map."""
+
 _CHUNK: Final = 4096
+_INT_BITS: Final = 63
 
 
 def tag(value: bool | float | str) -> Hashable:
@@ -152,6 +156,32 @@ def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  #
             yield document
     elif isinstance(document, dict) and path[0] in document:
         yield from _scalars(document[path[0]], path[1:])
+
+
+def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
+    """Return the first scalar under a key of a payload, None where there is none.
+
+    Parameters
+    ----------
+    payload : bytes or None
+        JSON text of an object.
+    key : str
+        Dots reach into objects, as those of filters do.
+
+    Returns
+    -------
+    bool, int, float, str or None
+        Of a text at most `MAX_TEXT` characters; of an integer beyond 64 bits the nearest float64.
+    """
+    if payload is None:
+        return None
+    document = (json if LONG_NUMBER.search(payload) else orjson).loads(payload)
+    found = next(_scalars(document, key.split(".")), None)
+    if isinstance(found, str):
+        return found[:MAX_TEXT]
+    if isinstance(found, int) and found.bit_length() > _INT_BITS:
+        return _rounded(found)
+    return found
 
 
 class Columns:

@@ -143,6 +143,8 @@ class Pools:
         self.loads = Pool("loads", threads=max_loads, limit=max_loads, gives_way=True)
         # Joins take long: one at a time, and never in the way of a search.
         self.joins = Pool("joins", threads=1, limit=max_loads)
+        # A second or two each, while somebody looks on: never behind a join.
+        self.analyses = Pool("analyses", threads=1, limit=max_loads, gives_way=True)
         # Calls only wait here: a collection makes its backends one by one in a thread of its own.
         self.builds = Pool("builds", threads=max_loads, limit=max_loads)
         # Long bodies are read here, a piece at a time, so that short requests get in between.
@@ -184,6 +186,7 @@ class Pools:
             self.files,
             self.builds,
             self.joins,
+            self.analyses,
             self.loads,
             self.writes,
             self.batches,

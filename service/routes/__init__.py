@@ -1,7 +1,8 @@
 """The routes, one file a resource.
 
 - `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
-- `query`, `pairs`: searches
+- `query`: searches
+- `analysis`: long reads of a whole collection: near-duplicate pairs, the map
 - `sketch`, `similarity`: vectors that are not stored
 - `health`: liveness, readiness, metrics, what the service is
 """

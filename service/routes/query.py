@@ -31,7 +31,12 @@ from gcws_search.service.schemas.requests import (
     ExplainBody,
     QueryBody,
 )
-from gcws_search.service.translate import bodies, requests, results as results_module
+from gcws_search.service.translate import (
+    bodies,
+    requests,
+    results as results_module,
+    vectors as vectors_module,
+)
 from gcws_search.service.translate.names import Naming
 
 _PACKED: Final = (bodies.NPY, bodies.ARROW)
@@ -170,8 +175,8 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     service.startup.require_kernels()
-    a = requests.explained(body.a, service.limits, "a")
-    b = requests.explained(body.b, service.limits, "b")
+    a = vectors_module.explained(body.a, service.limits, "a")
+    b = vectors_module.explained(body.b, service.limits, "b")
 
     def work() -> Response:
         return json_response(collection.explain(a, b, limit=body.limit).to_dict())

@@ -2,6 +2,7 @@
 
 - `bodies`: bodies read (413, 415), and checked by a compiled validator
 - `incremental_json`: long JSON read a piece at a time
+- `vectors`: an id or a vector, unknown names included
 - `requests`: vectors, items, filters, search parameters
 - `configurations`: collections and backends
 - `names`: names of coordinates

@@ -19,13 +19,12 @@ from gcws_search.service.schemas.requests import (
     BatchBody,
     BatchParams,
     CompareBody,
-    ExplainedBody,
     ItemBody,
     NamesParams,
     PageParams,
     QueryBody,
 )
-from gcws_search.service.translate.names import Naming, Use, require_different
+from gcws_search.service.translate.names import Naming, Use
 
 T = TypeVar("T")
 _SLOW_LIMIT: Final = 1000
@@ -478,34 +477,6 @@ def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRe
         unknown_names=naming.unknown,
         with_unknown=with_unknown,
     )
-
-
-def explained(
-    body: ExplainedBody, limits: Limits, word: str
-) -> str | list[float] | ix.SparseVector | ix.NamedVector:
-    """Return an id or a vector whose similarity is to be explained.
-
-    Raises
-    ------
-    InvalidParameter, InvalidVector
-        At ``(word, …)``.
-    """
-    raw = body.vector
-    if (raw is None) == (body.id is None):
-        got = "neither" if raw is None else "both"
-        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
-    if raw is None:
-        return str(body.id)
-    require_short_vector(raw, limits, word, "vector")
-    if isinstance(raw, NamedBody):
-        try:
-            require_different(raw.names, len(raw.weights))
-        except ix.InvalidVector as error:
-            raise error.at(word, "vector") from None
-        return ix.NamedVector(raw.names, raw.weights)
-    if isinstance(raw, PackedBody):
-        return [*map(float, raw.weights)]
-    return ix.SparseVector(raw.indices, raw.weights) if isinstance(raw, SparseBody) else raw
 
 
 def _with_unknown(

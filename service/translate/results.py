@@ -152,6 +152,26 @@ def answer(
     return {"hits": hits, "explain": explained}
 
 
+def mapped(found: ix.ItemMap) -> dict[str, Any]:
+    """Return a map as the API shows it."""
+    values = {} if found.values is None else {"values": found.values}
+    return {"ids": found.ids, **_places(found.sample), **values, "also": _places(found.also)}
+
+
+def _places(found: ix.Places) -> dict[str, Any]:
+    neighbours: Any = found.neighbours
+    scores: Any = found.scores
+    present = neighbours != ix.NO_NEIGHBOUR
+    if not present.all():
+        sizes = present.sum(axis=1).tolist()
+        neighbours, scores = (
+            [line[:size] for line, size in zip(column.tolist(), sizes, strict=True)]
+            for column in (neighbours, scores)
+        )
+    x, y = np.ascontiguousarray(found.xy.T)
+    return {"x": x, "y": y, "neighbours": neighbours, "scores": scores}
+
+
 def explain(found: ix.Explanation, seconds: float) -> dict[str, Any]:
     """Return what a query cost."""
     return {

@@ -77,6 +77,28 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.describe()["items"] == len(items) == 1
 
 
+def test_a_map_shows_a_sample_and_others(opened: Open) -> None:
+    items = opened(4)
+    vectors = np.array([*COFFEES.values()])
+    items.add(vectors, ids=[*COFFEES], payloads={"roast": ROASTS, "place": range(4)})
+    shown = items.map(where={"roast": ["light", "dark"]}, also=["brazil", vectors[0]], key="place")
+    assert (shown.ids, shown.values) == (["kenya", "robusta", "sidamo"], [0, 2, 3])
+    assert shown.sample.neighbours.shape == shown.sample.scores.shape == (3, 2)
+    assert shown.sample.neighbours[0].tolist() == [2, 1]
+    assert shown.also.scores[1, 0] == 1
+    assert shown.also.xy[1] == pytest.approx(shown.sample.xy[0], abs=1e-6)
+    assert repr(shown) == "ItemMap(3 items, also Places(2))"
+    with pytest.raises(gcws_search.InvalidVector, match=r"also\[0\]: expected 4 values"):
+        items.map(also=[[1, 2, 3]])
+    with pytest.raises(gcws_search.InvalidParameter, match="sample"):
+        items.map(sample=0)
+    with pytest.raises(gcws_search.ItemNotFound, match="nobody"):
+        items.map(also=["nobody"])
+    alone = items.map(sample=1, also=["kenya", "sidamo"])
+    assert len(alone.sample) == len({*alone.ids}) == 1
+    assert alone.also.neighbours.shape == (2, 1)
+
+
 def test_items_keep_their_payloads_where_that_is_asked(opened: Open) -> None:
     items = opened(2)
     items.add([[1, 0], [0, 1], [1, 1]], payloads={"label": ["a", "b", "c"]})
@@ -262,6 +284,7 @@ def test_results_print_in_one_line(opened: Open) -> None:
         items.get("0"),
         items.explain("0", "1"),
         items.compare(sample=2),
+        items.map(),
         items.pairs(min_score=0.1),
     ]
     assert not [each for each in map(repr, printed) if "\n" in each]

@@ -21,8 +21,10 @@ from gcws_search.client.results import (
     Hit,
     Hits,
     Item,
+    ItemMap,
     ManyHits,
     Pair,
+    Places,
     Rejected,
     hits_of,
 )
@@ -353,6 +355,29 @@ class EmbeddedOperations:
 
         explained: Explained = yield Call(explain)
         return explained
+
+    def map(  # noqa: D102
+        self,
+        *,
+        sample: int = 5000,
+        landmarks: int = 256,
+        seed: int = 0,
+        where: Mapping[str, Any] | None = None,
+        also: Iterable[Any] = (),
+        key: str | None = None,
+    ) -> Plan[ItemMap]:
+        from gcws_search.index import MapParams, map_items  # noqa: PLC0415
+
+        params = MapParams(sample=sample, landmarks=landmarks, seed=seed, key=key)
+        condition = self._filter(where)
+
+        def show() -> ItemMap:
+            others = [_item_or_vector(each) for each in also]
+            found = map_items(self._collection.memory, params, where=condition, also=others)
+            return ItemMap(found.ids, Places(*found.sample), Places(*found.also), found.values)
+
+        shown: ItemMap = yield Call(show)
+        return shown
 
     def compare(  # noqa: D102
         self,

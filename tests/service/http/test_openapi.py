@@ -38,6 +38,7 @@ CONTRACT: Final = [
     ("post", "/v1/collections/{name}/query/batch"),
     ("post", "/v1/collections/{name}/count"),
     ("post", "/v1/collections/{name}/explain"),
+    ("post", "/v1/collections/{name}/map"),
     ("post", "/v1/collections/{name}/pairs"),
     ("post", "/v1/collections/{name}/sketch"),
     ("post", "/v1/collections/{name}/backends"),

@@ -152,6 +152,77 @@ def test_bad_explanations_are_refused(
     assert_problem(client.post(f"{URL}/explain", json=body), status, code, *words)
 
 
+MAP = f"{URL}/map"
+PLANTS: dict[str, list[float]] = {
+    "a": [0.1, -2, 0, 3],
+    "b": [1, 0, 0, 1],
+    "c": [0, -2, 0, 2.5],
+    "7": [-1, -1, -1, -1],
+}
+
+
+def test_a_map_has_the_neighbours_of_each_item_by_exact_scores(client: Client) -> None:
+    body = {"key": "label", "also": ["b", 7, VECTOR, {"indices": [1], "values": [-2]}]}
+    found = client.post(MAP, json=body).json()
+    assert found["ids"] == [*PLANTS]
+    assert found["values"] == [3, 1, None, 3]
+    for number, vector in enumerate(PLANTS.values()):
+        others = [gmm(vector, other) for other in PLANTS.values() if other is not vector]
+        assert found["scores"][number] == pytest.approx(sorted(others, reverse=True))
+        for place, score in zip(found["neighbours"][number], found["scores"][number], strict=True):
+            assert score == pytest.approx(gmm(vector, PLANTS[found["ids"][place]]))
+    also = found["also"]
+    assert also["scores"][0] == found["scores"][1]
+    assert [*map(len, also["neighbours"])] == [3, 3, 4, 4]
+    assert (also["neighbours"][2][0], also["scores"][2][0]) == (0, 1.0)
+    for axis in ("x", "y"):
+        expected = [found[axis][1], found[axis][3], found[axis][0]]
+        assert also[axis][:3] == pytest.approx(expected, abs=1e-6)
+    assert client.post(MAP, json=body).json() == found
+
+
+def test_a_map_is_of_a_sample_that_passes_a_filter(client: Client) -> None:
+    found = client.post(MAP, json={"filter": LABEL_3}).json()
+    assert (found["ids"], found["neighbours"]) == (["a", "7"], [[1], [0]])
+    assert "values" not in found
+    assert found["also"] == {"x": [], "y": [], "neighbours": [], "scores": []}
+    seeds = ({*client.post(MAP, json={"sample": 2, "seed": n}).json()["ids"]} for n in range(20))
+    assert len({frozenset(ids) for ids in seeds}) > 1
+    client.post(f"{URL}/items/delete", json={"ids": [*PLANTS]})
+    assert client.post(MAP).json()["ids"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "words"),
+    [
+        ({"sample": 0}, 422, "invalid_parameter", ["sample", "1 to 20000"]),
+        ({"sample": 20_001}, 422, "invalid_parameter", ["sample"]),
+        ({"sample": "many"}, 422, "invalid_parameter", ["sample"]),
+        ({"landmarks": 1}, 422, "invalid_parameter", ["landmarks", "2 to 1024"]),
+        ({"seed": -1}, 422, "invalid_parameter", ["seed"]),
+        ({"key": ""}, 422, "invalid_parameter", ["key"]),
+        ({"filter": {"most": []}}, 422, "invalid_filter", ["filter"]),
+        ({"also": ["a"] * 1001}, 422, "invalid_parameter", ["also", "at most 1000"]),
+        ({"also": ["a", "nobody"]}, 404, "item_not_found", ["nobody"]),
+        ({"also": ["a", [1, 2]]}, 422, "invalid_vector", ["also[1]", "4 values"]),
+        ({"also": [[0, 0, 0, 0]]}, 422, "invalid_vector", ["also[0]", "zero"]),
+        ({"also": [{"names": ["x"]}]}, 422, "invalid_vector", ["also[0].names[0]", "no names"]),
+        (
+            {"also": [{"names": ["x"], "values": [1, 2]}]},
+            422, "invalid_vector", ["also[0]", "as many names as values"],
+        ),
+        ({"also": [True]}, 422, "invalid_parameter", ["also[0]"]),
+        ({"also": "a"}, 422, "invalid_parameter", ["also"]),
+        ({"limit": 3}, 422, "invalid_parameter", ["limit"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_map_is_refused(
+    client: Client, body: Json, status: int, code: str, words: list[str]
+) -> None:
+    assert_problem(client.post(MAP, json=body), status, code, *words)
+
+
 def test_a_sketch_shows_the_samples_of_each_vector(client: Client) -> None:
     vectors = [VECTOR, {"indices": [0, 1, 3], "values": [0.1, -2, 3]}, [1, 0, 0, 1]]
     full = client.post(f"{URL}/sketch", json={"vectors": vectors}).json()

@@ -1,4 +1,4 @@
-"""Near-duplicate pairs."""
+"""Long reads of a whole collection: near-duplicate pairs, the map."""
 
 import asyncio
 import threading
@@ -10,11 +10,12 @@ from fastapi.responses import StreamingResponse
 from gcws_search import index as ix
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.responses import BODY_PROBLEMS
+from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
+from gcws_search.service.schemas.analysis import MapAnswer, MapBody
 from gcws_search.service.schemas.answers import PairAnswer
 from gcws_search.service.schemas.requests import PairsBody
-from gcws_search.service.translate import bodies
-from gcws_search.service.translate.results import written
+from gcws_search.service.translate import bodies, requests, vectors
+from gcws_search.service.translate.results import mapped, written
 
 router = APIRouter(
     prefix="/v1/collections/{name}",
@@ -70,3 +71,25 @@ async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
     for first in range(0, len(found), _LINES_A_PIECE):
         piece = found[first : first + _LINES_A_PIECE]
         yield b"".join(written({"a": a, "b": b, "score": s}) + b"\n" for a, b, s in piece)
+
+
+@router.post("/map", response_model=MapAnswer)
+async def show_map(request: Request, name: str, body: MapBody) -> Response:
+    """Give a sample of items, and others, places in a plane and neighbours within the sample.
+
+    Places are those of kernel PCA by the exact GMM.
+    """
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+    where, _ = requests.condition(body.filter, service.limits)
+    also = [vectors.mapped(each, service.limits, i) for i, each in enumerate(body.also)]
+    params = ix.MapParams(
+        sample=body.sample, landmarks=body.landmarks, seed=body.seed, key=body.key
+    )
+
+    def work() -> Response:
+        found = ix.map_items(collection.memory, params, where=where, also=also)
+        return json_response(mapped(found))
+
+    return await service.workers.analyses.run(work)

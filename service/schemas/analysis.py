@@ -1,0 +1,101 @@
+"""Bodies and answers of what shows a whole collection."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gcws_search import index as ix
+from gcws_search.service.schemas.base import (
+    Answer,
+    Body,
+    FirstErrorOnly,
+    Id,
+    VectorBody,
+    bounds,
+    examples,
+)
+from gcws_search.service.schemas.query_options import FilterDocument
+
+
+class MapBody(Body):
+    """What a map shows."""
+
+    without_body = b"{}"
+
+    model_config = examples(
+        {"sample": 3},
+        {
+            "sample": 5000,
+            "landmarks": 256,
+            "seed": 0,
+            "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
+            "also": ["a", [0.1, -2, 0, 3], {"indices": [1], "values": [-2]}],
+            "key": "label",
+        },
+    )
+
+    sample: int = Field(
+        default=ix.MAP_SAMPLE,
+        description="Items at most, drawn at random; all, where there are no more.",
+        json_schema_extra=bounds(1, ix.MAX_MAP_SAMPLE),
+    )
+    landmarks: int = Field(
+        default=ix.LANDMARKS,
+        description="Items of the sample that the axes are learned from.",
+        json_schema_extra=bounds(2, ix.MAX_LANDMARKS),
+    )
+    seed: int = Field(
+        default=0,
+        description="Of the choice of the sample and its landmarks.",
+        json_schema_extra=bounds(0),
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are drawn; null: all."
+    )
+    also: Annotated[list[Id | VectorBody], FirstErrorOnly()] = Field(
+        default=[],
+        description="Ids and vectors that are given places and neighbours too.",
+        json_schema_extra={"maxItems": ix.MAX_ALSO},
+    )
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Payload key whose values are shown; dots reach into objects.",
+    )
+
+
+class PlacesAnswer(Answer):
+    """Where vectors lie, and what of the sample lies nearest to each; a list a column."""
+
+    x: list[float] = Field(description="Place on the first axis, along which items differ most.")
+    y: list[float] = Field(description="Place on the second axis.")
+    neighbours: list[list[int]] = Field(
+        description="Numbers of the most similar items of the sample, at most 15, the most "
+        "similar first. No item is its own neighbour."
+    )
+    scores: list[list[float]] = Field(description="Their exact GMM similarities.")
+
+
+class MapAnswer(PlacesAnswer):
+    """A sample in a plane, in the order in which its items were put."""
+
+    model_config = examples(
+        {
+            "ids": ["a", "7"],
+            "x": [0.31, -0.31],
+            "y": [0.0, 0.0],
+            "neighbours": [[1], [0]],
+            "scores": [[0.12], [0.12]],
+            "values": [3, None],
+            "also": {"x": [0.31], "y": [0.0], "neighbours": [[1]], "scores": [[0.12]]},
+        },
+    )
+
+    ids: list[str] = Field(description="The sample.")
+    values: list[bool | float | str | None] | None = Field(
+        default=None,
+        description="With `key`: the first scalar under it of each payload, a text cut to 255 "
+        "characters; null where there is none.",
+    )
+    also: PlacesAnswer = Field(description="Of what `also` asked for, in its order.")

@@ -1,0 +1,55 @@
+"""An item by its id, or a vector; all names of a vector count, known ones and others."""
+
+from __future__ import annotations
+
+from gcws_search import index as ix
+from gcws_search.service.guards.limits import Limits, require_short_vector
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
+from gcws_search.service.schemas.requests import ExplainedBody
+from gcws_search.service.translate.names import require_different
+
+Vector = list[float] | SparseBody | NamedBody | PackedBody
+"""A vector as bodies have it."""
+Point = str | list[float] | ix.SparseVector | ix.NamedVector
+"""An id or a vector, as the index takes it."""
+
+
+def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
+    """Return an id or a vector whose similarity is to be explained.
+
+    Raises
+    ------
+    InvalidParameter, InvalidVector
+        At ``(word, …)``.
+    """
+    raw = body.vector
+    if (raw is None) == (body.id is None):
+        got = "neither" if raw is None else "both"
+        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
+    return str(body.id) if raw is None else _vector(raw, limits, word, "vector")
+
+
+def mapped(raw: str | int | Vector, limits: Limits, number: int) -> Point:
+    """Return an id or a vector that is given a place on a map besides the sample.
+
+    Raises
+    ------
+    InvalidVector
+        At ``("also", number, …)``.
+    """
+    return str(raw) if isinstance(raw, str | int) else _vector(raw, limits, "also", number)
+
+
+def _vector(
+    raw: Vector, limits: Limits, *loc: str | int
+) -> list[float] | ix.SparseVector | ix.NamedVector:
+    require_short_vector(raw, limits, *loc)
+    if isinstance(raw, NamedBody):
+        try:
+            require_different(raw.names, len(raw.weights))
+        except ix.InvalidVector as error:
+            raise error.at(*loc) from None
+        return ix.NamedVector(raw.names, raw.weights)
+    if isinstance(raw, PackedBody):
+        return [*map(float, raw.weights)]
+    return ix.SparseVector(raw.indices, raw.weights) if isinstance(raw, SparseBody) else raw

@@ -1,0 +1,292 @@
+"""Maps beside brute force: which items, where, and their neighbours within the sample."""
+
+import itertools
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from sklearn.decomposition import KernelPCA
+
+from gcws_search.index import (
+    NO_NEIGHBOUR,
+    Collection,
+    CollectionConfig,
+    ExactParams,
+    FourierParams,
+    GcwsParams,
+    InvalidParameter,
+    InvalidVector,
+    ItemBatch,
+    ItemMap,
+    ItemNotFound,
+    MapParams,
+    MapPolicy,
+    NamedVector,
+    Places,
+    SearchParams,
+    SparseVector,
+    Transform,
+    map_items,
+    parse_filter,
+)
+from gcws_search.index.contracts.arrays import Float64s
+from tests.support.data.adapters import signed_row
+from tests.support.data.generated import Floats
+from tests.support.index.small_index import all_scores
+
+DIM = 12
+SEARCHED = MapPolicy(max_scanned=10)
+TRANSFORMS = [Transform(), Transform(power=0.5, normalize="l2")]
+
+
+def signed(rng: np.random.Generator, n: int, dim: int = DIM) -> Floats:
+    rows = rng.standard_normal((n, dim)).astype(np.float32)
+    rows[rng.random((n, dim)) < 0.4] = 0
+    rows[:, 0] += 1
+    return rows
+
+
+def filled(
+    rows: Floats, config: CollectionConfig, payloads: Sequence[bytes | None] | None = None
+) -> Collection:
+    """Return a collection of rows, their numbers as ids."""
+    collection = Collection.in_memory("things", config)
+    sparse = [SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows]
+    raw = collection.space.from_items(sparse)
+    ids = [*map(str, range(len(rows)))]
+    collection.put(ItemBatch(ids, raw, [*(payloads or [None] * len(rows))]))
+    return collection
+
+
+def shown(collection: Collection, also: Sequence[object] = (), **params: int | str) -> ItemMap:
+    return map_items(collection.memory, MapParams(**params), also=[*also])  # type: ignore[arg-type, list-item]
+
+
+def stored(collection: Collection, dim: int = DIM) -> Floats:
+    """Return all rows as they are scored."""
+    rows = np.zeros((len(collection), dim), np.float32)
+    for number in range(len(rows)):
+        for place, value in signed_row(collection.memory.view.vectors, number).items():
+            rows[number, place] = value
+    return rows
+
+
+def assert_nearest(found: Places, scores: Float64s) -> None:
+    """Check neighbours against the scores of all pairs; equal scores may stand in any order."""
+    best = -np.sort(-scores, axis=1)[:, : found.scores.shape[1]]
+    np.testing.assert_allclose(found.scores, best, rtol=1e-6)
+    chosen = np.take_along_axis(scores, found.neighbours, axis=1)
+    np.testing.assert_allclose(chosen, best, rtol=1e-6)
+    assert all(len({*line}) == len(line) for line in found.neighbours.tolist())
+
+
+@pytest.mark.parametrize(
+    ("dim", "transform"),
+    [
+        *itertools.product([DIM, 5000, None], TRANSFORMS),
+        (DIM, Transform(center=(0.5,) * DIM)),
+    ],
+    ids=str,
+)
+def test_neighbours_and_places_are_those_of_the_exact_scores(
+    rng: np.random.Generator, dim: int | None, transform: Transform
+) -> None:
+    config = CollectionConfig(dim=dim, transform=transform, backend=ExactParams())
+    collection = filled(signed(rng, 80), config)
+    found = shown(collection)
+    rows = stored(collection)
+    scores = all_scores(rows, rows, DIM)
+    expected = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit_transform(scores)
+    signs = np.sign((found.sample.xy * expected).sum(axis=0))
+    np.testing.assert_allclose(found.sample.xy, expected * signs, atol=1e-5)
+    np.fill_diagonal(scores, -1)
+    assert found.ids == [*map(str, range(80))]
+    assert found.sample.neighbours.shape == (80, 15)
+    assert_nearest(found.sample, scores)
+
+
+def test_a_sample_has_its_neighbours_within_itself(rng: np.random.Generator) -> None:
+    collection = filled(signed(rng, 300), CollectionConfig(dim=DIM))
+    found = shown(collection, sample=90, landmarks=20)
+    rows = [*map(int, found.ids)]
+    assert len({*rows}) == 90
+    assert rows == sorted(rows) != [*range(90)]
+    vectors = stored(collection)[rows]
+    scores = all_scores(vectors, vectors, DIM)
+    np.fill_diagonal(scores, -1)
+    assert_nearest(found.sample, scores)
+
+
+def test_scores_are_those_of_queries(rng: np.random.Generator) -> None:
+    collection = filled(signed(rng, 40), CollectionConfig(dim=DIM))
+    found = shown(collection)
+    for number, item_id in enumerate(found.ids):
+        hits = collection.search_around(item_id, SearchParams(limit=15, recall=1.0)).hits
+        assert found.sample.scores[number].tolist() == [hit.score for hit in hits]
+
+
+def test_rows_with_copies_have_the_same_neighbours(rng: np.random.Generator) -> None:
+    rows = np.abs(signed(rng, 1100, 512))
+    collection = filled(rows, CollectionConfig(dim=512, backend=ExactParams()))
+    assert collection.memory.view.vectors.copies is not None
+    found = shown(collection, sample=700)
+    chosen = rows[[*map(int, found.ids)]]
+    scores = all_scores(chosen, chosen, 512)
+    np.fill_diagonal(scores, -1)
+    assert_nearest(found.sample, scores)
+
+
+@pytest.mark.parametrize("backend", [GcwsParams(), ExactParams()])
+@pytest.mark.parametrize("sample", [60, 200])
+def test_neighbours_of_a_large_sample_are_searched_for(
+    rng: np.random.Generator,
+    backend: GcwsParams | ExactParams,
+    sample: int,
+) -> None:
+    collection = filled(signed(rng, 200), CollectionConfig(dim=DIM, backend=backend))
+    exact = shown(collection, sample=sample)
+    found = map_items(collection.memory, MapParams(sample=sample), policy=SEARCHED)
+    assert found.ids == exact.ids
+    assert found.sample.xy.tolist() == exact.sample.xy.tolist()
+    # Of so few rows all are scanned; what is left out of a promise of 0.9 is not tested here.
+    assert found.sample.scores.tolist() == exact.sample.scores.tolist()
+
+
+def test_a_graph_finds_most_neighbours_of_a_large_sample(
+    rng: np.random.Generator,
+) -> None:
+    centres = rng.standard_normal((50, DIM))
+    rows = centres[rng.integers(50, size=4000)] + rng.standard_normal((4000, DIM)) / 4
+    collection = filled(rows.astype(np.float32), CollectionConfig(dim=DIM))
+    collection.finish_background_work()
+    exact = shown(collection, sample=2500)
+    found = map_items(collection.memory, MapParams(sample=2500), policy=SEARCHED)
+    assert (found.sample.neighbours[:, 0] != np.arange(2500)).all()
+    least = exact.sample.scores[:, -1:]
+    assert (found.sample.scores >= least).mean() >= 0.85
+
+
+def test_the_same_seed_shows_the_same_items_after_deletions_and_compaction(
+    rng: np.random.Generator,
+) -> None:
+    rows = signed(rng, 120)
+    collection = filled(rows, CollectionConfig(dim=DIM))
+    doomed = [*map(str, range(0, 120, 3))]
+    collection.delete(doomed)
+    before = shown(collection, sample=30, seed=7)
+    assert not {*before.ids} & {*doomed}
+    collection.memory.compact()
+    after = shown(collection, sample=30, seed=7)
+    assert after.ids == before.ids
+    assert after.sample.xy.tolist() == before.sample.xy.tolist()
+    assert after.sample.neighbours.tolist() == before.sample.neighbours.tolist()
+    assert shown(collection, sample=30, seed=8).ids != before.ids
+
+
+def test_a_filter_says_which_items_are_drawn(rng: np.random.Generator) -> None:
+    payloads = [json.dumps({"n": n % 4}).encode() for n in range(60)]
+    collection = filled(signed(rng, 60), CollectionConfig(dim=DIM), payloads)
+    where = parse_filter({"must": {"key": "n", "match": {"value": 3}}})
+    found = map_items(collection.memory, MapParams(key="n"), where=where)
+    assert [*map(int, found.ids)] == [*range(3, 60, 4)]
+    assert found.values == [3] * 15
+    assert found.sample.neighbours.shape == (15, 14)
+
+
+@pytest.mark.parametrize("dim", [DIM, 5000, None])
+def test_ids_and_vectors_are_placed_too(rng: np.random.Generator, dim: int | None) -> None:
+    rows = signed(rng, 50)
+    collection = filled(rows, CollectionConfig(dim=dim))
+    plain = (
+        rows[4].tolist()
+        if dim == DIM
+        else SparseVector(np.flatnonzero(rows[4]), rows[4][rows[4] != 0])
+    )
+    found = shown(collection, ["4", plain, "7"])
+    np.testing.assert_allclose(found.also.xy, found.sample.xy[[4, 4, 7]], atol=1e-5)
+    assert found.also.scores[0].tolist() == found.sample.scores[4].tolist()
+    assert found.also.neighbours[1, 0] == 4
+    assert found.also.scores[1, 0] == 1.0
+    assert 7 not in found.also.neighbours[2]
+    few = shown(collection, ["4"], sample=10)
+    assert few.also.neighbours.shape == (1, 10)
+
+
+def test_an_item_alone_has_no_neighbour_but_one_beside_it_has(rng: np.random.Generator) -> None:
+    collection = filled(signed(rng, 1), CollectionConfig(dim=DIM))
+    found = shown(collection, ["0", [1.0] * DIM])
+    assert found.sample.neighbours.shape == (1, 0)
+    assert found.also.neighbours.tolist() == [[NO_NEIGHBOUR], [0]]
+    assert found.sample.xy.tolist() == [[0, 0]]
+
+
+def test_nothing_is_shown_of_no_items() -> None:
+    collection = Collection.in_memory("things", CollectionConfig(dim=2))
+    found = shown(collection, [[1.0, 2.0]])
+    assert (found.ids, len(found.sample.xy), found.also.xy.tolist()) == ([], 0, [[0, 0]])
+    assert found.also.neighbours.shape == (1, 0)
+
+
+@pytest.mark.parametrize("dim", [DIM, 5000])
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=["plain", "power"])
+def test_unknown_names_count(rng: np.random.Generator, dim: int, transform: Transform) -> None:
+    collection = filled(signed(rng, 30), CollectionConfig(dim=dim, transform=transform))
+    collection.set_names(["acid", "body"])
+    given = NamedVector(["acid", "never seen"], [1.0, 2.0])
+    found = shown(collection, [given])
+    for place, score in zip(
+        found.also.neighbours[0].tolist(), found.also.scores[0].tolist(), strict=True
+    ):
+        assert score == pytest.approx(collection.explain(given, str(place)).score, rel=1e-6)
+
+
+def test_values_are_first_scalars(rng: np.random.Generator) -> None:
+    values: list[object] = [3, 2.5, True, "x" * 300, ["b", "c"], {"a": 1}, None, 2**80, -(2**63)]
+    payloads: list[bytes | None] = [json.dumps({"of": {"n": value}}).encode() for value in values]
+    collection = filled(signed(rng, 10), CollectionConfig(dim=DIM), [*payloads, None])
+    found = shown(collection, key="of.n").values
+    assert found == [3, 2.5, True, "x" * 255, "b", None, None, 2.0**80, -(2**63), None]
+    assert shown(collection).values is None
+    assert shown(collection, key="other").values == [None] * 10
+
+
+def test_other_backends_have_the_same_map(rng: np.random.Generator) -> None:
+    rows = signed(rng, 60)
+    expected, found = (
+        shown(filled(rows, CollectionConfig(dim=DIM, backend=backend)), sample=40)
+        for backend in (ExactParams(), FourierParams(kind="rff", features=16))
+    )
+    assert found.sample.xy.tolist() == expected.sample.xy.tolist()
+    assert found.sample.scores.tolist() == expected.sample.scores.tolist()
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"sample": 0}, "sample: expected 1 to 20000, got 0"),
+        ({"sample": 20_001}, "sample"),
+        ({"landmarks": 1}, "landmarks: expected 2 to 1024"),
+        ({"landmarks": 1025}, "landmarks"),
+        ({"seed": -1}, "seed"),
+    ],
+    ids=str,
+)
+def test_numbers_out_of_range_are_refused(params: dict[str, int], words: str) -> None:
+    with pytest.raises(InvalidParameter, match=words):
+        MapParams(**params)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_placed_is_named(rng: np.random.Generator) -> None:
+    collection = filled(signed(rng, 5), CollectionConfig(dim=DIM))
+    with pytest.raises(ItemNotFound, match="nobody"):
+        shown(collection, ["0", "nobody"])
+    with pytest.raises(InvalidVector, match=r"also\[1\]: expected 12 values, got 2"):
+        shown(collection, ["0", [1.0, 2.0]])
+    collection.set_names(["acid"])
+    with pytest.raises(InvalidVector, match=r"also\[0\]\.names\[1\]"):
+        shown(collection, [NamedVector(["acid", ""], [1.0, 1.0])])
+    with pytest.raises(InvalidVector, match=r"also\[0\]\.indices\[0\]"):
+        shown(collection, [SparseVector([DIM], [1.0])])
+    with pytest.raises(InvalidParameter, match="also: expected at most 1000"):
+        shown(collection, ["0"] * 1001)
