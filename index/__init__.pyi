@@ -11,6 +11,12 @@ from .analysis.item_map import (
     Places as Places,
     map_items as map_items,
 )
+from .analysis.profile import (
+    MAX_PROFILE_SAMPLE as MAX_PROFILE_SAMPLE,
+    PROFILE_SAMPLE as PROFILE_SAMPLE,
+    Profile as Profile,
+    profile as profile,
+)
 from .backends import (
     POLICIES as POLICIES,
     Policies as Policies,

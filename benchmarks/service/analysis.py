@@ -1,9 +1,9 @@
-"""What a map costs, and the queries beside it.
+"""What a map and a profile cost, and the queries beside them.
 
 Command: ``python -m benchmarks.service.analysis --data DIR``.
 
 Queries are sent at a steady rate, and then as fast as one connection takes the answers: first
-alone, then while one map after another is asked for.
+alone, then while one after another is asked for.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ from benchmarks.service.http import collection, lists_seconds, load_seconds, npy
 
 DATA: Final = "fashion_mnist"
 NAME: Final = "items"
-ASKED: Final = {"map": {"sample": 5000}}
+ASKED: Final = {"map": {"sample": 5000}, "profile": {}}
 """Body by route."""
 RATES: Final[tuple[float | None, ...]] = (100.0, None)
 """Queries a second; None for as many as one connection takes."""
@@ -122,7 +122,7 @@ def measure(table: Table, port: int, vectors: Vectors) -> None:
 
 def main() -> None:
     """Measure and print."""
-    options = arguments("Maps beside queries.").parse_args()
+    options = arguments("Maps and profiles beside queries.").parse_args()
     table = Table("analysis", COLUMNS)
     stored, queries = load(DATA, options.data).hold_out(QUERIES)
     with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:

@@ -302,6 +302,26 @@ class Operations(Protocol):
         ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
         """
 
+    def profile(self, *, sample: int = 1000, seed: int = 0) -> Plan[dict[str, Any]]:
+        """Return histograms of similarities and non-zeros, S-curves and bucket sizes.
+
+        Parameters
+        ----------
+        sample : int
+            Items at most that are looked at, up to 10,000.
+        seed : int
+            Of their choice.
+
+        Returns
+        -------
+        dict
+            As the API shows it.
+
+        Raises
+        ------
+        InvalidParameter
+        """
+
     def compare(
         self,
         queries: Any = None,

@@ -65,10 +65,13 @@ class RemoteOperations:
         self.name = name
         self.config = config
         self._policy = policy
+        words = (
+            "", "query", "query/batch", "load", "items", "items/delete", "pairs", "compare",
+            "explain", "map", "names", "profile",
+        )  # fmt: skip
         self._paths = {
-            word: path_of(name, *word.split("/")) if word else path_of(name)
-            for word in ("", "query", "query/batch", "load", "items", "items/delete", "pairs")
-        } | {word: path_of(name, word) for word in ("compare", "explain", "map", "names")}
+            word: path_of(name, *word.split("/")) if word else path_of(name) for word in words
+        }
 
     def _ask(self, request: Send) -> Plan[Reply]:
         return (yield from answered(request, self._policy, self.name))
@@ -269,6 +272,12 @@ class RemoteOperations:
         return ItemMap(
             found["ids"], Places.of(found), Places.of(found["also"]), found.get("values")
         )
+
+    def profile(  # noqa: D102
+        self, *, sample: int = 1000, seed: int = 0
+    ) -> Plan[dict[str, Any]]:
+        found: dict[str, Any] = yield from self._post("profile", {"sample": sample, "seed": seed})
+        return found
 
     def compare(  # noqa: D102
         self,

@@ -1,4 +1,4 @@
-"""Long reads of a whole collection: near-duplicate pairs, the map."""
+"""Long reads of a whole collection: near-duplicate pairs, map, profile."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from gcws_search import index as ix
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
-from gcws_search.service.schemas.analysis import MapAnswer, MapBody
+from gcws_search.service.schemas.analysis import MapAnswer, MapBody, ProfileAnswer, ProfileBody
 from gcws_search.service.schemas.answers import PairAnswer
 from gcws_search.service.schemas.requests import PairsBody
 from gcws_search.service.translate import bodies, requests, vectors
@@ -91,5 +91,22 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     def work() -> Response:
         found = ix.map_items(collection.memory, params, where=where, also=also)
         return json_response(mapped(found))
+
+    return await service.workers.analyses.run(work)
+
+
+@router.post("/profile", response_model=ProfileAnswer)
+async def show_profile(request: Request, name: str, body: ProfileBody) -> Response:
+    """Show how similar items are, how full their vectors, and how large their buckets.
+
+    Histograms are of a sample of items, under the collection's transform.
+    """
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+
+    def work() -> Response:
+        found = ix.profile(collection.memory, sample=body.sample, seed=body.seed)
+        return json_response(found.to_dict())
 
     return await service.workers.analyses.run(work)

@@ -4,6 +4,6 @@
 - `requests`: bodies of requests
 - `query_options`: options and filters of queries
 - `backends`: search methods and their parameters
-- `analysis`: the map of a collection
+- `analysis`: the map and the profile of a collection
 - `answers`, `collections`: what a client gets
 """

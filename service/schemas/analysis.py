@@ -99,3 +99,100 @@ class MapAnswer(PlacesAnswer):
         "characters; null where there is none.",
     )
     also: PlacesAnswer = Field(description="Of what `also` asked for, in its order.")
+
+
+class ProfileBody(Body):
+    """What a profile is of."""
+
+    without_body = b"{}"
+
+    model_config = examples(
+        {},
+        {"sample": 1000, "seed": 0},
+    )
+
+    sample: int = Field(
+        default=ix.PROFILE_SAMPLE,
+        description="Items at most that are looked at, drawn at random.",
+        json_schema_extra=bounds(1, ix.MAX_PROFILE_SAMPLE),
+    )
+    seed: int = Field(
+        default=0,
+        description="Of the choice of the sample and the pairs.",
+        json_schema_extra=bounds(0),
+    )
+
+
+class HistogramAnswer(Answer):
+    """How many values lie between two edges."""
+
+    edges: list[float] = Field(description="Rising, one more than `counts`.")
+    counts: list[int] = Field(
+        description="Values from one edge on and below the next; the last edge counts below."
+    )
+
+
+class BucketAnswer(Answer):
+    """One bucket."""
+
+    size: int = Field(description="How many items it has.")
+    id: str = Field(description="One of them.")
+
+
+class DepthAnswer(Answer):
+    """What one depth of the hash tables does."""
+
+    samples: int = Field(description="How many samples the items of a bucket share.")
+    probabilities: list[float] = Field(
+        description="The S-curve: for each of `similarities` at least the chance that a pair "
+        "shares a bucket in some band."
+    )
+    buckets: int = Field(description="Buckets of the first table.")
+    mean_size: float = Field(
+        description="Items of the bucket that an item lies in, on average over the items."
+    )
+    largest: list[BucketAnswer] = Field(description="At most ten, the largest first.")
+
+
+class ProfileAnswer(Answer):
+    """What a sample of items tells of a collection, under its transform."""
+
+    model_config = examples(
+        {
+            "items": 3,
+            "sample": 3,
+            "pairs": {"edges": [0.0, 0.5, 1.0], "counts": [20, 10]},
+            "first": {"edges": [0.0, 0.5, 1.0], "counts": [1, 2]},
+            "tenth": {"edges": [0.0, 0.5, 1.0], "counts": [0, 0]},
+            "nonzeros": {"edges": [2.0, 3.0, 4.0], "counts": [1, 2]},
+            "negative": 0.375,
+            "similarities": [0.0, 0.5, 1.0],
+            "depths": [
+                {
+                    "samples": 1,
+                    "probabilities": [0.873, 1.0, 1.0],
+                    "buckets": 2,
+                    "mean_size": 1.667,
+                    "largest": [{"size": 2, "id": "a"}, {"size": 1, "id": "7"}],
+                }
+            ],
+        },
+    )
+
+    items: int = Field(description="Of the collection.")
+    sample: int = Field(description="Items that were looked at.")
+    pairs: HistogramAnswer = Field(
+        description="GMM of random pairs: an item of the sample and ten random ones but itself."
+    )
+    first: HistogramAnswer = Field(
+        description="Exact GMM of an item and its nearest, as searches of recall 0.95 find it; in "
+        "a large collection of a part of the sample."
+    )
+    tenth: HistogramAnswer = Field(description="The same of its tenth nearest.")
+    nonzeros: HistogramAnswer = Field(description="Coordinates of an item that are not zero.")
+    negative: float = Field(description="Share of these that are below zero.")
+    similarities: list[float] = Field(description="Where the S-curves are taken.")
+    depths: list[DepthAnswer] = Field(
+        description="From one sample on; one depth where `band_width` is set, none where the "
+        "backend does not hash."
+    )

@@ -30,7 +30,8 @@ ARROWS: dict[str, set[str]] = {
     "backends": {"exact", "features", "graph", "hashing", "joins", "lsh", "similarities"}
     | EVERYWHERE,
     "collection": {"backends", "payload", "similarities", "vectors"} | EVERYWHERE,
-    "analysis": {"collection", "exact", "payload", "similarities"} | EVERYWHERE,
+    "analysis": {"backends", "collection", "exact", "hashing", "payload", "similarities"}
+    | EVERYWHERE,
     "persistence": {"backends", "collection", "hashing", "payload", "storage", "vectors"}
     | EVERYWHERE,
     "catalog": {

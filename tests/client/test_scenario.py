@@ -99,6 +99,18 @@ def test_a_map_shows_a_sample_and_others(opened: Open) -> None:
     assert alone.also.neighbours.shape == (2, 1)
 
 
+def test_a_profile_tells_of_similarities_and_buckets(opened: Open) -> None:
+    items = opened(4)
+    items.add(np.array([*COFFEES.values()]))
+    found = items.profile()
+    assert (found["items"], found["sample"], found["negative"]) == (4, 4, 5 / 12)
+    assert 0 < sum(found["pairs"]["counts"]) < 40
+    assert found["depths"][0]["probabilities"][-1] == 1
+    assert items.profile(sample=2)["sample"] == 2
+    with pytest.raises(gcws_search.InvalidParameter, match="sample"):
+        items.profile(sample=0)
+
+
 def test_items_keep_their_payloads_where_that_is_asked(opened: Open) -> None:
     items = opened(2)
     items.add([[1, 0], [0, 1], [1, 1]], payloads={"label": ["a", "b", "c"]})

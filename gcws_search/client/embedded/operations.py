@@ -379,6 +379,17 @@ class EmbeddedOperations:
         shown: ItemMap = yield Call(show)
         return shown
 
+    def profile(  # noqa: D102
+        self, *, sample: int = 1000, seed: int = 0
+    ) -> Plan[dict[str, Any]]:
+        def look() -> dict[str, Any]:
+            from gcws_search.index import profile  # noqa: PLC0415
+
+            return profile(self._collection.memory, sample=sample, seed=seed).to_dict()
+
+        looked: dict[str, Any] = yield Call(look)
+        return looked
+
     def compare(  # noqa: D102
         self,
         queries: Any = None,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from gcws_search.index import MapParams, kernels, map_items
+from gcws_search.index import MapParams, kernels, map_items, profile
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import Collection
 from gcws_search.index.collection.items import ItemBatch
@@ -174,6 +174,7 @@ def _exercise(stored: Collection, raw: RawBatch, turn: int) -> None:
                 stored.search(raw[:count], params, where=where)
         stored.search_around("one", SearchParams(limit=5, recall=recall))
         stored.pairs(min_score=0.9, recall=recall, limit=5)
+    profile(stored.memory)
     map_items(stored.memory, MapParams(), also=["one", SparseVector([0, 1], [1.0, 2.0])])
     if stored.config.backend.kind == "gcws":
         stored.sketch(raw[:2], "full")

@@ -17,7 +17,8 @@ from tests.support.service.routes import GUARDED, OPEN, SENT
 
 ADMIN, READER = "admin-kéy", "reader-key"
 READING_POSTS: Final = {
-    "query", "query/batch", "count", "explain", "map", "pairs", "sketch", "compare", "similarity",
+    "query", "query/batch", "count", "explain", "map", "pairs", "profile", "sketch", "compare",
+    "similarity",
 }  # fmt: skip
 """Every other method than GET writes."""
 

@@ -39,6 +39,7 @@ CONTRACT: Final = [
     ("post", "/v1/collections/{name}/count"),
     ("post", "/v1/collections/{name}/explain"),
     ("post", "/v1/collections/{name}/map"),
+    ("post", "/v1/collections/{name}/profile"),
     ("post", "/v1/collections/{name}/pairs"),
     ("post", "/v1/collections/{name}/sketch"),
     ("post", "/v1/collections/{name}/backends"),

@@ -223,6 +223,36 @@ def test_a_bad_map_is_refused(
     assert_problem(client.post(MAP, json=body), status, code, *words)
 
 
+def test_a_profile_is_of_all_items_where_the_sample_has_room(client: Client) -> None:
+    found = client.post(f"{URL}/profile").json()
+    assert (found["items"], found["sample"], found["negative"]) == (4, 4, pytest.approx(6 / 11))
+    assert 0 < sum(found["pairs"]["counts"]) < 40  # no item with itself
+    assert sum(found["first"]["counts"]) == 4
+    assert sum(found["tenth"]["counts"]) == 0
+    assert (found["nonzeros"]["edges"], found["nonzeros"]["counts"]) == ([2, 3, 4, 5], [2, 1, 1])
+    assert [each["samples"] for each in found["depths"]] == [*range(1, 17)]
+    for each in found["depths"]:
+        assert sum(bucket["size"] for bucket in each["largest"]) == 4
+        assert len(each["probabilities"]) == len(found["similarities"])
+    assert client.post(f"{URL}/profile", json={"sample": 4, "seed": 0}).json() == found
+    assert client.post(f"{URL}/profile", json={"sample": 3}).json()["sample"] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"sample": 0}, ["sample", "1 to 10000"]),
+        ({"sample": 10_001}, ["sample", "1 to 10000"]),
+        ({"seed": -1}, ["seed"]),
+        ({"seed": "one"}, ["seed"]),
+        ({"limit": 3}, ["limit"]),
+    ],
+    ids=str,
+)
+def test_a_bad_profile_is_refused(client: Client, body: Json, words: list[str]) -> None:
+    assert_problem(client.post(f"{URL}/profile", json=body), 422, "invalid_parameter", *words)
+
+
 def test_a_sketch_shows_the_samples_of_each_vector(client: Client) -> None:
     vectors = [VECTOR, {"indices": [0, 1, 3], "values": [0.1, -2, 3]}, [1, 0, 0, 1]]
     full = client.post(f"{URL}/sketch", json={"vectors": vectors}).json()

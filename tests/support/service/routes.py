@@ -20,6 +20,7 @@ SENT: Final[dict[str, Json]] = {
     "/v1/collections/{name}/count": {"filter": None},
     "/v1/collections/{name}/explain": {"a": {"vector": [1, 2, 3, 4]}, "b": {"id": "a"}},
     "/v1/collections/{name}/map": {"sample": 2},
+    "/v1/collections/{name}/profile": {"sample": 2},
     "/v1/collections/{name}/pairs": {"min_score": 0.5},
     "/v1/collections/{name}/sketch": {"vectors": [[1, 2, 3, 4]]},
     "/v1/collections/{name}/backends": {"kind": "rff"},

@@ -1,0 +1,205 @@
+"""The profile of a collection: how similar its items are, how full, and in which buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gcws_search.index.analysis.buckets import Depth, depths
+from gcws_search.index.backends import GcwsBackend
+from gcws_search.index.collection.items import View
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.hits import BatchHits
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.similarities.public import gmm_matrix
+
+PROFILE_SAMPLE: Final = 1_000
+MAX_PROFILE_SAMPLE: Final = 10_000
+_PARTNERS: Final = 10
+"""Random items that each item of the sample is compared with, itself left out."""
+_TOGETHER: Final = 16
+_BINS: Final = 50
+"""Of similarities, each 0.02 wide."""
+_COUNT_BINS: Final = 32
+"""Of counts of non-zeros, at most."""
+_RECALL: Final = 0.95
+_NEIGHBOURS: Final = 10
+_SCANNED_NUMBERS: Final = 2 * 10**10
+_MIN_SEARCHED: Final = 32
+"""Without a graph every search may be a scan. So the neighbours are those of as many items as
+scans that read `_SCANNED_NUMBERS` in all can answer, and of `_MIN_SEARCHED` at least."""
+
+
+class Histogram(NamedTuple):
+    """How many values lie between two edges.
+
+    Attributes
+    ----------
+    edges : (b + 1,) float64
+        Rising. A value on an edge counts above it; the last edge counts below.
+    counts : (b,) int64
+    """
+
+    edges: Float64s
+    counts: Int64s
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both as lists."""
+        return {"edges": self.edges.tolist(), "counts": self.counts.tolist()}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a sample of items tells of a collection, under its transform.
+
+    Attributes
+    ----------
+    items : int
+        Of the collection.
+    sample : int
+        Of these, drawn at random.
+    pairs : Histogram
+        GMM of random pairs, right to float32 rounding.
+    first, tenth : Histogram
+        Exact GMM of an item and its nearest, and its tenth nearest, as searches of recall 0.95
+        find them.
+    nonzeros : Histogram
+        Coordinates of an item that are not zero.
+    negative : float
+        Share of these that are below zero.
+    similarities : (s,) float64
+        Where the probabilities of ``depths`` are taken.
+    depths : list of Depth
+        From one sample on; none for a backend that does not hash.
+    """
+
+    items: int
+    sample: int
+    pairs: Histogram
+    first: Histogram
+    tenth: Histogram
+    nonzeros: Histogram
+    negative: float
+    similarities: Float64s
+    depths: list[Depth]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parts as the API shows them."""
+        histograms = ("pairs", "first", "tenth", "nonzeros")
+        return {
+            "items": self.items,
+            "sample": self.sample,
+            **{name: getattr(self, name).to_dict() for name in histograms},
+            "negative": self.negative,
+            "similarities": self.similarities.tolist(),
+            "depths": [each.to_dict() for each in self.depths],
+        }
+
+
+def profile(memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int = 0) -> Profile:
+    """Return the profile of a collection.
+
+    Parameters
+    ----------
+    memory : MemoryCollection
+    sample : int
+        Items at most that are looked at, 1 to `MAX_PROFILE_SAMPLE`.
+    seed : int
+        Of their choice, and of that of the pairs.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    for name, value, low, high in (
+        ("sample", sample, 1, MAX_PROFILE_SAMPLE),
+        ("seed", seed, 0, 2**63 - 1),
+    ):
+        if not low <= value <= high:
+            raise InvalidParameter(expected=f"{low} to {high}", got=str(value), loc=(name,))
+    view, backend = memory.view, memory.backend
+    rng = np.random.default_rng(seed)
+    live = np.flatnonzero(view.alive)
+    rows = rng.choice(live, min(sample, len(live)), replace=False)
+    first, tenth = _neighbours(memory, view, rows)
+    nonzeros, negative = _values(view.vectors[rows])
+    similarities = np.linspace(0.0, 1.0, _BINS + 1)
+    return Profile(
+        items=view.count,
+        sample=len(rows),
+        pairs=_of_similarities(_pairs(view, live, rows, rng)),
+        first=_of_similarities(first),
+        tenth=_of_similarities(tenth),
+        nonzeros=_of_counts(nonzeros),
+        negative=negative,
+        similarities=similarities,
+        depths=depths(backend, view, similarities) if isinstance(backend, GcwsBackend) else [],
+    )
+
+
+def _pairs(view: View, live: Int64s, rows: Int64s, rng: np.random.Generator) -> Float64s:
+    """Return the GMM of items of the sample and random others, none of itself.
+
+    Parameters
+    ----------
+    view : View
+    live : (n,) int64
+        All live rows.
+    rows : (m,) int64
+        The sample, in random order. Items that stand together share their partners: a kernel is
+        called once for all of them, and holds the interpreter up less.
+    rng : numpy.random.Generator
+    """
+    found = [np.empty(0)]
+    for first in range(0, len(rows), _TOGETHER):
+        some, partners = rows[first : first + _TOGETHER], rng.choice(live, _PARTNERS)
+        scores = gmm_matrix(view.vectors[some], view.vectors[partners]).astype(np.float64)
+        found.append(scores[some[:, None] != partners])
+    return np.clip(np.concatenate(found), 0.0, 1.0)
+
+
+def _neighbours(memory: MemoryCollection, view: View, rows: Int64s) -> tuple[Float64s, Float64s]:
+    """Return the GMM of items and their nearest, and of those and their tenth nearest."""
+    reached = _SCANNED_NUMBERS // max(1, view.vectors.numbers)
+    rows = rows[: max(_MIN_SEARCHED, reached)]
+    params = SearchParams(limit=_NEIGHBOURS, recall=_RECALL)
+    found = memory.search_rows(view, view.alive, view.vectors[rows], params, skip=rows)
+    return _ranked(found, 1), _ranked(found, _NEIGHBOURS)
+
+
+def _ranked(found: BatchHits, rank: int) -> Float64s:
+    """Return the scores of the hits of a rank, of the queries that have one."""
+    present = found.sizes >= rank
+    return found.scores[present, rank - 1] if present.any() else np.empty(0)
+
+
+def _values(sample: VectorBatch) -> tuple[Int64s, float]:
+    """Return (m,) how many values of each vector are not zero, and the share below zero."""
+    if sample.form == "dense":
+        counts = np.count_nonzero(sample.dense, axis=1)
+        negative = np.count_nonzero(sample.dense < 0)
+    else:
+        counts = np.diff(sample.indptr)
+        negative = np.count_nonzero(sample.slots % 2)
+    return counts.astype(np.int64), float(negative / max(1, counts.sum()))
+
+
+def _of_similarities(values: Float64s) -> Histogram:
+    return _histogram(values, np.linspace(0.0, 1.0, _BINS + 1))
+
+
+def _of_counts(values: Int64s) -> Histogram:
+    """Return a histogram whose edges are whole numbers."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    step = -(-(high + 1 - low) // _COUNT_BINS)
+    return _histogram(values, np.arange(low, high + 1 + step, step, dtype=np.float64))
+
+
+def _histogram(values: AnyArray, edges: Float64s) -> Histogram:
+    counts, _ = np.histogram(values, edges)
+    return Histogram(edges, counts.astype(np.int64))
