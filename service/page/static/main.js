@@ -8,6 +8,8 @@ import { Overview } from "./overview.js";
 const VIEWS = [
   ["browse", "Browse"],
   ["query", "Query"],
+  ["backends", "Backends"],
+  ["load", "Load"],
 ];
 const HIDDEN = { item: "browse", why: "query" };
 const KEYS = [
@@ -102,7 +104,7 @@ function Header({ address, server, onHelp }) {
 function View({ address, server }) {
   const { collection: name, view, params } = address;
   const found = useAsk((signal) => name && get(at(name), signal), [name]);
-  if (!name) return html`<${Overview} server=${server} />`;
+  if (!name) return html`<${Overview} server=${server} writes=${server.service?.permits === "write"} />`;
   const collection = found.data?.name === name ? found.data : null;
   if (found.problem && !collection) {
     return html`<section><h1><bdi>${name}</bdi></h1><${Trouble} problem=${found.problem} />

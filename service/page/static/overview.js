@@ -1,6 +1,6 @@
 import { html, useRef, useState } from "./vendor/preact.js";
-import { at, get, raw } from "./api.js";
-import { href } from "./address.js";
+import { ask, at, get, raw } from "./api.js";
+import { go, href } from "./address.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Bar, Command, Empty, Skeleton, Stat, Trouble } from "./parts.js";
 import { Drawn } from "./draw.js";
@@ -100,7 +100,28 @@ function Start({ phase }) {
     <p class="small">${figures.count(data.loaded)} of ${figures.count(data.total)}</p>`}</section>`;
 }
 
-export function Overview({ server }) {
+function Create() {
+  const [problem, fail] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const name = form.get("name").trim();
+    const dim = form.get("dim").trim();
+    try {
+      await ask("PUT", at(name), { dim: dim ? Number(dim) : null, transform: { normalize: form.get("normalize") } });
+      go(href(name, "load"));
+    } catch (error) {
+      fail(error);
+    }
+  };
+  return html`<details class="new"><summary>New collection</summary><form class="panel" onSubmit=${submit}>
+    <label>Name <input name="name" required /></label>
+    <label>Dimension; empty for sparse vectors of any coordinates <input name="dim" inputmode="numeric" pattern="[0-9]*" /></label>
+    <label>Divide vectors by <select name="normalize"><option value="none">nothing</option><option value="l1">their L1 norm</option><option value="l2">their L2 norm</option></select></label>
+    <${Trouble} problem=${problem} /><p class="actions"><button class="primary">Create, and load a file</button></p></form></details>`;
+}
+
+export function Overview({ server, writes }) {
   const [turn, next] = useState(0);
   useTimer(EVERY * 2, () => next((count) => count + 1), []);
   const { data, problem } = useAsk((signal) => get("v1/collections", signal), [turn]);
@@ -116,5 +137,6 @@ export function Overview({ server }) {
       : html`<${Empty} title="There is no collection yet">
         <p>Load a file, from a terminal:</p><${Command} text="gcws-search load items.csv --into things" />
         <p>or see one first:</p><${Command} text="gcws-search demo --port 8001" /></${Empty}>`}
+    ${writes && collections && html`<${Create} />`}
   </div>`;
 }

@@ -1,0 +1,150 @@
+import { html, useMemo, useState } from "./vendor/preact.js";
+import { ask, at, post } from "./api.js";
+import { go, href } from "./address.js";
+import { useAsk, useTimer } from "./hooks.js";
+import { Bar, Skeleton, Table, Trouble } from "./parts.js";
+import { Chart } from "./chart.js";
+import * as figures from "./figures.js";
+
+const KINDS = [
+  ["exact", "Scan of all items"], ["nrff", "Random Fourier features, normalised"], ["rff", "Random Fourier features"],
+  ["folded_rff", "Folded random Fourier features"], ["random_binning", "Random binning"],
+  ["gmm_nystroem", "Nyström features of GMM"], ["rbf_nystroem", "Nyström features of RBF"], ["gcws", "GCWS with other parameters"],
+];
+const COLORS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b8a800", "#8c8c8c"];
+
+const recall = (x) => x.toFixed(3);
+const COLUMNS = [
+  { key: "name", name: "backend", show: (name, row) => html`<span class="class"><i style=${{ background: row.color }}></i><bdi>${name}</bdi></span>` },
+  { key: "kernel", name: "kernel" },
+  { key: "recall", name: "recall", figure: true, show: recall },
+  { key: "recall_own", name: "own recall", figure: true, show: recall },
+  { key: "latency_p50_seconds", name: "p50", figure: true, show: figures.duration },
+  { key: "latency_p95_seconds", name: "p95", figure: true, show: figures.duration },
+  { key: "candidates", name: "candidates", figure: true, show: (x) => figures.count(Math.round(x)) },
+  { key: "bytes_per_item", name: "bytes an item", figure: true, show: (x) => figures.count(Math.round(x)) },
+  { key: "build_seconds", name: "build", figure: true, show: figures.duration },
+];
+
+function bubbles(rows) {
+  const max = Math.max(...rows.map((row) => row.bytes_per_item), 1);
+  return (plot, series) => {
+    const { ctx } = plot;
+    const row = rows[series - 1];
+    const x = plot.valToPos(row.recall, "x", true);
+    const radius = devicePixelRatio * (5 + 13 * Math.sqrt(row.bytes_per_item / max));
+    ctx.save();
+    ctx.fillStyle = row.color;
+    ctx.strokeStyle = row.color;
+    ctx.lineWidth = 1.5 * devicePixelRatio;
+    const y = plot.valToPos(row.latency_p50_seconds * 1e6, "y", true);
+    ctx.globalAlpha = 0.55;
+    ctx.beginPath();
+    ctx.arc(x, y, radius, 0, 2 * Math.PI);
+    ctx.fill();
+    ctx.globalAlpha = 1;
+    const own = plot.valToPos(row.recall_own, "x", true);
+    ctx.beginPath();
+    ctx.arc(own, y, radius, 0, 2 * Math.PI);
+    ctx.moveTo(own, y);
+    ctx.lineTo(x, y);
+    ctx.stroke();
+    ctx.restore();
+    return null;
+  };
+}
+
+function Plot({ rows }) {
+  const data = useMemo(() => [rows.map((row) => row.recall), ...rows.map((row) => rows.map((one) => (one === row ? one.latency_p50_seconds * 1e6 : null)))], [rows]);
+  const options = useMemo(() => () => {
+    const times = rows.map((row) => row.latency_p50_seconds * 1e6);
+    const least = Math.min(...rows.flatMap((row) => [row.recall, row.recall_own]));
+    return {
+      scales: { x: { time: false, range: [Math.min(0.9, least) - 0.05, 1.03] }, y: { distr: 3, range: [10 ** Math.floor(Math.log10(Math.min(...times) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...times) * 1.5))] } },
+      axes: [{ label: "recall", values: (_, ticks) => ticks.map((x) => (x > 1 ? "" : x.toFixed(2))) },
+        { label: "p50, µs", size: 56, values: (_, ticks) => ticks.map((x) => (x === null ? "" : figures.value(x))) }],
+      series: [{}, ...rows.map((row) => ({ label: row.name, stroke: row.color, paths: bubbles(rows), points: { show: false } }))],
+      cursor: { show: false },
+    };
+  }, [rows]);
+  return html`<${Chart} label="Recall against median time of a query; the size is the bytes an item" options=${options} data=${data} height=${300} />
+    <p class="small">Filled: recall of the exact GMM neighbours. Ring: of its own kernel's. The larger, the more bytes an item.</p>`;
+}
+
+function Compare({ collection, params }) {
+  const sample = Number(params.sample || 100);
+  const asked = Number(params.recall || 0.9);
+  const { data, problem, waiting, repeat } = useAsk((signal) => post(at(collection.name, "/compare"), { sample, recall: asked }, signal), [collection.name, sample, asked, collection.backends.length]);
+  const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: COLORS[place % COLORS.length] })), [data]);
+  const submit = (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    go(href(collection.name, "backends", { sample: form.get("sample"), recall: form.get("recall") }));
+    repeat();
+  };
+  return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
+      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample" type="number" min="1" max="1000" value=${sample} /></label>
+        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1" step="0.01" value=${asked} /></label><button>Ask again</button></form></div>
+    <${Trouble} problem=${problem} />
+    ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
+    ${rows.length > 0 && html`<div class=${waiting ? "waiting" : ""}><${Plot} rows=${rows} /><${Table} caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${data.recall} asked for`} columns=${COLUMNS} rows=${rows} /></div>`}
+    ${rows.length === 1 && html`<p class="small">Attach another backend to see two beside each other.</p>`}</section>`;
+}
+
+function Attach({ collection, refresh }) {
+  const [problem, fail] = useState(null);
+  const [isBusy, busy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const body = { kind: form.get("kind") };
+    if (form.get("name").trim()) body.name = form.get("name").trim();
+    fail(null);
+    try {
+      if (form.get("params").trim()) body.params = JSON.parse(form.get("params"));
+    } catch (error) {
+      fail({ message: `params: expected JSON (${error.message})` });
+      return;
+    }
+    busy(true);
+    const asked = post(at(collection.name, "/backends"), body);
+    refresh();
+    try {
+      await asked;
+    } catch (error) {
+      fail(error);
+    }
+    busy(false);
+    refresh();
+  };
+  return html`<form class="panel attach" onSubmit=${submit}><h2>Attach a backend</h2>
+    <label>Kind <select name="kind">${KINDS.map(([kind, what]) => html`<option value=${kind}>${kind}: ${what}</option>`)}</select></label>
+    <label>Name (its kind, where empty) <input name="name" maxlength="128" /></label>
+    <label>Parameters as JSON <textarea name="params" rows="2" spellcheck="false" placeholder='{"features": 1024, "gamma": 2}'></textarea></label>
+    <${Trouble} problem=${problem} />
+    <p class="actions"><button class="primary" disabled=${isBusy}>${isBusy ? "Building…" : "Attach"}</button></p></form>`;
+}
+
+export default function Backends({ collection, params, writes, refresh }) {
+  const isBuilding = collection.backends.some(({ status }) => status === "building");
+  const [dropped, fail] = useState(null);
+  useTimer(1000, () => (isBuilding ? refresh() : undefined), [isBuilding]);
+  const drop = async (name) => {
+    try {
+      await ask("DELETE", at(collection.name, `/backends/${encodeURIComponent(name)}`));
+      fail(null);
+    } catch (error) {
+      fail(error);
+    }
+    refresh();
+  };
+  return html`<div class="head"><h1>Backends of <bdi>${collection.name}</bdi></h1></div>
+    <div class="two wide"><aside class="stack">
+      <section class="panel"><h2>Attached</h2><ul class="plain">${collection.backends.map((backend) => html`<li>
+        <div class="actions"><strong><bdi>${backend.name}</bdi></strong><span class="tag">${backend.primary ? "primary" : backend.kind}</span><span class="space"></span>
+          ${writes && !backend.primary && html`<button type="button" class="quiet danger" onClick=${() => drop(backend.name)} aria-label=${`Drop ${backend.name}`}>drop</button>`}</div>
+        ${backend.status === "building" ? html`<${Bar} value=${backend.progress} label=${`Built: ${figures.share(backend.progress)}`} />` : html`<p class="small figure">${figures.bytes(backend.bytes_in_memory)}, built in ${figures.duration(backend.build_seconds)}</p>`}</li>`)}</ul>
+        <${Trouble} problem=${dropped} /></section>
+      ${writes ? html`<${Attach} collection=${collection} refresh=${refresh} />` : html`<section class="panel"><h2>Attach a backend</h2><p class="small">Needs a key that writes.</p></section>`}
+    </aside><${Compare} collection=${collection} params=${params} /></div>`;
+}

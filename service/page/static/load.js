@@ -1,0 +1,160 @@
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { ask, at, get, hasKey, post, raw, root } from "./api.js";
+import { useAsk, useTimer } from "./hooks.js";
+import { Command, Dialog, Table, Text, Trouble } from "./parts.js";
+import { columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, parsed } from "./csv.js";
+import * as figures from "./figures.js";
+
+const KINDS = [
+  [/\.(ndjson|jsonl)(\.gz)?$/i, "application/x-ndjson"],
+  [/\.npy(\.gz)?$/i, "application/x-npy"],
+  [/\.arrows?(\.gz)?$/i, "application/vnd.apache.arrow.stream"],
+];
+const ROLES = ["id", "vector", "payload", "leave out"];
+
+function Result({ answer }) {
+  if (!answer) return null;
+  return html`<div role="status"><p><strong class="figure">${figures.count(answer.inserted)}</strong> new, <strong class="figure">${figures.count(answer.updated)}</strong> updated,
+      <strong class="figure">${" "}${figures.count(answer.rejected_count)}</strong> rejected, in ${figures.duration(answer.seconds)}.</p>
+    ${answer.rejected.length > 0 && html`<${Table} caption=${`Rejected rows${answer.rejected_count > answer.rejected.length ? `, the first ${answer.rejected.length}` : ""}`} columns=${[
+      { key: "row", name: "row", figure: true }, { key: "code", name: "code" }, { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` }]} rows=${answer.rejected.slice(0, 200)} />`}</div>`;
+}
+
+function Columns({ table, roles, onChange }) {
+  return html`<${Table} caption="Columns of the file" columns=${[
+    { key: "name", name: "column", show: (name) => html`<${Text} value=${name || "(no name)"} limit=${60} />` },
+    { key: "example", name: "first value", show: (text) => html`<${Text} value=${text} limit=${40} />` },
+    { key: "role", name: "becomes", show: (role, row) => html`<select aria-label=${`What ${row.name} becomes`} value=${role} onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
+      ${ROLES.map((one) => html`<option selected=${one === role}>${one}</option>`)}</select>` }]}
+    rows=${table.columns.slice(0, 200).map((name) => ({ name, example: String(table.rows[0]?.[name] ?? ""), role: roles[name] }))} />
+    ${table.columns.length > 200 && html`<p class="small">and ${figures.plural(table.columns.length - 200, "more column")}, each as the page guessed it.</p>`}`;
+}
+
+function Loader({ collection, refresh, onLoaded }) {
+  const { name } = collection;
+  const [file, choose] = useState(null);
+  const [table, tabulate] = useState(null);
+  const [roles, assign] = useState({});
+  const [state, set] = useState({});
+  const [isOver, over] = useState(false);
+  const field = useRef();
+  const take = async (chosen) => {
+    if (!chosen) return;
+    choose(chosen);
+    set({});
+    tabulate(null);
+    if (!isCsv(chosen) || chosen.size > MAX_CSV_BYTES) return;
+    try {
+      const read = await parsed(chosen);
+      tabulate(read);
+      assign(columnsOf(read, collection));
+    } catch (error) {
+      set({ problem: error });
+    }
+  };
+  const send = async () => {
+    set({ isBusy: true });
+    try {
+      const kind = KINDS.find(([pattern]) => pattern.test(file.name));
+      const body = table ? itemsOf(table, roles, collection) : file;
+      const type = table ? "application/x-ndjson" : kind[1];
+      const response = await raw("POST", at(name, "/load?on_error=skip"), { body, headers: { "Content-Type": type } });
+      set({ answer: await response.json() });
+    } catch (problem) {
+      set({ problem });
+    }
+    refresh();
+    onLoaded();
+  };
+  const isKnown = file && (table || KINDS.some(([pattern]) => pattern.test(file.name)));
+  const isForeign = file && !isKnown && !state.problem && !(isCsv(file) && file.size <= MAX_CSV_BYTES);
+  return html`<section class="panel"><h2>Load a file</h2>
+    <div class=${isOver ? "drop over" : "drop"} onDragOver=${(event) => { event.preventDefault(); over(true); }} onDragLeave=${() => over(false)}
+      onDrop=${(event) => { event.preventDefault(); over(false); take(event.dataTransfer.files[0]); }}>
+      <p>Drop a file here: NDJSON, .npy, an Arrow stream, or CSV.</p>
+      <input ref=${field} type="file" aria-label="File to load" onChange=${(event) => take(event.target.files[0])} /></div>
+    ${file && html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">${figures.bytes(file.size)}${table && `, ${figures.plural(table.rows.length, "row")}`}</span></p>`}
+    ${isForeign && html`<p>${isCsv(file) ? "That is more than this page reads. " : "This page does not read such files. "}The command does:</p><${Command} text=${`gcws-search load '${file.name.replaceAll("'", "")}' --into ${name} --url ${root.href}`} />`}
+    ${table && html`<${Columns} table=${table} roles=${roles} onChange=${assign} />`}
+    ${isKnown && html`<p class="actions"><button type="button" class="primary" disabled=${state.isBusy} onClick=${send}>${state.isBusy ? "Loading…" : `Load into ${name}`}</button></p>`}
+    <${Trouble} problem=${state.problem} /><${Result} answer=${state.answer} /></section>`;
+}
+
+function Loads({ name, turn }) {
+  const [isRunning, running] = useState(false);
+  const { data, problem, repeat } = useAsk((signal) => get(at(name, "/loads"), signal), [name, turn]);
+  useEffect(() => running((data?.loads || []).some(({ state }) => state === "running")), [data]);
+  useTimer(isRunning ? 1000 : 5000, () => repeat(), [isRunning]);
+  const loads = data?.loads || [];
+  return html`<section class="panel"><h2>Loads</h2><${Trouble} problem=${problem} />
+    ${loads.length ? html`<${Table} caption="Under way, and the last 20" columns=${[
+      { key: "started", name: "started", show: (time) => new Date(time).toLocaleString() }, { key: "state", name: "state" },
+      { key: "rows", name: "rows", figure: true, show: figures.count }, { key: "rejected", name: "rejected", figure: true, show: figures.count },
+      { key: "rate", name: "rows/s", figure: true, show: (x) => figures.count(Math.round(x)) }, { key: "error", name: "error", show: (text) => text && html`<${Text} value=${text} />` }]} rows=${loads} />`
+      : html`<p class="small">None so far.</p>`}</section>`;
+}
+
+function Restore({ name, snapshot, onClose, onDone }) {
+  const [typed, type] = useState("");
+  const [problem, fail] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      await post(at(name, `/snapshots/${encodeURIComponent(snapshot)}/restore?replace=true`));
+      onDone();
+      onClose();
+    } catch (error) {
+      fail(error);
+    }
+  };
+  return html`<${Dialog} title="Restore this snapshot?" onClose=${onClose}><form onSubmit=${submit}>
+    <p>All items of <strong><bdi>${name}</bdi></strong> are replaced by those of the snapshot <bdi>${snapshot}</bdi>. What was stored since is gone.</p>
+    <label>Type the collection's name <input autofocus value=${typed} autocomplete="off" onInput=${(event) => type(event.target.value)} /></label>
+    <${Trouble} problem=${problem} />
+    <p class="actions"><button class="primary" disabled=${typed !== name}>Restore</button><button type="button" onClick=${onClose}>Cancel</button></p></form></${Dialog}>`;
+}
+
+async function download(name, snapshot) {
+  const path = at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
+  const link = document.createElement("a");
+  link.download = `${name}-${snapshot}.db`;
+  link.href = hasKey() ? URL.createObjectURL(await (await raw("GET", path)).blob()) : new URL(path, root).href;
+  link.click();
+}
+
+function Snapshots({ collection, writes, refresh }) {
+  const { name } = collection;
+  const { data, problem, repeat } = useAsk((signal) => get(at(name, "/snapshots"), signal), [name]);
+  const [state, set] = useState({});
+  const [chosen, choose] = useState(null);
+  const act = async (work) => {
+    set({ isBusy: true });
+    try {
+      await work();
+      set({});
+    } catch (error) {
+      set({ problem: error });
+    }
+    repeat();
+  };
+  const snapshots = data?.snapshots || [];
+  const path = (snapshot) => at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
+  return html`<section class="panel"><div class="head"><h2>Snapshots</h2><span class="space"></span>
+      ${writes && html`<button type="button" class="primary" disabled=${state.isBusy} onClick=${() => act(() => post(at(name, "/snapshots")))}>${state.isBusy ? "At work…" : "Make a snapshot"}</button>`}</div>
+    <${Trouble} problem=${state.problem || problem} />
+    ${snapshots.length ? html`<${Table} caption="Copies of the collection's file" columns=${[
+      { key: "name", name: "name", show: (text) => html`<bdi>${text}</bdi>` }, { key: "created", name: "made", show: (time) => new Date(time).toLocaleString() },
+      { key: "bytes", name: "size", figure: true, show: figures.bytes },
+      { key: "act", name: "", show: (_, row) => html`<span class="actions"><button type="button" class="quiet" onClick=${() => act(() => download(name, row.name))}>download</button>
+        ${writes && html`<button type="button" class="quiet" onClick=${() => choose(row.name)}>restore…</button><button type="button" class="quiet danger" aria-label=${`Remove ${row.name}`} onClick=${() => act(() => ask("DELETE", path(row.name)))}>remove</button>`}</span>` }]} rows=${snapshots} />`
+      : html`<p class="small">None so far. A snapshot is a copy of the collection's file at one moment.</p>`}
+    ${chosen && html`<${Restore} name=${name} snapshot=${chosen} onClose=${() => choose(null)} onDone=${refresh} />`}</section>`;
+}
+
+export default function Load({ collection, writes, refresh }) {
+  const [turn, next] = useState(0);
+  return html`<div class="head"><h1>Load and keep <bdi>${collection.name}</bdi></h1><span class="small figure">${figures.plural(collection.items, "item")}</span></div>
+    <div class="halves"><div class="stack">${writes ? html`<${Loader} collection=${collection} refresh=${refresh} onLoaded=${() => next((count) => count + 1)} />` : html`<section class="panel"><h2>Load a file</h2><p class="small">Needs a key that writes.</p></section>`}
+      <${Loads} name=${collection.name} turn=${turn} /></div>
+    <${Snapshots} collection=${collection} writes=${writes} refresh=${refresh} /></div>`;
+}
