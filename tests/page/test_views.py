@@ -22,6 +22,9 @@ VIEWS: Final = {
     "query-names": ("#/texts/query?names=recall curve:2 zebra", ".hit", "zebra"),
     "why-pictures": ("#/pictures/why?a=0&b=3", ".three canvas", "Right over"),
     "why-texts": ("#/texts/why?a=t1&b=t2", ".fraction", "Σ max"),
+    "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 4,000 items"),
+    "backends": ("#/pictures/backends?sample=10", "tbody tr", "10 items as queries"),
+    "load": ("#/texts/load", ".drop", "Snapshots"),
 }  # fmt: skip
 """Name: address, what is there once it is whole, and words that it says."""
 

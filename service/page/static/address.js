@@ -1,8 +1,16 @@
 import { useEffect, useState } from "./vendor/preact.js";
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [collection = "", view = ""] = path.split("/").map(decodeURIComponent);
+  const [collection = "", view = ""] = path.split("/").map(decoded);
   return { collection, view: view || (collection ? "browse" : "overview"), params: Object.fromEntries(new URLSearchParams(query)) };
 }
 

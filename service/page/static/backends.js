@@ -4,6 +4,7 @@ import { go, href } from "./address.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Bar, Skeleton, Table, Trouble } from "./parts.js";
 import { Chart } from "./chart.js";
+import { OKABE_ITO } from "./view.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
@@ -11,7 +12,6 @@ const KINDS = [
   ["folded_rff", "Folded random Fourier features"], ["random_binning", "Random binning"],
   ["gmm_nystroem", "Nyström features of GMM"], ["rbf_nystroem", "Nyström features of RBF"], ["gcws", "GCWS with other parameters"],
 ];
-const COLORS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b8a800", "#8c8c8c"];
 
 const recall = (x) => x.toFixed(3);
 const COLUMNS = [
@@ -74,8 +74,9 @@ function Plot({ rows }) {
 function Compare({ collection, params }) {
   const sample = Number(params.sample || 100);
   const asked = Number(params.recall || 0.9);
-  const { data, problem, waiting, repeat } = useAsk((signal) => post(at(collection.name, "/compare"), { sample, recall: asked }, signal), [collection.name, sample, asked, collection.backends.length]);
-  const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: COLORS[place % COLORS.length] })), [data]);
+  const ready = collection.backends.filter(({ status }) => status === "ready").length;
+  const { data, problem, waiting, repeat } = useAsk((signal) => post(at(collection.name, "/compare"), { sample, recall: asked }, signal), [collection.name, sample, asked, ready]);
+  const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: OKABE_ITO[place % OKABE_ITO.length] })), [data]);
   const submit = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);

@@ -1,10 +1,10 @@
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, post } from "./api.js";
 import { go, href } from "./address.js";
-import { useAsk } from "./hooks.js";
+import { useAsk, useServer } from "./hooks.js";
 import { Command, Empty, Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
-import { Facets, Filter } from "./filters.js";
+import { Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
 import { guess, viewOf } from "./view.js";
 import * as figures from "./figures.js";
@@ -12,20 +12,25 @@ import * as figures from "./figures.js";
 const PAGE = 48;
 
 function useItems(collection, filter) {
-  const [state, set] = useState({ items: [], cursor: undefined });
-  const [wanted, want] = useState(0);
-  const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
+  const [state, set] = useState({ items: [] });
+  const [turn, next] = useState(0);
+  const isBusy = useRef(false);
+  const { epoch } = useServer();
   useEffect(() => {
     const stop = new AbortController();
-    const cursor = wanted && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
+    const isSame = state.filter === filter && !state.problem;
+    const cursor = isSame && state.cursor ? `&cursor=${encodeURIComponent(state.cursor)}` : "";
+    const filtered = filter ? `&filter=${encodeURIComponent(filter)}` : "";
+    isBusy.current = true;
     get(at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`), stop.signal).then(
-      (page) => set((before) => ({ items: cursor ? [...before.items, ...page.items] : page.items, cursor: page.next_cursor })),
-      (problem) => stop.signal.aborted || set((before) => ({ ...before, problem })),
-    );
+      (page) => set((before) => ({ filter, items: cursor ? [...before.items, ...page.items] : page.items, cursor: page.next_cursor })),
+      (problem) => stop.signal.aborted || set({ filter, items: [], problem }),
+    ).finally(() => { isBusy.current = stop.signal.aborted && isBusy.current; });
     return () => stop.abort();
-  }, [collection.name, wanted, filter]);
+  }, [collection.name, turn, filter, epoch]);
   const isWhole = state.cursor === null;
-  return { ...state, isWhole, more: () => isWhole || state.problem || want(state.items.length) };
+  const more = () => isWhole || state.problem || isBusy.current || next((count) => count + 1);
+  return { ...state, isWhole, more };
 }
 
 function ViewForm({ collection, items, refresh, onClose }) {
@@ -65,7 +70,14 @@ export default function Browse({ collection, params, writes, refresh }) {
   const { items, problem, isWhole, more } = useItems(collection, params.filter);
   const guessed = useMemo(() => viewOf(collection, items.slice(0, PAGE)), [collection, items.length > 0, params.filter]);
   const names = useNames(collection, items);
-  const total = useAsk((signal) => (problem ? null : post(at(name, "/count"), { filter: params.filter ? JSON.parse(params.filter) : null }, signal)), [name, params.filter, Boolean(problem)]);
+  const counted = useMemo(() => {
+    try {
+      return parseFilter(params.filter);
+    } catch {
+      return undefined;
+    }
+  }, [params.filter]);
+  const total = useAsk((signal) => (counted === undefined ? null : post(at(name, "/count"), { filter: counted }, signal)), [name, params.filter]);
   const [isEditing, edit] = useState(false);
   const end = useRef();
   const change = (part) => go(href(name, "browse", { ...params, ...part }));
@@ -100,7 +112,7 @@ export default function Browse({ collection, params, writes, refresh }) {
       ${asTable ? html`<${Table} caption=${`Items of ${name}`} columns=${[
         { key: "id", name: "id", show: (id) => html`<a href=${href(name, "item", { id })}><${Text} value=${id} limit=${60} /></a>` },
         { key: "drawn", name: "vector", show: (_, item) => html`<div class="small-drawn"><${Drawn} item=${item} view=${guessed.image ? guessed : {}} names=${names} limit=${3} /></div>` },
-        ...keys.map((key) => ({ key, name: key, show: (_, item) => item.payload?.[key] !== undefined && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
+        ...keys.map((key) => ({ key, name: key, show: (_, item) => Object.hasOwn(item.payload || {}, key) && html`<${Text} value=${item.payload[key]} limit=${80} />` })),
       ]} rows=${items} />` : html`<${Tiles} collection=${collection} items=${items} view=${guessed} names=${names} label=${`Items of ${name}`} />`}
       <div ref=${end} class="end">${!isWhole && !problem && items.length > 0 && html`<button type="button" onClick=${more}>More items</button>`}</div>
     </section></div>`;

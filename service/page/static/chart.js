@@ -1,5 +1,6 @@
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { script } from "./draw.js";
+import { html, useEffect, useRef } from "./vendor/preact.js";
+import { ink, useInk } from "./ink.js";
+import { script } from "./script.js";
 import { Table } from "./parts.js";
 
 let library = null;
@@ -7,30 +8,6 @@ let library = null;
 function plots() {
   library = library || script("vendor/uplot.js").then(() => window.uPlot);
   return library;
-}
-
-export function ink(name) {
-  const probe = document.createElement("span");
-  probe.style.color = `var(--${name})`;
-  document.body.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-}
-
-export function useInk() {
-  const [turn, next] = useState(0);
-  useEffect(() => {
-    const changed = () => next((count) => count + 1);
-    const system = matchMedia("(prefers-color-scheme: dark)");
-    addEventListener("themechange", changed);
-    system.addEventListener("change", changed);
-    return () => {
-      removeEventListener("themechange", changed);
-      system.removeEventListener("change", changed);
-    };
-  }, []);
-  return turn;
 }
 
 export function Chart({ label, options, data, height = 190, columns, rows }) {

@@ -1,4 +1,4 @@
-import { script } from "./draw.js";
+import { script } from "./script.js";
 
 export const MAX_CSV_BYTES = 50e6;
 const SAMPLE = 200;
@@ -30,7 +30,8 @@ export function columnsOf({ columns, rows }, collection) {
   const figures = columns.filter((name) => name !== id && sample.every((row) => isNumber(row[name])));
   const labels = ["label", "class", "target", "y"];
   const surplus = collection.dim === null ? 0 : figures.length - collection.dim;
-  const payload = new Set(surplus > 0 ? [...figures.filter((name) => labels.includes(name.toLowerCase())), ...figures.filter((name) => !labels.includes(name.toLowerCase())).reverse()].slice(0, surplus) : []);
+  const rank = (name) => (labels.indexOf(name.toLowerCase()) + labels.length + 1) % (labels.length + 1);
+  const payload = new Set(surplus > 0 ? [...figures].reverse().sort((a, b) => rank(a) - rank(b)).slice(0, surplus) : []);
   return Object.fromEntries(columns.map((name) => [name, name === id ? "id" : figures.includes(name) && !payload.has(name) ? "vector" : "payload"]));
 }
 

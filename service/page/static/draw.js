@@ -2,7 +2,9 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { at, get } from "./api.js";
 import { dense, entries, greatest } from "./vectors.js";
 import { payloadAt, safeUrl, title } from "./view.js";
-import { Text } from "./parts.js";
+import { Cut } from "./parts.js";
+import { useInk } from "./ink.js";
+import { script } from "./script.js";
 import * as figures from "./figures.js";
 
 const BARS = 6;
@@ -53,16 +55,6 @@ export function Picture({ vector, image, range, label }) {
 
 let molecules = null;
 
-export function script(name) {
-  return new Promise((resolve, reject) => {
-    const element = document.createElement("script");
-    element.src = new URL(name, import.meta.url);
-    element.onload = resolve;
-    element.onerror = () => reject(new Error(`${name} was not found: reload the page`));
-    document.head.append(element);
-  });
-}
-
 function moleculeDrawer() {
   molecules = molecules || script("vendor/smiles-drawer.js").then(() => window.SmilesDrawer);
   return molecules;
@@ -71,6 +63,7 @@ function moleculeDrawer() {
 export function Molecule({ smiles, label }) {
   const canvas = useRef();
   const [isBroken, broken] = useState(false);
+  const turn = useInk();
   useEffect(() => {
     let isOver = false;
     moleculeDrawer().then((library) => {
@@ -89,8 +82,8 @@ export function Molecule({ smiles, label }) {
       }, failed);
     }, () => broken(true));
     return () => { isOver = true; };
-  }, [smiles]);
-  if (isBroken) return html`<p class="text small"><${Text} value=${smiles} limit=${80} /></p>`;
+  }, [smiles, turn]);
+  if (isBroken) return html`<p class="text small"><${Cut} value=${smiles} limit=${80} /></p>`;
   return html`<canvas ref=${canvas} class="molecule" width="240" height="180" role="img" aria-label=${label}></canvas>`;
 }
 
@@ -142,7 +135,7 @@ export function Drawn({ item, view, names, limit }) {
   const picture = typeof url === "string" && url.startsWith("data:") ? safeUrl(url) : null;
   if (picture) return html`<img src=${picture} alt=${label} />`;
   const text = payloadAt(item.payload, view.text);
-  if (text !== undefined && text !== null) return html`<p class="text"><${Text} value=${text} limit=${160} /></p>`;
+  if (text !== undefined && text !== null) return html`<p class="text"><${Cut} value=${text} limit=${160} /></p>`;
   return html`<${Bars} vector=${item.vector} names=${names} limit=${limit} />`;
 }
 

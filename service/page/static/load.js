@@ -117,7 +117,7 @@ function Restore({ name, snapshot, onClose, onDone }) {
 async function download(name, snapshot) {
   const path = at(name, `/snapshots/${encodeURIComponent(snapshot)}`);
   const link = document.createElement("a");
-  link.download = `${name}-${snapshot}.db`;
+  link.download = `${snapshot}.sqlite`;
   link.href = hasKey() ? URL.createObjectURL(await (await raw("GET", path)).blob()) : new URL(path, root).href;
   link.click();
 }

@@ -8,6 +8,7 @@ import { Overview } from "./overview.js";
 const VIEWS = [
   ["browse", "Browse"],
   ["query", "Query"],
+  ["map", "Map"],
   ["backends", "Backends"],
   ["load", "Load"],
 ];
@@ -147,5 +148,7 @@ function App() {
       <form method="dialog" class="actions"><button autofocus>Close</button></form></${Dialog}>`}`;
 }
 
+const ahead = window.requestIdleCallback || setTimeout;
+ahead(() => [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN)].map((view) => import(`./${view}.js`).catch(() => {})));
 start();
 render(html`<${App} />`, document.getElementById("app"));

@@ -5,10 +5,15 @@ const SHOWN = 240;
 
 export function Text({ value, limit = SHOWN }) {
   const [shown, set] = useState(limit);
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
   if (text.length <= shown) return html`<bdi>${text}</bdi>`;
   return html`<bdi>${text.slice(0, shown)}…</bdi> <button type="button" class="link"
     onClick=${() => set(shown * 10)}>more (${figures.count(text.length)} characters)</button>`;
+}
+
+export function Cut({ value, limit }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  return html`<bdi>${text.length > limit ? `${text.slice(0, limit)}…` : text}</bdi>`;
 }
 
 export function Trouble({ problem, onRetry }) {

@@ -2,8 +2,8 @@ import { entries } from "./vectors.js";
 
 export function payloadAt(payload, key) {
   if (!payload || !key) return undefined;
-  if (key in payload) return payload[key];
-  return key.split(".").reduce((inner, part) => (inner && typeof inner === "object" ? inner[part] : undefined), payload);
+  const own = (inner, part) => (inner && typeof inner === "object" && Object.hasOwn(inner, part) ? inner[part] : undefined);
+  return Object.hasOwn(payload, key) ? payload[key] : key.split(".").reduce(own, payload);
 }
 
 export function safeUrl(text) {
@@ -46,7 +46,7 @@ export function guess(collection, items) {
     else if (!view.title && ["title", "name"].includes(name)) view.title = key;
     else if (!view.url && ["url", "link"].includes(name)) view.url = key;
     else if (!view.text && texts.length && length > 24) view.text = key;
-    else if (!view.color && isShort && (kinds <= 20 || ["label", "class"].includes(name)) && kinds < Math.max(2, values.length)) view.color = key;
+    else if (!view.color && isShort && kinds > 1 && (kinds <= 20 || ["label", "class"].includes(name)) && kinds < values.length) view.color = key;
   }
   return view;
 }
@@ -61,19 +61,22 @@ export const title = (view, item) => {
   return found === undefined || found === null ? item.id : String(found);
 };
 
-const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442", "#8c8c8c"];
+export const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#d9cc1f"];
+const DARKER = ["#5b3fa0", "#8a5a00", "#7fbf3f", "#8c2f39", "#333f8f", "#2f7f86", "#e78ac3"];
+const PALETTE = [...OKABE_ITO, ...DARKER];
+const OTHER = "#8c8c8c";
 
 export function colors(values) {
   const counts = new Map();
   for (const value of values) if (value !== undefined) counts.set(String(value), (counts.get(String(value)) || 0) + 1);
   const order = [...counts].sort(([a, x], [b, y]) => y - x || a.localeCompare(b, "en", { numeric: true })).map(([value]) => value);
-  const classes = order.slice(0, order.length > 20 ? 7 : order.length).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const classes = order.slice(0, PALETTE.length).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   return {
     counts,
     classes,
     of: (value) => {
       const place = classes.indexOf(String(value));
-      return place < 0 ? OKABE_ITO[7] : OKABE_ITO[place % 8];
+      return place < 0 ? OTHER : PALETTE[place];
     },
   };
 }

@@ -1,0 +1,214 @@
+"""Bad input, hostile payloads, keys, a prefix, and a server that goes away and comes back."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+import uvicorn
+from playwright.sync_api import Page, expect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gcws_search.service.app import create_app
+from gcws_search.service.settings import Settings
+from tests.page.conftest import HOSTILE
+from tests.support.service.browser import OpenTab
+from tests.support.service.client import START_SECONDS
+
+BAD: Final = {
+    "no-collection": ("#/nothing/browse", "no collection is named 'nothing'"),
+    "no-item": ("#/points/item?id=none", "no item has the id 'none'"),
+    "no-item-query": ("#/points/query?id=none", "no item has the id 'none'"),
+    "short-row": ("#/points/query?row=1,2,3", "expected 16 values, got 3"),
+    "no-row": ("#/points/query?row=1,x", 'expected numbers, or index:number, got "x"'),
+    "no-json": ("#/points/query?id=1&filter={", "filter: expected JSON"),
+    "no-filter": ('#/points/query?id=1&filter={"must":[{"key":1}]}', "key"),
+    "browse-filter": ('#/points/browse?filter={"mist":[]}', "mist"),
+    "browse-json": ("#/points/browse?filter={", "filter"),
+    "limit": ("#/points/query?id=1&limit=0", "limit"),
+    "no-view": ("#/points/nonsense", None),
+    "broken": ("#/%E0%A4%A/browse?x=%", None),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_said_and_the_page_stays(url: str, tab: OpenTab, name: str) -> None:
+    address, words = BAD[name]
+    here = tab(url)
+    here.expected += ["status of 404", "status of 422", "status of 400"]
+    page = here.open(address)
+    if words:
+        page.get_by_role("alert").get_by_text(words).first.wait_for()
+    page.get_by_role("link", name="gcws-search").click()
+    page.get_by_role("heading", name="Collections").wait_for()
+
+
+def test_a_filter_that_is_none_is_told_beside_its_field(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/browse")
+    page.get_by_text("Filter as JSON").click()
+    field = page.get_by_label("Only items whose payload passes")
+    field.fill("{nonsense")
+    page.get_by_role("button", name="Apply filter").click()
+    page.locator(".filter").get_by_role("alert").wait_for()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.fill('{"must": {"key": "group", "match": {"value": 3}}}')
+    page.get_by_role("button", name="Apply filter").click()
+    page.get_by_role("button", name="Remove group = 3").wait_for()
+
+
+def test_payloads_are_text_whatever_is_in_them(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    for view in ("browse", "browse?as=table", "query?id=long", "map"):
+        page = here.open(f"#/hostile/{view}")
+        page.locator(".hit, tbody tr, .plane").first.wait_for()
+        assert "owned" not in page.title()
+        assert (
+            page.locator("main script, main iframe, main svg:not([role]), main [onerror]").count()
+            == 0
+        )
+        links = page.locator("a").evaluate_all("(all) => all.map((a) => a.protocol)")
+        assert set(links) <= {"http:", "https:"}
+    page = here.open("#/hostile/browse")
+    here.look("hostile")
+    assert page.get_by_text("<img src=x").count() >= 1
+    expect(page.get_by_role("link", name="open link")).to_have_count(1)
+    for item in HOSTILE:
+        page.locator(f"[data-tile={quoted(item['id'])}] a.quiet").last.click()
+        expect(page.locator(".tag bdi")).to_have_text(item["id"])
+        if item["id"] == "long":
+            page.get_by_role("button", name="more (1,000,000 characters)").click()
+            assert len(page.locator("td bdi", has_text="long text").inner_text()) == 2401
+        page.go_back()
+        page.locator(".hit").first.wait_for()
+
+
+def quoted(text: str) -> str:
+    """Return a text as CSS has it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# Servers of other kinds
+
+
+class Behind:
+    """A proxy that serves an application below a prefix, which it takes off."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"]
+            inner = path.removeprefix(self._prefix) if path.startswith(self._prefix) else "/none"
+            scope = {**scope, "path": inner, "raw_path": inner.encode()}
+        await self._app(scope, receive, send)
+
+
+@contextlib.contextmanager
+def served(data_dir: Path, port: int = 0, prefix: str = "", **settings: object) -> Iterator[str]:
+    """Serve a collection of three items; yield the address."""
+    app = create_app(Settings.model_validate({"data_dir": data_dir, "threads": 1, **settings}))
+    outer: ASGIApp = Behind(app, prefix) if prefix else app
+    server = uvicorn.Server(uvicorn.Config(outer, log_level="critical", ws="none", lifespan="on"))
+    bound = socket.create_server(("127.0.0.1", port))
+    thread = threading.Thread(target=lambda: server.run(sockets=[bound]))
+    thread.start()
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}{prefix}"
+    try:
+        with httpx.Client(base_url=url, timeout=60, headers={"X-API-Key": "admin"}) as client:
+            client.get("/livez")
+            assert app.state.service.startup.wait(START_SECONDS)
+            client.put("/v1/collections/three", json={"dim": 2})
+            items = [{"id": i, "vector": [i + 1, 2]} for i in range(3)]
+            client.put("/v1/collections/three/items", json={"items": items})
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join()
+        bound.close()
+
+
+def give(page: Page, key: str) -> None:
+    """Type a key into the dialog that asks for one."""
+    page.get_by_role("textbox", name="Key").fill(key)
+    page.get_by_role("button", name="Use this key").click()
+
+
+def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
+    tmp_path: Path, tab: OpenTab
+) -> None:
+    with served(tmp_path, api_key="admin", read_only_api_key="reader") as url:
+        here = tab(url)
+        here.expected += ["status of 401", "status of 403"]
+        page = here.open("#/three/load")
+        page.get_by_role("dialog").wait_for()
+        here.look("key")
+        give(page, "wrong")
+        page.get_by_role("alert").wait_for()
+        give(page, "reader")
+        page.get_by_text("Needs a key that writes").wait_for()
+        page.get_by_text("read only").wait_for()
+        assert page.get_by_role("button", name="Make a snapshot").count() == 0
+        page.reload()
+        page.get_by_text("Needs a key that writes").wait_for()
+        assert page.get_by_role("dialog").count() == 0
+        assert "reader" not in page.url
+        other = tab(url)
+        other.expected += ["status of 401", "status of 403"]
+        page = other.open("#/three/load")
+        give(page, "admin")
+        page.get_by_role("button", name="Make a snapshot").wait_for()
+
+
+def test_below_a_prefix_all_is_as_it_is_at_the_root(tmp_path: Path, tab: OpenTab) -> None:
+    with served(tmp_path, prefix="/some/place") as url:
+        here = tab(url)
+        page = here.open("#/three/query?id=1")
+        expect(page.locator(".found strong")).to_have_text("2 of 2")
+        page.get_by_role("link", name="API").click()
+        page.get_by_text("/v1/collections/{name}/query", exact=True).first.wait_for()
+
+
+def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
+    tmp_path: Path, tab: OpenTab
+) -> None:
+    with served(tmp_path) as url:
+        here = tab(url)
+        here.expected += ["ERR_CONNECTION", "ERR_EMPTY_RESPONSE", "ERR_SOCKET"]
+        page = here.open("#/three/query?id=1")
+        expect(page.locator(".found strong")).to_have_text("2 of 2")
+    page.get_by_text("The server has not answered since").wait_for()
+    page.get_by_role("link", name="Browse").click()
+    with served(tmp_path, port=int(url.rpartition(":")[2])):
+        page.get_by_text("3 items").wait_for()
+        expect(page.locator(".gone:not(.state)")).to_have_count(0)
+
+
+# The API page
+
+
+def test_the_api_page_asks_nobody_else_and_sends_requests(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("docs")
+    page.get_by_text("/v1/collections", exact=True).first.click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    page.locator(".live-responses-table", has_text='"points"').wait_for()
+
+
+def test_the_api_page_knows_the_key_of_the_tab(tmp_path: Path, tab: OpenTab) -> None:
+    with served(tmp_path, api_key="admin") as url:
+        here = tab(url)
+        here.expected += ["status of 401"]
+        page = here.open()
+        give(page, "admin")
+        page.get_by_role("link", name="three", exact=True).wait_for()
+        page.get_by_role("link", name="API").click()
+        page.get_by_text("/v1/collections", exact=True).first.click()
+        page.get_by_role("button", name="Try it out").click()
+        page.get_by_role("button", name="Execute").click()
+        page.locator(".live-responses-table", has_text='"three"').wait_for()

@@ -1,0 +1,274 @@
+"""The page used: by mouse, by keys alone, and what it then says and sends."""
+
+import json
+import re
+
+import httpx
+import numpy as np
+from playwright.sync_api import Page, expect
+
+from tests.support.service.browser import OpenTab
+from tests.support.service.client import Json
+
+
+def scores(page: Page) -> list[float]:
+    """Return the scores that hits show."""
+    shown = page.locator(".tiles .hit:not(.missed) .foot strong").all_inner_texts()
+    return [float(text) for text in shown]
+
+
+def asked(url: str, name: str, **body: Json) -> list[Json]:
+    """Return the service's own hits."""
+    with httpx.Client(base_url=url, timeout=60) as client:
+        hits: list[Json] = client.post(f"/v1/collections/{name}/query", json=body).json()["hits"]
+        return hits
+
+
+# By mouse
+
+
+def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
+    page = tab(url).open()
+    page.get_by_role("link", name="pictures", exact=True).click()
+    page.locator('[data-tile="4"] .main').click()
+    expect(page.locator(".found strong")).to_have_text("20 of 20")
+    hits = asked(url, "pictures", id="4", limit=20)
+    assert scores(page) == [round(hit["score"], 4) for hit in hits]
+    first = page.locator(".tiles .hit").first
+    first.get_by_role("link", name=re.compile("^Why")).click()
+    expect(page.locator(".fraction .number strong")).to_have_text(f"{hits[0]['score']:.4f}")
+    assert page.locator(".three canvas").count() == 3
+    page.get_by_role("button", name="only left").click()
+    column = page.locator("tbody tr td:nth-child(5)").all_inner_texts()
+    values = [float(text) for text in column]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > 0
+    page.go_back()
+    expect(page.locator(".found strong")).to_have_text("20 of 20")
+    page.go_back()
+    page.get_by_text("60 items").wait_for()
+
+
+def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/pictures/browse")
+    page.locator(".facet summary", has_text="family").click()
+    page.get_by_role("button", name="round 20").click()
+    page.get_by_text("20 items of 60").wait_for()
+    asked_for = page.evaluate("new URLSearchParams(location.hash.split('?')[1]).get('filter')")
+    assert json.loads(asked_for) == {"must": [{"key": "family", "match": {"value": "round"}}]}
+    page.get_by_role("button", name="Remove family = round").click()
+    page.get_by_text("60 items", exact=True).wait_for()
+
+
+def test_a_page_reads_on_as_one_scrolls(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/browse")
+    page.locator('[data-tile="47"]').wait_for()
+    assert page.locator("[data-tile]").count() == 48
+    page.locator('[data-tile="47"]').scroll_into_view_if_needed()
+    page.locator('[data-tile="95"]').wait_for()
+    page.locator(".facet summary", has_text="group").click()
+    page.get_by_role("button", name=re.compile("^3 ")).click()
+    expect(page.locator('[data-tile="0"]')).to_have_count(0)
+    ids = page.locator("[data-tile]").evaluate_all("(all) => all.map((tile) => tile.dataset.tile)")
+    assert {int(each) % 7 for each in ids} == {3}
+    assert len(ids) == len(set(ids))
+
+
+def test_the_slider_changes_the_recall_and_hits_missed_are_shown(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    page = here.open("#/points/query?id=7&limit=10&recall=0.5")
+    slider = page.get_by_role("slider")
+    expect(page.locator(".found strong")).to_contain_text("of 10")
+    exact = [hit["id"] for hit in asked(url, "points", id="7", limit=10, recall=1)]
+    found = [hit["id"] for hit in asked(url, "points", id="7", limit=10, recall=0.5)]
+    expect(page.locator(".found strong")).to_have_text(f"{len(set(exact) & set(found))} of 10")
+    assert page.locator(".hit.missed").count() == len(set(exact) - set(found))
+    slider.fill("1")
+    expect(page.locator(".found")).to_contain_text("exact scan")
+    assert "recall=1" in page.url
+    assert page.locator(".chart canvas").count() == 1
+    page.get_by_text("As a table").click()
+    curve = httpx.get(f"{url}/v1/collections/points/curve?limit=10").json()["points"]
+    assert page.locator(".recall tbody tr").count() == len(curve)
+
+
+def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/query")
+    row = "\t".join(["0.5"] * 16)
+    page.get_by_label("Item id").fill(row)
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".found strong")).to_contain_text("of 20")
+    assert scores(page)[0] == round(asked(url, "points", vector=[0.5] * 16)[0]["score"], 4)
+    page.get_by_text("This request, to copy").click()
+    page.get_by_text("Python", exact=True).click()
+    program = page.locator(".command code").inner_text()
+    assert f'connect("{url}/").collection("points")' in program
+    known: dict[str, Json] = {}
+    exec(program, known)
+    assert len(known["items"].query([0.5] * 16, limit=20).ids) == 20
+
+
+def test_a_view_that_is_chosen_is_kept_with_the_collection(url: str, tab: OpenTab) -> None:
+    with httpx.Client(base_url=url) as client:
+        client.put("/v1/collections/chosen", json={"dim": 4})
+        items = [{"id": "a", "vector": [1, 2, 3, 4], "payload": {"called": "the first"}}]
+        client.put("/v1/collections/chosen/items", json={"items": items})
+        client.patch("/v1/collections/chosen", json={"metadata": {"source": "a survey"}})
+        tab_of_chosen = tab(url)
+        tab_of_chosen.expected.append("status of 422")
+        page = tab_of_chosen.open("#/chosen/browse")
+        page.get_by_role("button", name="Choose view").click()
+        page.get_by_label("title").fill("called")
+        page.get_by_label("picture width").fill("2")
+        page.get_by_label("picture height").fill("3")
+        save = page.get_by_role("button", name="Save")
+        save.click()
+        page.get_by_text("expected width × height × channels to be dim").wait_for()
+        page.get_by_label("picture height").fill("2")
+        save.click()
+        page.locator(".hit .title", has_text="the first").wait_for()
+        metadata = client.get("/v1/collections/chosen").json()["metadata"]
+        assert metadata["source"] == "a survey"
+        assert metadata["view"] == {"title": "called", "image": {"width": 2, "height": 2}}
+
+
+def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/map?sample=1000&id=7")
+    page.locator(".plane").wait_for()
+    page.get_by_text("1,000 of 4,000 items").wait_for()
+    page.get_by_text("7 and its hits").wait_for()
+    page.get_by_role("button", name="Arrange").click()
+    page.get_by_text("arranging").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("combobox", name="Colour").select_option("group")
+    expect(page.locator(".legend li")).to_have_count(7)
+    box = page.locator(".plane").bounding_box()
+    assert box is not None
+    page.get_by_role("button", name="Lasso").click()
+    corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98), (0.02, 0.05)]
+    places = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places:
+        page.mouse.move(*place, steps=3)
+    page.mouse.up()
+    page.get_by_text("1,000 items in the lasso").wait_for()
+    expect(page.locator("[data-tile]")).to_have_count(60)
+    page.get_by_role("button", name="Filter: group is one of 7").click()
+    page.get_by_text("4,000 items of 4,000").wait_for()
+
+
+def test_backends_are_attached_compared_and_dropped(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    here.expected.append("status of 422")
+    page = here.open("#/pictures/backends?sample=10")
+    page.get_by_label("Kind exact").select_option("nrff")
+    page.get_by_label("Parameters as JSON").fill('{"features": 64}')
+    page.get_by_role("button", name="Attach").click()
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    assert "nrff" in rows.nth(1).inner_text()
+    page.get_by_label("Parameters as JSON").fill('{"features": 0}')
+    page.get_by_role("button", name="Attach").click()
+    page.get_by_role("alert").get_by_text("params.features").wait_for()
+    page.get_by_role("button", name="Drop nrff").click()
+    expect(rows).to_have_count(1)
+
+
+# Files
+
+
+def load(page: Page, name: str, content: bytes) -> None:
+    """Choose a file as if it were dropped."""
+    file = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+    page.get_by_label("File to load").set_input_files(file)  # type: ignore[arg-type]
+
+
+def test_a_new_collection_takes_files_of_all_kinds(
+    url: str, tab: OpenTab, rng: np.random.Generator
+) -> None:
+    page = tab(url).open()
+    page.get_by_text("New collection").click()
+    page.get_by_label("Name").fill("fresh")
+    page.get_by_label("Dimension").fill("3")
+    page.get_by_role("button", name="Create").click()
+    lines = b'{"id": "a", "vector": [1, 2, 3]}\n{"id": "b", "vector": [1]}\n'
+    load(page, "items.ndjson", lines)
+    page.get_by_role("button", name="Load into fresh").click()
+    page.get_by_text("expected 3 values, got 1").wait_for()
+    table = 'id,x,y,z,label,says\nc,1,0,2,5,hello\nd,0,1.5,-2,6,"a, b"\n'
+    load(page, "items.csv", table.encode())
+    page.get_by_role("button", name="Load into fresh").click()
+    page.locator("[role=status]", has_text="2 new").wait_for()
+    items = httpx.get(f"{url}/v1/collections/fresh/items?with_vector=true").json()["items"]
+    assert items[1] == {
+        "id": "c", "vector": [1.0, 0.0, 2.0], "payload": {"label": 5, "says": "hello"},
+    }  # fmt: skip
+    assert items[2]["payload"]["says"] == "a, b"
+    load(page, "items.parquet", b"PAR1")
+    page.get_by_text("gcws-search load 'items.parquet' --into fresh").wait_for()
+
+
+def test_a_snapshot_is_made_downloaded_and_restored_after_its_name_is_typed(
+    url: str, tab: OpenTab
+) -> None:
+    page = tab(url).open("#/texts/load")
+    page.get_by_role("button", name="Make a snapshot").click()
+    with page.expect_download() as started:
+        page.get_by_role("button", name="download").click()
+    assert started.value.suggested_filename.endswith(".sqlite")
+    httpx.delete(f"{url}/v1/collections/texts/items/t0")
+    page.get_by_role("button", name="restore…").click()
+    restore = page.get_by_role("button", name="Restore", exact=True)
+    expect(restore).to_be_disabled()
+    page.get_by_label("Type the collection's name").fill("texts")
+    restore.click()
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert httpx.get(f"{url}/v1/collections/texts/items/t0").status_code == 200
+
+
+# By keys alone
+
+
+def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/pictures/browse")
+    page.locator("[data-tile]").first.wait_for()
+    keys = page.keyboard
+    keys.press("?")
+    page.get_by_role("dialog", name="Keys").wait_for()
+    keys.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    keys.press("ArrowRight")
+    keys.press("ArrowRight")
+    keys.press("Enter")
+    page.locator(".found strong").wait_for()
+    assert "id=1" in page.url
+    keys.press("ArrowRight")
+    second = page.evaluate("document.activeElement.closest('[data-tile]').dataset.tile")
+    keys.press("e")
+    page.locator(".fraction").wait_for()
+    assert f"b={second}" in page.url
+    keys.press("/")
+    page.wait_for_url("**/query")
+    page.locator(".tiles .hit").first.wait_for()
+    keys.press("/")
+    keys.type("5")
+    keys.press("Enter")
+    page.locator(".found strong").wait_for()
+    assert "id=5" in page.url
+    page.locator("body").click(position={"x": 5, "y": 300})
+    keys.press("ArrowDown")
+    keys.press("d")
+    page.wait_for_url("**/item?id=*")
+
+
+def test_every_view_is_reached_by_the_tabulator(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/pictures/browse")
+    page.locator("[data-tile]").first.wait_for()
+    reached = set()
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.innerText || document.activeElement.tagName")
+        )
+    assert {"Browse", "Query", "Map", "Backends", "Load"} <= reached
