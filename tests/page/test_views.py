@@ -23,6 +23,7 @@ VIEWS: Final = {
     "why-pictures": ("#/pictures/why?a=0&b=3", ".three canvas", "Right over"),
     "why-texts": ("#/texts/why?a=t1&b=t2", ".fraction", "Σ max"),
     "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 4,000 items"),
+    "understand": ("#/points/understand", "section:nth-child(2) .chart canvas", "the law says 95"),
     "backends": ("#/pictures/backends?sample=10", "tbody tr", "10 items as queries"),
     "load": ("#/texts/load", ".drop", "Snapshots"),
 }  # fmt: skip

@@ -20,7 +20,7 @@ export function Chart({ label, options, data, height = 190, columns, rows }) {
     plots().then((Plot) => {
       if (isOver || !box.current) return;
       const line = { stroke: ink("muted"), grid: { stroke: ink("line"), width: 1 }, ticks: { stroke: ink("line"), width: 1 }, font: "11px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
-      const said = options(ink);
+      const said = options(ink, Plot);
       plot = new Plot({
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false } },

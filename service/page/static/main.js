@@ -9,6 +9,7 @@ const VIEWS = [
   ["browse", "Browse"],
   ["query", "Query"],
   ["map", "Map"],
+  ["understand", "Understand"],
   ["backends", "Backends"],
   ["load", "Load"],
 ];

@@ -1,0 +1,81 @@
+import { html, useMemo } from "./vendor/preact.js";
+import { at, get, post } from "./api.js";
+import { useAsk } from "./hooks.js";
+import { Skeleton, Trouble } from "./parts.js";
+import { Chart } from "./chart.js";
+
+const SAMPLE = 120;
+const SHOWN = 1500;
+const STEPS = Array.from({ length: 51 }, (_, step) => step / 50);
+
+function pairsOf(map) {
+  const seen = new Set();
+  const pairs = [];
+  map.neighbours.forEach((row, a) => row.forEach((b, place) => {
+    const key = a < b ? `${a} ${b}` : `${b} ${a}`;
+    if (!seen.has(key)) {
+      seen.add(key);
+      pairs.push({ a, b, exact: map.scores[a][place] });
+    }
+  }));
+  return pairs;
+}
+
+async function estimated(name, signal) {
+  const map = await post(at(name, "/map"), { sample: SAMPLE }, signal);
+  const ids = map.ids.map((id) => `ids=${encodeURIComponent(id)}`).join("&");
+  const { items } = await get(at(name, `/items?limit=${SAMPLE}&with_vector=true&${ids}`), signal);
+  const vectors = new Map(items.map(({ id, vector }) => [id, vector]));
+  const { slots, levels } = await post(at(name, "/sketch"), { vectors: map.ids.map((id) => vectors.get(id)), encoding: "full" }, signal);
+  const samples = slots[0].length;
+  const pairs = pairsOf(map).slice(0, SHOWN).map((pair) => {
+    let same = 0;
+    for (let sample = 0; sample < samples; sample += 1) {
+      same += slots[pair.a][sample] === slots[pair.b][sample] && levels[pair.a][sample] === levels[pair.b][sample];
+    }
+    return { ...pair, estimate: same / samples };
+  });
+  return { samples, pairs: pairs.sort((x, y) => x.exact - y.exact) };
+}
+
+function dots(color) {
+  return (plot, series, first, last) => {
+    const { ctx } = plot;
+    const [xs, ys] = [plot.data[0], plot.data[series]];
+    ctx.save();
+    ctx.fillStyle = color;
+    ctx.globalAlpha = 0.5;
+    for (let place = first; place <= last; place += 1) {
+      if (ys[place] === null || ys[place] === undefined) continue;
+      ctx.beginPath();
+      ctx.arc(plot.valToPos(xs[place], "x", true), plot.valToPos(ys[place], "y", true), 2.2 * devicePixelRatio, 0, 2 * Math.PI);
+      ctx.fill();
+    }
+    ctx.restore();
+    return null;
+  };
+}
+
+export function Estimates({ collection }) {
+  const { name } = collection;
+  const { data, problem } = useAsk((signal) => estimated(name, signal), [name, collection.items]);
+  const plotted = useMemo(() => {
+    if (!data) return null;
+    const xs = [...data.pairs.map(({ exact }) => exact), ...STEPS].map((exact, place) => ({ exact, estimate: data.pairs[place]?.estimate ?? null })).sort((a, b) => a.exact - b.exact);
+    const band = (sign) => xs.map(({ exact }) => exact + sign * 2 * Math.sqrt(Math.max(0, exact * (1 - exact)) / data.samples));
+    return [xs.map(({ exact }) => exact), xs.map(({ estimate }) => estimate), xs.map(({ exact }) => exact), band(-1), band(1)];
+  }, [data]);
+  const options = useMemo(() => (ink) => ({
+    scales: { x: { time: false, range: [0, 1] }, y: { range: [0, 1] } },
+    axes: [{ label: "exact similarity" }, { label: "share of equal samples", size: 52 }],
+    series: [{}, { paths: dots(ink("left")), points: { show: false } }, { stroke: ink("muted"), width: 1, points: { show: false } },
+      ...[0, 1].map(() => ({ stroke: ink("muted"), width: 1, dash: [4, 4], points: { show: false } }))],
+  }), []);
+  const isInside = ({ exact, estimate }) => Math.abs(estimate - exact) <= 2 * Math.sqrt((exact * (1 - exact)) / data.samples) + 1e-9;
+  const figure = { figure: true, show: (x) => x.toFixed(4) };
+  return html`<section class="panel"><h2>Similarity estimated by samples</h2><${Trouble} problem=${problem} />
+    ${data && data.pairs.length > 0 ? html`<${Chart} label="Share of equal samples by exact similarity, one dot a pair; dashed: two standard deviations" options=${options} data=${plotted} height=${240}
+      columns=${[{ key: "exact", name: "exact", ...figure }, { key: "estimate", name: "estimated", ...figure }]} rows=${data.pairs.slice(-200)} />
+      <p class="small">${data.pairs.length} pairs of neighbours in a small sample, ${data.samples} samples a vector. Within two standard deviations: ${((100 * data.pairs.filter(isInside).length) / data.pairs.length).toFixed(1)} %; the law says 95.</p>`
+      : data ? html`<p class="small">There are no pairs to compare.</p>` : !problem && html`<${Skeleton} rows=${1} kind="block" />`}</section>`;
+}
