@@ -29,7 +29,14 @@ COFFEES: Final = {
     "robusta": ([-2, 0, 0, 3], "dark"),
     "sidamo": ([0.5, 0, 2, -1], "light"),
 }
-"""How far acidity, body, sweetness and bitterness are above or below the average."""
+"""How far each of `TASTES` is above or below the average."""
+TASTES: Final = ("acidity", "body", "sweetness", "bitterness")
+VIEWS: Final[dict[str, dict[str, Any]]] = {
+    "coffees": {"color": "roast"},
+    "digits": {"color": "label", "image": {"width": 8, "height": 8, "range": [0, 16]}},
+    "functions": {"color": "module", "text": "says"},
+}
+"""How the page shows the items of each collection."""
 
 MODULES: Final = (
     "array", "ast", "asyncio", "base64", "bisect", "builtins", "calendar", "cmath", "codecs",
@@ -72,7 +79,7 @@ def demo(
 ) -> None:
     """Serve three collections: coffees, hand-written digits, and functions of Python.
 
-    Prints commands to try. Ends with Ctrl-C.
+    Prints the address of its page, and commands to try. Ends with Ctrl-C.
     """
     from gcws_search.service.cli import serve  # noqa: PLC0415  # loads the web framework
 
@@ -93,7 +100,8 @@ def _filled(url: str) -> None:
         return
     typer.echo(f"{url} serves " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
     other = "" if url.endswith(":8000") else f" --url {url}"
-    typer.echo(f"Its API page is {url}/docs. Try:\n{TRY.format(url=other)}\nCtrl-C ends it.")
+    typer.echo(f"Open {url}/ in a browser; its API page is {url}/docs.")
+    typer.echo(f"Or try:\n{TRY.format(url=other)}\nCtrl-C ends it.")
 
 
 def fill(url: str, key: str | None = None) -> dict[str, int]:
@@ -105,19 +113,35 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
     """
     with connect(url, key, policy=_READY) as server:
         _wait_until_it_listens(server)
-        coffees = server.collection("coffees", dim=4)
+        coffees = _viewed(server, "coffees", len(TASTES))
         coffees.add(
             [vector for vector, _ in COFFEES.values()],
             ids=[*COFFEES],
             payloads={"roast": [roast for _, roast in COFFEES.values()]},
         )
+        coffees.set_names(TASTES)
         with np.load(Path(__file__).with_name("digits.npz")) as found:
-            digits = server.collection("digits", dim=found["X"].shape[1])
+            digits = _viewed(server, "digits", found["X"].shape[1])
             digits.add(found["X"], payloads={"label": found["y"]})
         names, vectors, payloads = described_functions()
-        functions = server.collection("functions", dim=None)
+        functions = _viewed(server, "functions", None)
         functions.add(vectors, ids=names, payloads=payloads)
         return {each.name: len(each) for each in (coffees, digits, functions)}
+
+
+def _viewed(server: Any, name: str, dim: int | None) -> Any:
+    """Create a collection that has its view."""
+    import json  # noqa: PLC0415
+
+    from gcws_search.client.operations import Send, run  # noqa: PLC0415
+    from gcws_search.client.retries import answered  # noqa: PLC0415
+
+    created = server.collection(name, dim=dim)
+    body = json.dumps({"metadata": {"view": VIEWS[name]}}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = Send("PATCH", f"/v1/collections/{name}", body, headers)
+    run(answered(request, _READY, name), server.exchange)
+    return created
 
 
 def _wait_until_it_listens(server: Any) -> None:

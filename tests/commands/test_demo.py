@@ -1,6 +1,7 @@
 """``demo``: the three collections, and the commands that are printed."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 import gcws_search
-from gcws_search.commands.demo import COFFEES, TRY, fill
+from gcws_search.commands.demo import COFFEES, TASTES, TRY, VIEWS, fill
 from tests.commands.conftest import Call
 from tests.support.service.ports import free_port
 
@@ -20,6 +21,9 @@ def test_the_collections_are_there_and_the_commands_answer(
     assert counts["coffees"] == len(COFFEES)
     assert counts["digits"] == 1797
     assert counts["functions"] > 500
+    shown = [server.collection(name).describe()["metadata"]["view"] for name in VIEWS]
+    assert shown == [*VIEWS.values()]
+    assert server.collection("coffees").names()[0] == TASTES[0]
     around = server.collection("functions").query(id="shutil.copyfile", limit=5)
     assert "shutil.copy" in around.ids
     eight = server.collection("digits").query(id="8", limit=5)
@@ -40,6 +44,7 @@ def test_a_key_in_the_environment_is_given_too(tmp_path: Path) -> None:
         words, env=os.environ | key, cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        first = process.stdout.readline()
+        first, second = process.stdout.readline(), process.stdout.readline()
         process.send_signal(signal.SIGINT)
     assert "coffees (4), digits (1797)" in first
+    assert re.match("Open http://127.0.0.1:[0-9]+/ in a browser", second)
