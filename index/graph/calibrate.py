@@ -122,9 +122,9 @@ class CalibrationPolicy:
     hard: float = 0.1
     foreign: float = 0.02
     contrasts: tuple[float, float] = (0.97, 0.985)
-    sums: tuple[float, int] = (0.125, 48)
+    sums: tuple[float, int] = (0.0625, 48)
     typical_sums: float = 0.5
-    slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3)
+    slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
     min_tier: int = 12
     max_short: float = 0.1
     beyond: float = 0.2
@@ -369,11 +369,11 @@ class _Measurements:
     def measure_extensions(self, max_candidates: float) -> None:
         """Measure extensions as `measure_settings` does settings."""
         policy = self._policy
-        asked = self._of_tiers()
+        of_tiers, truths = self._of_tiers(), self._truth.values()
         first = BeamSetting.of(policy.settings[min(self._points)], self._searched)
         for tier in (HARD, FOREIGN):
-            missed = inf
-            for slack in policy.slacks:
+            missed, asked = inf, of_tiers
+            for place, slack in enumerate(policy.slacks):
                 found = self._sample.search(
                     self._queries[asked], self._searched, first, (tier, slack)
                 )
@@ -382,11 +382,14 @@ class _Measurements:
                     for limit, truth in self._truth.items()
                 }
                 lowest = min(recall for recall, *_ in points.values())
-                adds_little = 1.0 - lowest > policy.left * missed
+                adds_little = place > 1 and 1.0 - lowest > policy.left * missed
                 missed = 1.0 - lowest
                 dear = float(found.candidates.mean()) > max_candidates
                 if lowest >= policy.enough or dear or adds_little:
                     break
+                if place == 0:  # who is of another tier by now, stays so
+                    inside = [self._inside(found, asked, each, tier) for each in truths]
+                    asked = asked[np.logical_or.reduce(inside)]
 
     def _of_tiers(self) -> Int64s:
         """Return the places of queries by which extensions are measured: all if they are few."""
@@ -404,25 +407,30 @@ class _Measurements:
     ) -> tuple[float, float, float]:
         """Return recall, that of items alone, and candidates of the queries of a tier.
 
-        A search knows the tier of a query by what it has found: a query that misses its nearest
-        rows may seem less foreign than it is. Items and sums are judged apart, and the lesser
-        recall counts.
+        Items and sums are judged apart, and the lesser recall counts.
         """
-        good, tiers = _shares_found(found, truth, asked), truth.tiers[asked]
-        seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
-        inside = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
-        is_item = asked < self._items
+        good = _shares_found(found, truth, asked)
+        inside, is_item = self._inside(found, asked, truth, tier), asked < self._items
         minimum = self._policy.min_tier
-        if np.count_nonzero(inside) < minimum:
-            inside = tiers > 0
-        if np.count_nonzero(inside) < minimum:
-            inside = np.ones_like(inside)
         kinds = [inside & is_item, inside & ~is_item]
         judged = [each for each in kinds if np.count_nonzero(each) >= minimum] or [inside]
         doubt = self._policy.extended_doubt
         recall = min(_less_doubt(good[each], doubt) for each in judged)
         items = kinds[0] if kinds[0].any() else inside
         return recall, _less_doubt(good[items], doubt), float(found.candidates[inside].mean())
+
+    def _inside(self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int) -> Bools:
+        """Return (a,): which queries seem to be of a tier; those of both tiers if they are few.
+
+        A search knows the tier of a query by what it has found: a query that misses its nearest
+        rows may seem less foreign than it is.
+        """
+        tiers, minimum = truth.tiers[asked], self._policy.min_tier
+        seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
+        inside = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
+        if np.count_nonzero(inside) < minimum:
+            inside = tiers > 0
+        return inside if np.count_nonzero(inside) >= minimum else np.ones_like(inside)
 
     def curves(self, limit: int) -> LimitCurves:
         """Return what was measured for a limit."""

@@ -279,9 +279,10 @@ class LimitCurves:
         number = self._of_items(hard, recall).setting(recall)
         return None if number is None else Numbers(number, hard, foreign)
 
-    def first(self, number: float, hard: Slack) -> BeamSetting:
-        """Return the beam setting of a number, given the slack of hard queries."""
-        return BeamSetting.of(number, self.limit, *self._of_items(hard, 1.0).at(number))
+    def first(self, numbers: Numbers) -> BeamSetting:
+        """Return the beam setting of a search, with what to expect of all queries."""
+        expected = self._of_items(numbers.hard, 1.0).at(numbers.first)
+        return BeamSetting.of(numbers.first, self.limit, *expected)
 
     def _of_items(self, hard: Slack, ceiling: float) -> RecallCurve:
         """Return the curve of all items; hard ones are extended, and count ``ceiling`` at most.
@@ -295,7 +296,7 @@ class LimitCurves:
             found = float(np.interp(hard.slack, self.hard.settings, self.hard_items))
         shares = np.array(self.extended)
         recalls = (1 - shares) * self.typical.recalls + shares * min(found, ceiling)
-        candidates = np.array(self.typical.candidates) + shares * scored
+        candidates = (1 - shares) * self.typical.candidates + shares * scored
         return RecallCurve(
             self.typical.settings,
             tuple(np.maximum.accumulate(recalls).tolist()),
@@ -400,7 +401,7 @@ class Calibration:
         self, near: LimitCurves, measured: LimitCurves, limit: int, numbers: Numbers
     ) -> SearchSetting:
         """Return a setting measured for a limit with the thresholds of the curves near to it."""
-        first = measured.first(numbers.first, numbers.hard)
+        first = measured.first(numbers)
         if first.places < limit:  # beyond the limits measured
             candidates = first.candidates * limit / near.limit
             first = BeamSetting.of(first.number, limit, first.recall, candidates)

@@ -219,7 +219,11 @@ class GraphSearch:
         foreign = setting.foreign if Stage.SECOND_EXTENSION in stages else NO_EXTENSION
         share = view.permitted_count / len(view.vectors)
         entry_tables = beam.tables(self.links.entry_tables)
-        sizes = self._sizes(tables, view, setting, max_candidates)
+        beams = [
+            max(beam.beam + 1, policy.extended_beam(limit, each))  # 1 for a row skipped
+            for each in (hard, foreign)
+        ]
+        sizes = self._sizes(tables, view, setting, max(beams), max_candidates)
         quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
         kernel = Plan(
@@ -229,11 +233,8 @@ class GraphSearch:
                 [
                     (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE),
                     *(
-                        (sizes.beam, _UNLIMITED, each.slack, rows_a_side)
-                        for each, rows_a_side in (
-                            (hard, self._rows_a_side(hard)),
-                            (foreign, self._rows_a_side(foreign)),
-                        )
+                        (rows, _UNLIMITED, each.slack, self._rows_a_side(each))
+                        for rows, each in zip(beams, (hard, foreign), strict=True)
                     ),
                 ]
             ),
@@ -272,12 +273,15 @@ class GraphSearch:
         return min(held, first), min(held, last)
 
     def _sizes(
-        self, tables: Tables, view: RowView, setting: SearchSetting, max_candidates: float
+        self,
+        tables: Tables,
+        view: RowView,
+        setting: SearchSetting,
+        beam: int,
+        max_candidates: float,
     ) -> ScratchSizes:
         """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
-        policy = self.policy
-        beam = max(setting.first.beam + 1, policy.extended_beam)  # the skipped row may take a place
-        room = max(beam, min(policy.max_room, max_candidates), 2 * setting.first.candidates)
+        room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
         room = min(int(room), len(view.vectors) + beam)
         rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
         return self.neighbours.sizes(tables, beam, room, rows_a_side=rows_a_side)

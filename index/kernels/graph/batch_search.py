@@ -370,7 +370,8 @@ def _rerank(
     skipped, min_score = queries.skip[m], queries.min_score
     scored = found = 0
     missed = 0.0
-    depth = plan.reranked_extended if is_extended else plan.reranked_first
+    depth = plan.reranked_first
+    enough = plan.reranked_extended if is_extended else plan.reranked_last
     tolerated = np.float64(TOLERATED_MISS)
     while True:
         known = scored
@@ -391,14 +392,11 @@ def _rerank(
         last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
-        if depth >= plan.reranked_last:
+        if depth >= enough:
             tolerated = plan.max_missed
         if scored < depth or depth >= plan.reranked_max or missed <= tolerated * limit:
             return scored, found, missed
-        if depth < plan.reranked_last:
-            depth = plan.reranked_last
-        else:
-            depth = min(max(2 * depth, plan.reranked_extended), plan.reranked_max)
+        depth = min(max(2 * depth, plan.reranked_last), plan.reranked_max)
 
 
 @njit(cache=True, nogil=True, forceinline=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import GRAPH, BatchHits
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
@@ -133,7 +133,7 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int, su
     )  # fmt: skip
     assert limits[:queries].tolist() == [100] * min(queries, 160) + [10] * (queries - 160)
     far = min(sums, 48)
-    near = min(sums, max(48, queries // 8)) - far
+    near = min(sums, max(48, queries // 16)) - far
     assert limits[queries:].tolist() == [100] * far + [10] * near + [0] * (sums - far - near)
     assert [curve.limit for curve in made.curves] == [1, 10, 30, 100]
     assert all(curve.typical.recalls == (1.0,) for curve in made.curves)
@@ -315,7 +315,10 @@ def test_each_tier_has_the_recall_of_its_own_queries() -> None:
     lasts, scan = graded_queries(1000)
     hard, foreign = np.quantile(lasts, 0.1), np.quantile(lasts, 0.02)
     shares = {HARD: {1.01: 0.5, 1.03: 0.8}, FOREIGN: {1.01: 0.1, 1.03: 0.3, 1.07: 0.6, 1.13: 0.9}}
-    asked: dict[int, set[int]] = {HARD: set(), FOREIGN: set()}
+    asked: dict[tuple[int, float], set[int]] = {}
+
+    def numbers(chosen: Bools) -> set[int]:
+        return set(np.flatnonzero(chosen).tolist())
 
     def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
         del setting
@@ -325,7 +328,7 @@ def test_each_tier_has_the_recall_of_its_own_queries() -> None:
 
     def extended(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
         if limit == 10:
-            asked[tier] |= set(chosen.tolist())
+            asked[tier, slack] = set(chosen.tolist())
         hits = scan(chosen, limit)
         own = lasts[chosen] < (hard if tier == HARD else foreign)
         good = round(shares[tier].get(slack, 1.0) * limit)
@@ -338,8 +341,11 @@ def test_each_tier_has_the_recall_of_its_own_queries() -> None:
     assert made.hard.recalls[:2] == pytest.approx((0.5, 0.8), abs=0.03)
     assert made.foreign.settings[:5] == (1.01, 1.03, 1.07, 1.13, 1.2)
     assert made.foreign.recalls == pytest.approx((0.1, 0.3, 0.6, 0.9, 1.0), abs=0.03)
-    # Who is typical for every limit is not searched for once more.
-    assert asked[HARD] == asked[FOREIGN] == set(np.flatnonzero(lasts < hard).tolist())
+    # Who is typical for every limit is not searched for once more, and who seems to be of
+    # another tier only once.
+    assert asked[HARD, 1.01] == asked[FOREIGN, 1.01] == numbers(lasts < hard)
+    assert asked[HARD, 1.03] == numbers((foreign <= lasts) & (lasts < hard))
+    assert asked[FOREIGN, 1.03] == asked[FOREIGN, 1.2] == numbers(lasts < foreign)
 
 
 def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
@@ -413,10 +419,10 @@ def test_no_greater_slack_is_measured_once_one_finds_no_more_or_is_dear() -> Non
         return len(of_limit(made, 100).foreign.settings)
 
     policy = CalibrationPolicy()
-    rising = dict(zip(policy.slacks, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9), strict=True))
-    dear = dict(zip(policy.slacks, (10, 10, 10, 1001, 2000, 3000), strict=True))
-    assert slacks(rising.__getitem__, lambda _: 10) == 6
-    assert slacks(lambda _: 0.5, lambda _: 10) == 2
+    rising = dict(zip(policy.slacks, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.93, 0.95), strict=True))
+    dear = dict(zip(policy.slacks, (10, 10, 10, 1001, *(4 * [2000])), strict=True))
+    assert slacks(rising.__getitem__, lambda _: 10) == len(policy.slacks)
+    assert slacks(lambda _: 0.5, lambda _: 10) == 3
     assert slacks(lambda _: 1.0, lambda _: 10) == 1
     assert slacks(rising.__getitem__, dear.__getitem__) == 4
 

@@ -282,7 +282,7 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     untouched = graph.search(SETTINGS[1], 10)
     graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with no memory yet
     graph.neighbours.cover(graph.rows)
-    tight = SearchPolicy(extended_beam=1, max_filtered=1)
+    tight = SearchPolicy(extended_beams=((inf, 1),), extended_places=1, max_filtered=1)
     filled = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(20)]
     assert (filled.hits.candidates < seen).all()

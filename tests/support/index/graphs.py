@@ -172,7 +172,8 @@ class Graph:
         entries = self.entries(query, tables, beside=beside)
         return mathematics.best_first(
             entries | first.seen if again else entries, self.chosen, scores.__getitem__,
-            beam=SearchPolicy().extended_beam, most=UNLIMITED, reach=(limit, extension.slack),
+            beam=max(setting.beam + 1, SearchPolicy().extended_beam(limit, extension)),
+            most=UNLIMITED, reach=(limit, extension.slack),
             permitted=permitted, after=None if again else first,
         )  # fmt: skip
 
