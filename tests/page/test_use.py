@@ -37,7 +37,7 @@ def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
     first = page.locator(".tiles .hit").first
     first.get_by_role("link", name=re.compile("^Why")).click()
     expect(page.locator(".fraction .number strong")).to_have_text(f"{hits[0]['score']:.4f}")
-    assert page.locator(".three canvas").count() == 3
+    assert page.locator(".five canvas").count() == 5
     page.get_by_role("button", name="only left").click()
     column = page.locator("tbody tr td:nth-child(5)").all_inner_texts()
     values = [float(text) for text in column]

@@ -63,7 +63,8 @@ export function Tiles({ collection, items, view, names, label, why }) {
           ${item.score !== undefined && html`<strong class="figure">${figures.score(item.score)}</strong>`}
           ${item.missed && html`<span class="tag">missed</span>`}
           ${color !== undefined && color !== null && html`<span class="class"><i style=${{ background: palette.of(color) }}></i><${Text} value=${String(color)} limit=${24} /></span>`}
-          <span class="space"></span>
+        </span>
+        <span class="links">
           ${reason && html`<a class="quiet" href=${reason} aria-label=${`Why is ${item.id} similar`}>why</a>`}
           <a class="quiet" href=${href(collection.name, "item", { id: item.id })} aria-label=${`Details of ${item.id}`}>details</a>
         </span>

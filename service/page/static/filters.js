@@ -118,6 +118,7 @@ function Facet({ name, collection, items, filter, onChange }) {
       }
       values.current = [...found].sort(([, a], [, b]) => b - a).slice(0, VALUES).map(([value]) => value);
     }
+    set(new Map(values.current.map((value) => [value, null])));
     const stop = new AbortController();
     const others = conditions(filter).filter((one) => one.key !== name);
     const count = (value) => post(at(collection.name, "/count"),
@@ -133,10 +134,9 @@ function Facet({ name, collection, items, filter, onChange }) {
   return html`<details class="facet" onToggle=${(event) => open(event.target.open)}>
     <summary><bdi>${name}</bdi></summary>
     <${Trouble} problem=${problem} />
-    ${isOpen && !counts && !problem && html`<p class="small">Counting…</p>`}
     ${counts && !shown.length && html`<p class="small">No single values to choose from.</p>`}
     <ul>${shown.map(([value, count]) => html`<li><button type="button" class=${chosen.has(value) ? "value on" : "value"}
       aria-pressed=${chosen.has(value)} onClick=${() => onChange(added(filter, { key: name, match: { value } }))}>
-      <bdi>${String(value).slice(0, 60)}</bdi><span class="figure">${figures.count(count)}</span></button></li>`)}</ul>
+      <bdi>${String(value).slice(0, 60)}</bdi><span class="figure">${count === null ? "…" : figures.count(count)}</span></button></li>`)}</ul>
   </details>`;
 }

@@ -3,7 +3,7 @@ import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Bar, Command, Empty, Skeleton, Stat, Trouble } from "./parts.js";
-import { Drawn } from "./draw.js";
+import { Drawn, useNames } from "./draw.js";
 import { title, viewOf } from "./view.js";
 import { Spark } from "./spark.js";
 import { difference, parse } from "./metrics.js";
@@ -14,10 +14,10 @@ const POINTS = 60;
 
 function Strip({ collection, items }) {
   const view = viewOf(collection, items);
-  const shown = view.image || view.smiles || view.text ? view : { ...view };
+  const names = useNames(collection, items, 4);
   return html`<div class=${`strip ${view.image ? "pictures" : ""}`}>${items.map((item) => html`<a class="tile"
     href=${href(collection.name, "query", { id: item.id })} title=${title(view, item).slice(0, 120)}>
-    <${Drawn} item=${item} view=${shown} limit=${4} /></a>`)}</div>`;
+    <${Drawn} item=${item} view=${view} names=${names} limit=${4} /></a>`)}</div>`;
 }
 
 function graphState(backend) {
@@ -96,8 +96,8 @@ function Start({ phase }) {
   }, [phase, Math.floor(Date.now() / 1000)]);
   const what = { compiling: "compiling kernels, once on this machine", loading: "reading items" }[phase] || phase;
   return html`<section class="starting" role="status"><h2>Starting: ${what}</h2>
-    ${data && data.total > 0 && html`<${Bar} value=${data.loaded} max=${data.total} label=${`${data.loaded} of ${data.total}`} />
-    <p class="small">${figures.count(data.loaded)} of ${figures.count(data.total)}</p>`}</section>`;
+    <${Bar} value=${data?.loaded || 0} max=${data?.total || 1} label="How far the start is" />
+    <p class="small figure">${data?.total ? `${figures.count(data.loaded)} of ${figures.count(data.total)}` : "…"}</p></section>`;
 }
 
 function Create() {
@@ -123,10 +123,11 @@ function Create() {
 
 export function Overview({ server, writes }) {
   const [turn, next] = useState(0);
-  useTimer(EVERY * 2, () => next((count) => count + 1), []);
   const { data, problem } = useAsk((signal) => get("v1/collections", signal), [turn]);
   const collections = data?.collections;
   const isStarting = server.phase && server.phase !== "ready";
+  const every = isStarting || !collections?.every(({ items }) => items) || !collections.length ? EVERY / 4 : EVERY * 2;
+  useTimer(every, () => next((count) => count + 1), [every]);
   return html`<div class="overview">
     <h1>Collections</h1>
     ${isStarting && html`<${Start} phase=${server.phase} />`}

@@ -4,7 +4,7 @@ import { go, href } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
-import { Filter, parseFilter } from "./filters.js";
+import { Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
 import { Recall } from "./recall.js";
 import { Requests } from "./requests.js";
@@ -148,6 +148,8 @@ export default function Query({ collection, params }) {
     <aside class="panel">
       <${Form} collection=${collection} params=${params} problem=${ofFilter(trouble) ? null : trouble} />
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null} onChange=${(filter) => change({ filter })} />
+      ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
+        <${Facets} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
       <${Recall} collection=${collection} limit=${body?.limit || 10} recall=${Number(params.recall ?? 0.9)} onChange=${slide} />
       ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}

@@ -43,7 +43,7 @@ export function Recall({ collection, limit, recall, onChange }) {
     ${chosen && html`<p class="small">Expected at ${recall.toFixed(2)}: about <strong class="figure">${figures.count(Math.round(chosen.candidates))}</strong> of ${figures.count(collection.items)} items met,
       <strong class="figure">${" "}${figures.duration(chosen.microseconds / 1e6)}</strong>.</p>`}
     ${data && points.length > 1 && html`<p class="small">Measured on ${figures.plural(data.rows, "item")} of this collection${data.holds ? "" : "; it does not hold any more, and is measured again in the background"}.</p>`}
-    ${data && points.length < 2 && html`<p class="small">${data.reason || "No curve is measured yet."}</p>`}
+    ${data && points.length < 2 && html`<p class="small">${data.reason ? `No curve: ${data.reason}.` : "No curve is measured yet."}</p>`}
     ${problem && html`<p class="small">${problem.message}</p>`}
   </div>`;
 }

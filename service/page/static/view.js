@@ -71,11 +71,12 @@ export function colors(values) {
   for (const value of values) if (value !== undefined) counts.set(String(value), (counts.get(String(value)) || 0) + 1);
   const order = [...counts].sort(([a, x], [b, y]) => y - x || a.localeCompare(b, "en", { numeric: true })).map(([value]) => value);
   const classes = order.slice(0, PALETTE.length).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const areSmall = classes.every((value) => /^\d+$/.test(value) && Number(value) < PALETTE.length);
   return {
     counts,
     classes,
     of: (value) => {
-      const place = classes.indexOf(String(value));
+      const place = classes.includes(String(value)) && areSmall ? Number(value) : classes.indexOf(String(value));
       return place < 0 ? OTHER : PALETTE[place];
     },
   };

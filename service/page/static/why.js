@@ -51,10 +51,9 @@ function Fraction({ answer, nameOf }) {
     </div></div>`;
 }
 
-function Pictures({ answer, view }) {
+function Pictures({ answer, view, sides }) {
   const { image } = view;
   const { vectors, range } = useMemo(() => {
-    const sign = (row) => Math.sign(row.a || row.b);
     const indices = answer.coordinates.map(({ coordinate }) => coordinate);
     const of = (value) => ({ indices, values: answer.coordinates.map(value) });
     const max = Math.max(...answer.coordinates.map((row) => Math.max(Math.abs(row.a), Math.abs(row.b))), 1e-30);
@@ -62,14 +61,16 @@ function Pictures({ answer, view }) {
     return {
       range: [hasNegative ? -max : 0, max],
       vectors: [
-        ["Shared", of((row) => row.min * sign(row))],
+        [sides[0], of((row) => row.a)],
+        [sides[1], of((row) => row.b)],
+        ["Shared", of((row) => row.min * Math.sign(row.a || row.b))],
         ["Left over", of((row) => leftOver(row) * Math.sign(row.a))],
         ["Right over", of((row) => rightOver(row) * Math.sign(row.b))],
       ],
     };
   }, [answer]);
-  return html`<div class="three">${vectors.map(([name, vector]) => html`<figure><${Picture} vector=${vector} image=${image} range=${range} label=${name} />
-    <figcaption>${name}</figcaption></figure>`)}</div>`;
+  return html`<section class="panel five">${vectors.map(([name, vector]) => html`<figure><${Picture} vector=${vector} image=${image} range=${range} label=${typeof name === "string" ? name : name.label} />
+    <figcaption>${typeof name === "string" ? name : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`}</figcaption></figure>`)}</section>`;
 }
 
 function Marked({ text, words }) {
@@ -114,6 +115,7 @@ export default function Why({ collection, params }) {
     const sorts = { name: (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true }), a: (x, y) => Math.abs(y.a) - Math.abs(x.a), b: (x, y) => Math.abs(y.b) - Math.abs(x.b), min: (x, y) => y.min - x.min, left: (x, y) => leftOver(y) - leftOver(x), right: (x, y) => rightOver(y) - rightOver(x) };
     return [...(answer?.coordinates || [])].sort(sorts[sort]).slice(0, LISTED);
   }, [answer, sort]);
+  const linked = (label, item) => ({ label, text: title(view, item).slice(0, 60), href: href(name, "item", { id: item.id }) });
   const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
   const columns = [
     { key: "name", name: "coordinate", show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />` },
@@ -129,10 +131,10 @@ export default function Why({ collection, params }) {
       ${params.a !== undefined && html`<a class="button" href=${href(name, "query", { id: params.a })}>Back to the hits of <bdi>${params.a.slice(0, 40)}</bdi></a>`}
       <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to <bdi>${params.b.slice(0, 40)}</bdi></a></div>
     <${Fraction} answer=${answer} nameOf=${nameOf} />
-    <div class="halves sides-by">
+    ${view.image ? html`<${Pictures} answer=${answer} view=${view} sides=${[a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)]} />`
+      : html`<div class="halves sides-by">
       <${Side} label="Left" item=${a.data} asked=${params.row ?? params.names} ...${{ view, names, words, collection }} />
-      <${Side} label="Right" item=${b.data} ...${{ view, names, words, collection }} /></div>
-    ${view.image && html`<section class="panel"><h2>The same as pictures</h2><${Pictures} answer=${answer} view=${view} /></section>`}
+      <${Side} label="Right" item=${b.data} ...${{ view, names, words, collection }} /></div>`}
     <section class="panel"><h2>By coordinate</h2>
       <${Table} caption=${`The ${rows.length} of ${answer.coordinates.length + answer.rest.coordinates} coordinates that count most, under the collection's transform`} columns=${columns} rows=${rows} sort=${sort} onSort=${order} /></section>`;
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -29,7 +29,7 @@ FLAGS: Final = (
     "--disable-sync",
 )
 """Without these it would ask for other hosts, and for rights that a container does not have."""
-SCHEMES: Final = ("light", "dark")
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 WIDTHS: Final = (360, 1920)
 RULES: Final = {"runOnly": ["wcag2a", "wcag2aa"], "preload": False}
 PATIENCE_MILLISECONDS: Final = 20_000
@@ -91,13 +91,16 @@ class Tab:
         return self.page
 
     def look(self, name: str) -> None:
-        """Judge what is shown by axe, in light and dark, narrow and wide; take pictures of it."""
+        """Judge what is shown by axe, in light and dark, narrow and wide; take pictures of it.
+
+        Light is judged narrow and dark wide; with pictures each is judged at both widths.
+        """
         found = []
         size = self.page.viewport_size
         self._judging = True  # axe and screenshots set styles that the page may not
-        for scheme in SCHEMES:
+        for number, scheme in enumerate(SCHEMES):
             self.page.emulate_media(color_scheme=scheme)
-            for width in WIDTHS:
+            for width in WIDTHS if self._screenshots else WIDTHS[number : number + 1]:
                 self.page.set_viewport_size({"width": width, "height": 900})
                 answer = Axe().run(self.page, options=RULES)
                 found += [
