@@ -104,6 +104,10 @@ def fill(url: str) -> None:
             {"id": f"m{i}", "vector": [1 + i, 2, 0, 1, 0, 0, 1, i], "payload": {"smiles": text}}
             for i, text in enumerate(smiles)
         ])  # fmt: skip
+        put(client, "empty", {"dim": None}, [])
+        put(client, "scanned", {"dim": 1, "backend": {"kind": "exact"}}, [
+            {"id": "only", "vector": [3], "payload": {"deep": {"list": [1, {"x": None}]}}}
+        ])  # fmt: skip
         wait_for(lambda: client.get("/v1/collections/points/curve").json()["points"])
 
 

@@ -91,6 +91,27 @@ def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "fetch('https://example.org/').catch(() => {})",
+        "new Image().src = 'https://example.org/x.png'",
+        "document.body.append(Object.assign(document.createElement('script'), {text: '1'}))",
+        "document.body.setAttribute('style', 'color: red')",
+        "setTimeout(() => { throw new Error('thrown') })",
+    ],
+)
+def test_what_no_page_may_do_is_noticed(url: str, tab: OpenTab, program: str) -> None:
+    here = tab(url)
+    page = here.open()
+    page.get_by_role("heading", name="Collections").wait_for()
+    assert not here.faults
+    page.evaluate(f"() => {{ {program} }}")
+    page.wait_for_timeout(300)
+    assert here.faults
+    here.faults.clear()
+
+
 # Servers of other kinds
 
 

@@ -5,7 +5,7 @@ import re
 
 import httpx
 import numpy as np
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
@@ -90,6 +90,29 @@ def test_the_slider_changes_the_recall_and_hits_missed_are_shown(url: str, tab: 
     page.get_by_text("As a table").click()
     curve = httpx.get(f"{url}/v1/collections/points/curve?limit=10").json()["points"]
     assert page.locator(".recall tbody tr").count() == len(curve)
+
+
+def test_hits_that_a_search_missed_are_shown_as_ghosts_in_their_places(
+    url: str, tab: OpenTab
+) -> None:
+    """The answer loses its first and third hit on the way, unless it is exact."""
+    page = tab(url).page
+
+    def lose(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        if json.loads(route.request.post_data or "{}")["recall"] < 1:
+            found["hits"] = found["hits"][1:2] + found["hits"][3:]
+        route.fulfill(response=answer, json=found)
+
+    page.route("**/query", lose)
+    page.goto(f"{url}/#/points/query?id=7&limit=10")
+    expect(page.locator(".found strong")).to_have_text("8 of 10")
+    exact = [hit["id"] for hit in asked(url, "points", id="7", limit=10, recall=1)]
+    shown = page.locator(".tiles [data-tile]")
+    assert shown.evaluate_all("(all) => all.map((tile) => tile.dataset.tile)") == exact
+    missed = page.locator(".hit.missed").evaluate_all("(all) => all.map((t) => t.dataset.tile)")
+    assert missed == [exact[0], exact[2]]
 
 
 def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
@@ -193,7 +216,12 @@ def test_a_new_collection_takes_files_of_all_kinds(
     page.get_by_label("Dimension").fill("3")
     page.get_by_role("button", name="Create").click()
     lines = b'{"id": "a", "vector": [1, 2, 3]}\n{"id": "b", "vector": [1]}\n'
-    load(page, "items.ndjson", lines)
+    dropped = page.evaluate_handle(
+        """(text) => { const all = new DataTransfer();
+        all.items.add(new File([text], "items.ndjson")); return all; }""",
+        lines.decode(),
+    )
+    page.dispatch_event(".drop", "drop", {"dataTransfer": dropped})
     page.get_by_role("button", name="Load into fresh").click()
     page.get_by_text("expected 3 values, got 1").wait_for()
     table = 'id,x,y,z,label,says\nc,1,0,2,5,hello\nd,0,1.5,-2,6,"a, b"\n'

@@ -3,6 +3,7 @@
 from typing import Final
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.support.service.browser import OpenTab
 
@@ -45,3 +46,21 @@ def test_a_view_is_shown_to_everybody_and_again_when_reloaded(
     page.locator(whole).first.wait_for()
     page.get_by_text(words).first.wait_for()
     assert page.locator("main h1").all_inner_texts() == before
+
+
+@pytest.mark.parametrize("view", ["browse", "query", "map", "understand", "item?id=x"])
+def test_a_view_of_nothing_says_the_next_step(url: str, tab: OpenTab, view: str) -> None:
+    page = tab(url).open(f"#/empty/{view}")
+    command = f"gcws-search load items.csv --into empty --url {url}/"
+    page.get_by_text(command).wait_for()
+
+
+@pytest.mark.parametrize("name", ["scanned", "empty"])
+def test_all_views_show_a_collection_of_one_item_or_none(url: str, tab: OpenTab, name: str) -> None:
+    page = tab(url).open(f"#/{name}/browse")
+    for view in ("Query", "Map", "Understand", "Backends", "Load", "Browse"):
+        page.get_by_role("link", name=view, exact=True).click()
+        page.locator("main h1, main h2").first.wait_for()
+        page.wait_for_load_state("networkidle")
+        assert page.get_by_role("alert").count() == 0, view
+        expect(page.locator("main .skeleton")).to_have_count(0)

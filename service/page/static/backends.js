@@ -147,5 +147,5 @@ export default function Backends({ collection, params, writes, refresh }) {
         ${backend.status === "building" ? html`<${Bar} value=${backend.progress} label=${`Built: ${figures.share(backend.progress)}`} />` : html`<p class="small figure">${figures.bytes(backend.bytes_in_memory)}, built in ${figures.duration(backend.build_seconds)}</p>`}</li>`)}</ul>
         <${Trouble} problem=${dropped} /></section>
       ${writes ? html`<${Attach} collection=${collection} refresh=${refresh} />` : html`<section class="panel"><h2>Attach a backend</h2><p class="small">Needs a key that writes.</p></section>`}
-    </aside><${Compare} collection=${collection} params=${params} /></div>`;
+    </aside>${collection.items > 1 ? html`<${Compare} collection=${collection} params=${params} />` : html`<section class="panel"><h2>Compare</h2><p class="small">Needs two items at least.</p></section>`}</div>`;
 }

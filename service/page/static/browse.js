@@ -2,7 +2,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, post } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useServer } from "./hooks.js";
-import { Command, Empty, Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
+import { Skeleton, Table, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
 import { Facets, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
@@ -87,10 +87,6 @@ export default function Browse({ collection, params, writes, refresh }) {
     if (end.current) seen.observe(end.current);
     return () => seen.disconnect();
   });
-  if (!collection.items) {
-    return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
-      <${Command} text=${`gcws-search load items.csv --into ${name}`} /></${Empty}>`;
-  }
   const asTable = params.as === "table";
   const keys = [...new Set(items.flatMap(({ payload }) => Object.keys(payload || {})))].slice(0, 12);
   const isGuess = !(collection.metadata && collection.metadata.view);

@@ -2,7 +2,7 @@ import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
 import { at, forgetKey, get, hasKey, root, start, tryKey } from "./api.js";
 import { go, href, useAddress } from "./address.js";
 import { useAsk, useKeys, useServer } from "./hooks.js";
-import { Dialog, Skeleton, Trouble } from "./parts.js";
+import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { Overview } from "./overview.js";
 
 const VIEWS = [
@@ -14,6 +14,7 @@ const VIEWS = [
   ["load", "Load"],
 ];
 const HIDDEN = { item: "browse", why: "query" };
+const NEED_ITEMS = new Set(["browse", "query", "map", "understand", "item", "why"]);
 const KEYS = [
   ["/", "Query: go to its field"],
   ["← → ↑ ↓", "Move through items and hits"],
@@ -114,6 +115,10 @@ function View({ address, server }) {
   }
   if (!collection) return html`<${Skeleton} rows=${6} />`;
   const known = [...VIEWS.map(([one]) => one), ...Object.keys(HIDDEN)].includes(view) ? view : "browse";
+  if (!collection.items && NEED_ITEMS.has(known)) {
+    return html`<${Empty} title=${`${name} has no items yet`}><p>Load a file, from a terminal:</p>
+      <${Command} text=${`gcws-search load items.csv --into ${name} --url ${root.href}`} /><p>or <a href=${href(name, "load")}>drop one on this page</a>.</p></${Empty}>`;
+  }
   const writes = server.service?.permits === "write";
   return html`<${Lazy} key=${`${name}/${known}`} name=${known} collection=${collection}
     params=${params} writes=${writes} refresh=${found.repeat} />`;

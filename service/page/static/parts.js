@@ -2,6 +2,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as figures from "./figures.js";
 
 const SHOWN = 240;
+const PASSING = { loading: "The service is still starting.", unreachable: "The server does not answer." };
 
 export function Text({ value, limit = SHOWN }) {
   const [shown, set] = useState(limit);
@@ -18,6 +19,7 @@ export function Cut({ value, limit }) {
 
 export function Trouble({ problem, onRetry }) {
   if (!problem) return null;
+  if (PASSING[problem.code]) return html`<p class="passing" role="status">${PASSING[problem.code]} This goes on by itself.</p>`;
   return html`<div class="trouble" role="alert">
     <p>${problem.message}</p>
     ${problem.code && html`<p class="small"><code>${problem.code}</code></p>`}

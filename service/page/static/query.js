@@ -108,7 +108,7 @@ function Start({ collection }) {
   const names = useNames(collection, items);
   if (!data) return html`<${Skeleton} rows=${3} kind="block" />`;
   return html`<h1>Query <bdi>${collection.name}</bdi></h1>
-    <p>${items.length ? "Type an id, paste a row, or begin with one of these:" : "There are no items to find yet."}</p>
+    <p>Type an id, paste a row, or begin with one of these:</p>
     <${Tiles} collection=${collection} items=${items} view=${viewOf(collection, items)} names=${names} label="Items to begin with" />`;
 }
 

@@ -68,10 +68,9 @@ function Recall({ collection }) {
 
 export default function Understand({ collection, params }) {
   const { name } = collection;
-  const { data: profile, problem } = useAsk((signal) => (collection.items ? post(at(name, "/profile"), {}, signal) : null), [name, collection.items]);
+  const { data: profile, problem } = useAsk((signal) => post(at(name, "/profile"), {}, signal), [name, collection.items]);
   const depths = profile?.depths || [];
   const chosen = depths.find(({ samples }) => String(samples) === params.depth) || depths.find((depth) => depth.mean_size < Math.max(50, profile.items / 50)) || depths[depths.length - 1];
-  if (!collection.items) return html`<h1>Understand <bdi>${name}</bdi></h1><p>There are no items to look at yet. <a href=${href(name, "load")}>Load some</a>.</p>`;
   if (problem) return html`<h1>Understand <bdi>${name}</bdi></h1><${Trouble} problem=${problem} />`;
   if (!profile) return html`<h1>Understand <bdi>${name}</bdi></h1><${Skeleton} rows=${3} kind="block" />`;
   const middle = (histogram) => {
@@ -87,7 +86,7 @@ export default function Understand({ collection, params }) {
       ${depths.length > 1 && html`<span class="small">samples of a bucket</span><${Tabs} label="Samples of a bucket" chosen=${chosen.samples} options=${depths.map(({ samples }) => [samples, samples])} onChoose=${(samples) => go(href(name, "understand", { depth: samples }), { replace: true })} />`}</div>
       <${Similarities} profile=${profile} depth=${chosen} />
       ${chosen && html`<p class="small">Items of a bucket share ${figures.plural(chosen.samples, "sample")}. The first table has ${figures.plural(chosen.buckets, "bucket")}; an item lies in one of ${figures.value(chosen.mean_size)} items on average.</p>`}</section>
-    <div class="halves gap"><${Recall} collection=${collection} /><${Estimates} collection=${collection} /></div>
+    ${collection.items > 1 && html`<div class="halves gap"><${Recall} collection=${collection} />${depths.length > 0 && html`<${Estimates} collection=${collection} />`}</div>`}
     ${chosen && html`<section class="panel"><${Table} caption=${`Largest buckets of the first table, at ${figures.plural(chosen.samples, "sample")}`} columns=${[{ key: "size", name: "items", figure: true, show: figures.count },
       { key: "share", name: "of all", figure: true, show: (_, row) => figures.share(row.size / profile.items) }, { key: "id", name: "one of them", show: (id) => html`<a href=${href(name, "query", { id })}><${Text} value=${id} limit=${80} /></a>` }]} rows=${chosen.largest} /></section>`}`;
 }
