@@ -2,11 +2,15 @@
 
 import json
 import re
+import shlex
 
 import httpx
 import numpy as np
 from playwright.sync_api import Page, Route, expect
+from typer.testing import CliRunner
 
+from gcws_search.commands.app import app
+from tests.support.documents import curl
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
 
@@ -117,18 +121,30 @@ def test_hits_that_a_search_missed_are_shown_as_ghosts_in_their_places(
 
 def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/query")
-    row = "\t".join(["0.5"] * 16)
+    row = "\t".join(["-0.5"] * 16)
     page.get_by_label("Item id").fill(row)
     page.get_by_role("button", name="Search").click()
     expect(page.locator(".found strong")).to_contain_text("of 20")
-    assert scores(page)[0] == round(asked(url, "points", vector=[0.5] * 16)[0]["score"], 4)
+    assert scores(page)[0] == round(asked(url, "points", vector=[-0.5] * 16)[0]["score"], 4)
     page.get_by_text("This request, to copy").click()
     page.get_by_text("Python", exact=True).click()
     program = page.locator(".command code").inner_text()
     assert f'connect("{url}/").collection("points")' in program
     known: dict[str, Json] = {}
     exec(program, known)
-    assert len(known["items"].query([0.5] * 16, limit=20).ids) == 20
+    ids = [hit["id"] for hit in asked(url, "points", vector=[-0.5] * 16, limit=20)]
+    assert known["items"].query([-0.5] * 16, limit=20).ids == ids
+    page.get_by_text("CLI", exact=True).click()
+    name, *words = shlex.split(page.locator(".command code").inner_text())
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert name == "gcws-search"
+    assert [hit["id"] for hit in json.loads(done.output)["hits"]] == ids
+    page.locator(".request").get_by_text("curl", exact=True).click()
+    command = page.locator(".command code").inner_text().replace(url, "localhost:8000")
+    request = curl.request(command)
+    path, headers = request.url.path, {"Content-Type": "application/json"}
+    answer = httpx.post(f"{url}{path}", content=request.read(), headers=headers).json()
+    assert [hit["id"] for hit in answer["hits"]] == ids
 
 
 def test_a_view_that_is_chosen_is_kept_with_the_collection(url: str, tab: OpenTab) -> None:
@@ -156,9 +172,9 @@ def test_a_view_that_is_chosen_is_kept_with_the_collection(url: str, tab: OpenTa
 
 
 def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> None:
-    page = tab(url).open("#/points/map?sample=1000&id=7")
+    page = tab(url).open("#/points/map?id=7")
     page.locator(".plane").wait_for()
-    page.get_by_text("1,000 of 4,000 items").wait_for()
+    page.get_by_text("4,000 of 4,000 items").wait_for()
     page.get_by_text("7 and its hits").wait_for()
     page.get_by_role("button", name="Arrange").click()
     page.get_by_text("arranging").wait_for()
@@ -175,7 +191,7 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     for place in places:
         page.mouse.move(*place, steps=3)
     page.mouse.up()
-    page.get_by_text("1,000 items in the lasso").wait_for()
+    page.get_by_text("4,000 items in the lasso").wait_for()
     expect(page.locator("[data-tile]")).to_have_count(60)
     page.get_by_role("button", name="Filter: group is one of 7").click()
     page.get_by_text("4,000 items of 4,000").wait_for()

@@ -1,7 +1,7 @@
-import { html, useEffect, useRef } from "./vendor/preact.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ink, useInk } from "./ink.js";
 import { script } from "./script.js";
-import { Table } from "./parts.js";
+import { Table, Trouble } from "./parts.js";
 
 let library = null;
 
@@ -13,6 +13,7 @@ function plots() {
 export function Chart({ label, options, data, height = 190, columns, rows }) {
   const box = useRef();
   const turn = useInk();
+  const [problem, fail] = useState(null);
   useEffect(() => {
     let plot = null;
     let isOver = false;
@@ -30,13 +31,14 @@ export function Chart({ label, options, data, height = 190, columns, rows }) {
         axes: (said.axes || [{}, {}]).map((axis) => ({ ...line, ...axis })),
       }, data, box.current);
       fit.observe(box.current);
-    });
+    }, fail);
     return () => {
       isOver = true;
       fit.disconnect();
       plot?.destroy();
     };
   }, [data, options, turn, height]);
+  if (problem) return html`<${Trouble} problem=${problem} />`;
   return html`<figure><div class="chart" role="img" aria-label=${label} ref=${box} style=${{ minHeight: `${height}px` }}></div>
     ${rows && html`<details><summary>As a table</summary><${Table} caption=${label} columns=${columns} rows=${rows} /></details>`}</figure>`;
 }

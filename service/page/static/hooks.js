@@ -38,6 +38,16 @@ export function useAsk(make, inputs) {
   return { ...state, repeat };
 }
 
+export function useSeen(element) {
+  const [isSeen, seen] = useState(false);
+  useEffect(() => {
+    const watcher = new IntersectionObserver(([entry]) => entry.isIntersecting && seen(true), { rootMargin: "300px" });
+    watcher.observe(element.current);
+    return () => watcher.disconnect();
+  }, []);
+  return isSeen;
+}
+
 export function useTimer(milliseconds, work, inputs) {
   useEffect(() => {
     let timer;

@@ -1,7 +1,7 @@
 import { html, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
-import { useAsk, useTimer } from "./hooks.js";
+import { useAsk, useSeen, useTimer } from "./hooks.js";
 import { Bar, Command, Empty, Skeleton, Stat, Trouble } from "./parts.js";
 import { Drawn, useNames } from "./draw.js";
 import { title, viewOf } from "./view.js";
@@ -27,18 +27,22 @@ function graphState(backend) {
   return graph ? "neighbour lists ready" : "exact scan";
 }
 
+async function detailed(name, signal) {
+  const [collection, page, loads] = await Promise.all([
+    get(at(name), signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal),
+  ]);
+  return { collection, items: page.items, loads: loads.loads };
+}
+
 function Card({ summary, epoch }) {
   const { name } = summary;
-  const { data } = useAsk(async (signal) => {
-    const [collection, page, loads] = await Promise.all([
-      get(at(name), signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal),
-    ]);
-    return { collection, items: page.items, loads: loads.loads };
-  }, [name, summary.items, epoch]);
+  const box = useRef();
+  const isSeen = useSeen(box);
+  const { data } = useAsk((signal) => isSeen && detailed(name, signal), [name, summary.items, epoch, isSeen]);
   const collection = data?.collection;
   const primary = collection?.backends.find((each) => each.primary);
   const running = (data?.loads || []).filter(({ state }) => state === "running");
-  return html`<article class="card">
+  return html`<article class="card" ref=${box}>
     <h2><a href=${href(name, "browse")}><bdi>${name}</bdi></a></h2>
     ${data ? data.items.length ? html`<${Strip} collection=${collection} items=${data.items} />`
       : html`<p class="strip small">No items yet.</p>` : html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`}
