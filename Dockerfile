@@ -42,6 +42,6 @@ VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s \
-    CMD ["python", "-m", "gcws_search.service.commands.container", "health"]
+    CMD ["gcws-search", "health"]
 ENTRYPOINT ["python", "-m", "gcws_search.service.commands.container", "start", "/opt/gcws/kernels", "/tmp/kernels"]
 CMD ["serve"]

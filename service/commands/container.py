@@ -1,4 +1,4 @@
-"""What the container image runs: compile kernels for many machines, start with them, tell health.
+"""What the container image runs: compile kernels for many machines, and start with them.
 
 Compiled kernels are valid for the CPU they were compiled for. An image is built on one machine and
 runs on another, so its kernels are compiled for two agreed CPUs instead of the builder's own:
@@ -7,7 +7,6 @@ architecture). A start takes the best one the machine can run. The image's file 
 read-only and the kernel cache must be writable, so a start copies it (a few megabytes) first.
 """
 
-import http.client
 import os
 import platform
 import shutil
@@ -24,9 +23,7 @@ V3_FLAGS: Final = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movb
 
 COMPILE: Final = "from gcws_search.index import compile_kernels; compile_kernels()"
 CPUINFO: Final = Path("/proc/cpuinfo")
-USAGE: Final = (
-    "usage: container (build KERNELS [TARGET...] | start KERNELS CACHE COMMAND... | health)"
-)
+USAGE: Final = "usage: container (build KERNELS [TARGET...] | start KERNELS CACHE COMMAND...)"
 
 
 def targets(cpuinfo: str, machine: str) -> tuple[str, ...]:
@@ -124,18 +121,6 @@ def start(kernels: Path, cache: Path, arguments: Sequence[str]) -> None:
     os.execve(sys.executable, command, environment(target, cache, os.environ))
 
 
-def is_ready(port: int) -> bool:
-    """Whether the service on this machine's loopback says that it is ready."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except OSError:
-        return False
-    finally:
-        connection.close()
-
-
 def main(arguments: Sequence[str]) -> int:
     """Do what the first argument says; return the exit status."""
     match arguments:
@@ -143,8 +128,6 @@ def main(arguments: Sequence[str]) -> int:
             build(Path(kernels), wanted)
         case ["start", kernels, cache, *rest]:
             start(Path(kernels), Path(cache), rest)
-        case ["health"]:
-            return 0 if is_ready(int(os.environ["GCWS_PORT"])) else 1
         case _:
             sys.stderr.write(f"{USAGE}\n")
             return 2

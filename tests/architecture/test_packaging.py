@@ -115,6 +115,37 @@ def test_the_container_is_confined(search: dict[str, Any]) -> None:
     assert search["mem_limit"].startswith("${GCWS_MEMORY:-")
 
 
+def filled_in(text: str, variables: dict[str, str]) -> str:
+    """Return text with ``${NAME:-default}`` and ``${NAME:+instead}`` as compose fills them in."""
+    known = [(rf"\$\{{{name}:\+([^}}]*)\}}", r"\1") for name in variables]
+    known += [(rf"\$\{{{name}:-[^}}]*\}}", value) for name, value in variables.items()]
+    for pattern, value in [*known, (r"\$\{\w+:-([^}]*)\}", r"\1"), (r"\$\{\w+:\+[^}]*\}", "")]:
+        text = re.sub(pattern, value, text)
+    return text
+
+
+@pytest.mark.parametrize("name", ["api_key", "read_only_api_key"])
+def test_keys_are_secrets_and_need_not_be_there(
+    compose: dict[str, Any], search: dict[str, Any], name: str
+) -> None:
+    variable = f"GCWS_{name.upper()}_FILE"
+    given = {variable: "./my.key"}
+    [line] = [each for each in search["environment"] if each.startswith(f"{variable}=")]
+    file = compose["secrets"][name]["file"]
+    assert (filled_in(line, given), filled_in(file, given)) == (
+        f"{variable}=/run/secrets/{name}",
+        "./my.key",
+    )
+    assert (filled_in(line, {}), filled_in(file, {})) == (f"{variable}=", "/dev/null")
+    assert name in search["secrets"]
+    assert not [each for each in search["environment"] if re.match(r"GCWS_\w*API_KEY\b", each)]
+
+
+def test_an_empty_variable_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCWS_API_KEY_FILE", "")
+    assert Settings().api_key_file is None
+
+
 def test_data_live_in_a_named_volume(compose: dict[str, Any], search: dict[str, Any]) -> None:
     assert search["volumes"] == ["data:/data"]
     assert "data" in compose["volumes"]
@@ -130,7 +161,7 @@ def test_both_files_ask_for_health_alike_and_without_curl(
 ) -> None:
     image = only(final_stage(dockerfile), "HEALTHCHECK").command
     assert search["healthcheck"]["test"] == ["CMD", *image]
-    assert image[0] == "python"
+    assert image == ["gcws-search", "health"]
 
 
 # The image

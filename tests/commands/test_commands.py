@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 import threading
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.extra import numpy as hn
+from typer.testing import CliRunner
 
 import gcws_search
-from gcws_search.commands.app import COMMANDS
+from gcws_search.commands.app import COMMANDS, app
 from tests.commands.conftest import Call
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
@@ -131,9 +133,58 @@ def test_names_are_shown_set_and_asked_for(
     assert json.loads(found)["hits"] == [{"id": "0", "score": 1.0, "payload": None}]
 
 
-def test_health_and_version(call: Call) -> None:
-    assert json.loads(call("health", "--json").stdout)["phase"] == "ready"
+def test_health_is_that_of_readiness(call: Call, url: str) -> None:
+    shown = json.loads(call("health", "--json").stdout)
+    assert (shown["url"], shown["phase"]) == (url, "ready")
     assert "phase ready" in call("health").stdout
+    port = url.rpartition(":")[2]
+    found = CliRunner(env={"GCWS_PORT": port}).invoke(app, ["health"])
+    assert (found.exit_code, found.stdout.startswith(f"{url}: phase ready")) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (503, b'{"phase": "loading", "loaded": 1, "total": 3}', "phase loading, loaded 1, total 3"),
+        (200, b"<html>", "got no answer of one"),
+        (404, b"{}", "got status 404"),
+        (200, b"3", "got no answer of one"),
+    ],
+)
+def test_health_fails_where_no_server_is_ready(status: int, body: bytes, words: str) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/below/readyz" else 500)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/below/"
+        found = CliRunner().invoke(app, ["health", "--url", url])
+        server.shutdown()
+    assert found.exit_code == 1
+    assert words in found.output
+
+
+def test_health_fails_where_nobody_listens() -> None:
+    with socket.socket() as bound:  # it does not listen
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        found = CliRunner().invoke(app, ["health", "--url", url])
+    assert found.exit_code == 1
+    assert f"expected a server at {url}, got " in found.output
+    for wrong in ("localhost:8000", "ftp://localhost", "http://localhost:port"):
+        found = CliRunner().invoke(app, ["health", "--url", wrong])
+        assert found.exit_code == 1
+        assert "expected the address of a server" in found.output
+
+
+def test_the_version_is_printed(call: Call) -> None:
     version = call("version").stdout.strip()
     assert json.loads(call("version", "--json").stdout) == {"version": version}
     assert call("--version").stdout.strip() == version

@@ -1,5 +1,4 @@
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -100,13 +99,6 @@ def test_copied_kernels_can_be_written_to(tmp_path: Path) -> None:
     assert (tmp_path / "cache" / "index").stat().st_mode & 0o200
 
 
-def test_health_fails_where_nothing_listens(
-    monkeypatch: pytest.MonkeyPatch, unused_port: int
-) -> None:
-    monkeypatch.setenv("GCWS_PORT", str(unused_port))
-    assert container.main(["health"]) == 1
-
-
 def test_unknown_words_get_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert container.main(["dance"]) == 2
     assert container.USAGE in capsys.readouterr().err
@@ -116,10 +108,3 @@ def _written(folder: Path, text: str) -> Path:
     path = folder / "cpuinfo"
     path.write_text(text)
     return path
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
