@@ -145,6 +145,9 @@ from .persistence.reclaim import (
     Vacuumed as Vacuumed,
     vacuum_directory as vacuum_directory,
 )
+from .persistence.writer import (
+    COMMIT_BOUNDS as COMMIT_BOUNDS,
+)
 from .similarities.correlation import (
     asymptotic_variance as asymptotic_variance,
     correlation_from_gmm as correlation_from_gmm,

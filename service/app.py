@@ -98,6 +98,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             inline_seconds=settings.inline_seconds,
         )
         startup = Startup(opened)
+        room = Room(settings)
         app.state.service = Service(
             settings,
             Limits.of(settings),
@@ -107,13 +108,13 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             metrics,
             keys,
             admission,
-            Room(settings),
+            room,
             Loads(),
         )
         metrics.watch(
             opened.list,
             lambda: startup.progress.phase == "ready",
-            lambda: workers.gauges() | admission.gauges(),
+            lambda: workers.gauges() | admission.gauges() | room.gauges(),
         )
         startup.start()
         try:

@@ -571,6 +571,7 @@ class Collection:
             bytes_in_memory=self.memory.nbytes(),
             commits=self.writer.commits,
             commit_seconds=self.writer.commit_seconds,
+            commit_counts=tuple(self.writer.commit_counts),
             audited=self.audit.this_week(),
         )
 

@@ -85,6 +85,7 @@ class Description:
 class Summary:
     """One line of the list of collections.
 
+    ``commit_counts`` has how many commits took up to each of `COMMIT_BOUNDS`, and longer than all;
     ``audited`` is what queries of this week found.
     """
 
@@ -96,6 +97,7 @@ class Summary:
     bytes_in_memory: int
     commits: int
     commit_seconds: float
+    commit_counts: tuple[int, ...]
     audited: list[AuditedRecall]
 
 

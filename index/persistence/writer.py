@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -41,6 +42,9 @@ from gcws_search.index.persistence.changes import (
 from gcws_search.index.storage.store import Store
 
 T = TypeVar("T")
+
+COMMIT_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Seconds by which commits are counted; those that take longer are counted last."""
 
 Ended: TypeAlias = Callable[[WriteResult | BaseException], None]
 """Called with the result of a submitted put, or its error; by any thread."""
@@ -147,6 +151,7 @@ class Writer:
         self._refusal: Callable[[], GcwsError] | None = None
         self.commits = 0
         self.commit_seconds = 0.0
+        self.commit_counts = [0] * (len(COMMIT_BOUNDS) + 1)
 
     def commit(self, write: Write) -> None:
         """Make a change; on return it is in the file and seen by new readers.
@@ -363,8 +368,10 @@ class Writer:
         """Make changes in the file, then in memory."""
         start = time.perf_counter()
         self._store.write(writes)
+        seconds = time.perf_counter() - start
         self.commits += 1
-        self.commit_seconds += time.perf_counter() - start
+        self.commit_seconds += seconds
+        self.commit_counts[bisect_left(COMMIT_BOUNDS, seconds)] += 1
         apply(writes, self._collection)
 
     def _commit_one_by_one(self, group: Sequence[_QueuedChange], error: GcwsError) -> None:

@@ -45,7 +45,7 @@ class Pool:
 
     def __init__(self, name: str, *, threads: int, limit: int, gives_way: bool = False) -> None:
         self.name = name
-        self._limit = limit
+        self.limit = limit
         self.waiting = 0  # calls running or waiting
         self._executor = ThreadPoolExecutor(
             threads,
@@ -88,8 +88,8 @@ class Pool:
         QueueFull
             As many calls as permitted run or wait already.
         """
-        if self.waiting >= self._limit:
-            raise QueueFull(self.name, self._limit)
+        if self.waiting >= self.limit:
+            raise QueueFull(self.name, self.limit)
         self.waiting += 1
 
     def leave(self) -> None:
@@ -196,7 +196,11 @@ class Pools:
 
     def gauges(self) -> dict[tuple[str, str], float]:
         """Return how many calls run or wait in each pool, as metrics name it."""
-        return {("gcws_queue", pool.name): pool.waiting for pool in self._pools}
+        found: dict[tuple[str, str], float] = {}
+        for pool in self._pools:
+            found["gcws_queue", pool.name] = pool.waiting
+            found["gcws_queue_limit", pool.name] = pool.limit
+        return found
 
     def close(self) -> None:
         """Wait for all threads."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -119,6 +120,14 @@ class Room:
             self._refusal = self.look()
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return the sizes that are held against the limits, as metrics name them."""
+        found = {("gcws_memory_limit_bytes", ""): float(self._memory)}
+        with suppress(OSError):
+            disk = shutil.disk_usage(self._folder)
+            found["gcws_disk_used_ratio", ""] = (disk.total - disk.free) / disk.total
+        return found
 
     def look(self) -> MemoryFull | DiskShareReached | None:
         """Return what has been used up at this moment."""

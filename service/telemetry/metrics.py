@@ -23,13 +23,12 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
-    SummaryMetricFamily,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.types import Scope
 
-from gcws_search.index import Summary, Total
+from gcws_search.index import COMMIT_BOUNDS, Summary, Total
 from gcws_search.version import program_version
 
 _BUCKETS: Final = (
@@ -50,6 +49,7 @@ _BUCKETS: Final = (
     30,
 )
 _BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
+_COMMIT_BOUNDS: Final = (*map(str, COMMIT_BOUNDS), "+Inf")
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -57,9 +57,12 @@ Gauges = Mapping[tuple[str, str], float]
 """Present values by name and pool; no pool is ""."""
 _GAUGES: Final = {
     "gcws_queue": "Calls that run or wait for a thread, by pool.",
+    "gcws_queue_limit": "Calls that may run or wait; more are refused.",
     "gcws_requests_under_way": "Requests not yet answered.",
     "gcws_held_bytes": "Bytes of bodies being worked on.",
     "gcws_resident_bytes": "Memory of the process.",
+    "gcws_memory_limit_bytes": "Memory that the process may have, by its container or machine.",
+    "gcws_disk_used_ratio": "Share of the data folder's file system that is used.",
 }
 
 
@@ -196,29 +199,42 @@ class Metrics(Collector):
         items = GaugeMetricFamily("gcws_items", "Items stored.", labels=["collection"])
         disk = GaugeMetricFamily("gcws_disk_bytes", "Bytes on disk.", labels=["collection"])
         memory = GaugeMetricFamily("gcws_memory_bytes", "Bytes in memory.", labels=["collection"])
-        commits = SummaryMetricFamily(
+        commits = HistogramMetricFamily(
             "gcws_commit_seconds", "Time of commits to the disk.", labels=["collection"]
         )
+        recall_labels = ["collection", "recall", "limit"]
         recall = GaugeMetricFamily(
             "gcws_recall_measured",
             "Mean recall of this week's queries that were answered exactly as well.",
-            labels=["collection", "recall", "limit"],
+            labels=recall_labels,
+        )
+        asked = GaugeMetricFamily(
+            "gcws_recall_asked", "What these queries asked for.", labels=recall_labels
+        )
+        upper = GaugeMetricFamily(
+            "gcws_recall_upper",
+            "Upper end of the 95 per cent confidence interval of gcws_recall_measured.",
+            labels=recall_labels,
         )
         audited = GaugeMetricFamily(
             "gcws_audited_queries",
             "This week's queries that were answered exactly as well.",
-            labels=["collection", "recall", "limit"],
+            labels=recall_labels,
         )
         for summary in self._summaries():
             for each in summary.audited:
                 labels = [summary.name, str(each.recall), str(each.limit)]
                 recall.add_metric(labels, each.found)
+                asked.add_metric(labels, each.recall)
+                upper.add_metric(labels, each.high)
                 audited.add_metric(labels, each.queries)
-            commits.add_metric([summary.name], summary.commits, summary.commit_seconds)
+            counts = map(float, accumulate(summary.commit_counts))
+            buckets = [*zip(_COMMIT_BOUNDS, counts, strict=True)]
+            commits.add_metric([summary.name], buckets, summary.commit_seconds)
             items.add_metric([summary.name], summary.items)
             disk.add_metric([summary.name], summary.bytes_on_disk)
             memory.add_metric([summary.name], summary.bytes_in_memory)
-        return items, disk, memory, commits, recall, audited
+        return items, disk, memory, commits, recall, asked, upper, audited
 
     def _now(self) -> Iterable[Metric]:
         families: dict[str, GaugeMetricFamily] = {}

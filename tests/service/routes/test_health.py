@@ -266,13 +266,24 @@ def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None
     client.put(f"{URL}/items", json={"items": [{"id": "z", "vector": [1, 2, 3, 4]}]})
     assert value(client, commits) == before + 1
     assert value(client, 'gcws_commit_seconds_sum{collection="plants"}') > 0
+    buckets = [
+        value(client, f'gcws_commit_seconds_bucket{{collection="plants",le="{bound}"}}')
+        for bound in (*ix.COMMIT_BOUNDS, "+Inf")
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == before + 1
     for _ in range(3):
         client.post(f"{URL}/query", json={"id": "a", "recall": 1})
     client.post(f"{URL}/query/batch", json={"queries": [{"id": "a", "recall": 1}] * 2})
     assert value(client, 'gcws_expected_recall_total{method="scan"}') == 5
     assert value(client, 'gcws_searches_total{method="scan"}') == 5
-    for pool in ("searches", "writes", "loads", "joins", "builds", "bodies", "files"):
+    pools = ("searches", "writes", "loads", "joins", "builds", "bodies", "files", "analyses")
+    for pool in pools:
         assert value(client, f'gcws_queue{{pool="{pool}"}}') == 0
+        assert value(client, f'gcws_queue_limit{{pool="{pool}"}}') >= 1
+    assert value(client, 'gcws_queue_limit{pool="searches"}') == 256
+    assert 0 < value(client, "gcws_disk_used_ratio") <= 1
+    assert value(client, "gcws_memory_limit_bytes") > value(client, "gcws_resident_bytes")
     assert value(client, "gcws_requests_under_way") == 1
     assert value(client, "gcws_held_bytes") == 0
     assert value(client, "gcws_resident_bytes") > 1e6
@@ -300,6 +311,8 @@ def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     labels = 'collection="plants",limit="2",recall="0.8"'
     assert value(client, f"gcws_recall_measured{{{labels}}}") == 1
     assert value(client, f"gcws_audited_queries{{{labels}}}") == 1
+    assert value(client, f"gcws_recall_asked{{{labels}}}") == 0.8
+    assert value(client, f"gcws_recall_upper{{{labels}}}") == 1
     explained = client.post(f"{URL}/query", json=asked).json()["explain"]
     assert explained["measured_recall"] == 1.0
     assert client.get("/v1/collections/nowhere/recall").status_code == 404
