@@ -285,7 +285,7 @@ def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path:
     tools.mkdir(parents=True)
     script.parent.mkdir()
     script.write_bytes((REPOSITORY / ".ci" / "run").read_bytes())
-    for name in ("python", "python3", "pip", "ruff", "mypy", "chromium"):
+    for name in ("python", "python3", "pip", "ruff", "mypy", "chromium", "promtool"):
         stub = tools / name
         stub.write_text(f'#!/bin/sh\ncase "${{0##*/}} $*" in *{failing}*) exit 3;; esac\n')
         stub.chmod(0o755)

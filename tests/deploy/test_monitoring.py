@@ -1,0 +1,208 @@
+"""What operators are given fits the service: scrape example, alerts, board, StatefulSet."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from gcws_search.service.settings import Settings
+from tests.support.documents.dockerfile import instructions
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import fill, started
+
+DEPLOY: Final = REPOSITORY / "deploy"
+RULES: Final = DEPLOY / "prometheus" / "alerts.yml"
+SCRAPE: Final = DEPLOY / "prometheus" / "prometheus.yml"
+BOARD: Final = DEPLOY / "grafana" / "board.json"
+SERIES: Final = Path(__file__).with_name("alerts.yml")
+OF_PROMETHEUS: Final = {"up"}
+"""What it tells of a scrape itself."""
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: Debian's package prometheus has it"
+)
+
+
+def promtool(*words: str | Path, text: str | None = None) -> None:
+    done = subprocess.run(
+        ["promtool", *words], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def read(path: Path) -> Any:  # noqa: ANN401 (YAML)
+    return yaml.safe_load(path.read_text())
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Iterator[str]:
+    """Yield the metrics of a service that has done a little of everything."""
+    client = started(tmp_path, audit_share=1.0)
+    try:
+        client.wait_until_ready()
+        fill(client)
+        client.post("/v1/collections/plants/query", json={"id": "a", "recall": 0.8})
+        client.app.state.service.collection("plants").finish_background_work()
+        yield client.get("/metrics").text
+    finally:
+        client.stop()
+
+
+def expressions() -> Iterator[str]:
+    """Yield every expression of the rules and of the board."""
+    for group in read(RULES)["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+    board = json.loads(BOARD.read_text())
+    for panel in board["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    yield from (
+        each["definition"].removeprefix("label_values(")
+        for each in board["templating"]["list"]
+        if each["type"] == "query"
+    )
+
+
+def names(expression: str) -> set[str]:
+    """Return the metrics that an expression names."""
+    plain = re.sub(r'"[^"]*"', "", expression)
+    return {*re.findall(r"\b(?:(?:gcws|process|python)_\w+|up\b)", plain)}
+
+
+def labels(expression: str) -> Iterator[tuple[str, str]]:
+    """Yield each metric of an expression with a label that is selected by."""
+    for name, selected in re.findall(r"(\w+)\{([^}]*)\}", expression):
+        yield from ((name, label) for label in re.findall(r'(\w+)=?[=!~]+"', selected))
+
+
+def test_every_metric_of_rules_and_board_exists(metrics: str) -> None:
+    families = [*text_string_to_metric_families(metrics)]
+    known = {sample.name: sample.labels for family in families for sample in family.samples}
+    used = set().union(*map(names, expressions()))
+    assert len(used) > 20
+    assert used - OF_PROMETHEUS - known.keys() == set()
+    selected = {pair for each in expressions() for pair in labels(each)}
+    assert ("gcws_request_seconds_count", "status") in selected
+    of_targets = {"instance", "job"}
+    wrong = {
+        (name, label)
+        for name, label in selected
+        if name not in OF_PROMETHEUS and label not in of_targets and label not in known[name]
+    }
+    assert not wrong
+
+
+def test_a_metric_that_does_not_exist_is_noticed() -> None:
+    assert names('sum(rate(gcws_serches_total{a="gcws_x"}[5m])) / up') == {
+        "gcws_serches_total", "up",
+    }  # fmt: skip
+
+
+def test_the_board_has_no_two_panels_in_one_place() -> None:
+    places = set()
+    panels = json.loads(BOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= 24
+        for x in range(grid["x"], grid["x"] + grid["w"]):
+            for y in range(grid["y"], grid["y"] + grid["h"]):
+                assert (x, y) not in places
+                places.add((x, y))
+
+
+@needs_promtool
+def test_promtool_finds_no_fault(metrics: str) -> None:
+    promtool("check", "rules", RULES)
+    promtool("check", "config", "--syntax-only", SCRAPE)
+    promtool("check", "metrics", text=metrics)
+
+
+@needs_promtool
+def test_alerts_are_raised_by_what_they_name_alone() -> None:
+    promtool("test", "rules", SERIES)
+
+
+def test_every_alert_is_tried_quiet_and_raised() -> None:
+    named = [rule["alert"] for group in read(RULES)["groups"] for rule in group["rules"]]
+    quiet, raised = read(SERIES)["tests"]
+    assert [each["alertname"] for each in quiet["alert_rule_test"]] == named
+    assert [each["alertname"] for each in raised["alert_rule_test"]] == named
+    assert all(each["exp_alerts"] for each in raised["alert_rule_test"])
+
+
+def test_operations_says_what_to_do_about_every_alert() -> None:
+    text = (REPOSITORY / "docs" / "operations.md").read_text()
+    rules = [rule for group in read(RULES)["groups"] for rule in group["rules"]]
+    assert not [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in text]
+
+
+def test_the_profile_mounts_what_is_there() -> None:
+    compose = read(REPOSITORY / "docker-compose.yml")
+    services = compose["services"].values()
+    watching = [each for each in services if "monitoring" in each.get("profiles", [])]
+    assert len(watching) == 2
+    for service in watching:
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            exists = (REPOSITORY / source).exists() or source in compose["volumes"]
+            assert exists, source
+    [job] = read(SCRAPE)["scrape_configs"]
+    secret = Path(job["authorization"]["credentials_file"])
+    assert secret.parent == Path("/run/secrets")
+    assert secret.name in compose["services"]["prometheus"]["secrets"]
+    [target] = job["static_configs"][0]["targets"]
+    assert target.partition(":")[0] in compose["services"]
+
+
+# Kubernetes
+
+
+@pytest.fixture
+def stateful() -> dict[str, Any]:
+    [found] = [
+        each
+        for each in yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text())
+        if each["kind"] == "StatefulSet"
+    ]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_one_replica_owns_the_data(stateful: dict[str, Any]) -> None:
+    assert stateful["spec"]["replicas"] == 1
+    [claim] = stateful["spec"]["volumeClaimTemplates"]
+    [container] = stateful["spec"]["template"]["spec"]["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts[claim["metadata"]["name"]] == "/data"
+    volumes = {each["name"] for each in stateful["spec"]["template"]["spec"]["volumes"]}
+    assert {*mounts} == volumes | {claim["metadata"]["name"]}
+
+
+def test_the_pod_is_confined_as_compose_says(stateful: dict[str, Any]) -> None:
+    pod = stateful["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    [user] = {each.text for each in instructions() if each.keyword == "USER"}
+    assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == user
+    assert pod["terminationGracePeriodSeconds"] > Settings.model_fields["shutdown_seconds"].default
+
+
+def test_the_pod_is_asked_for_what_the_service_answers(stateful: dict[str, Any]) -> None:
+    [container] = stateful["spec"]["template"]["spec"]["containers"]
+    asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness")}
+    assert asked == {"startup": "/livez", "liveness": "/livez"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    set_here = {each["name"].removeprefix("GCWS_").lower() for each in container["env"]}
+    assert set_here <= set(Settings.model_fields)
