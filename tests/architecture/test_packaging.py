@@ -231,7 +231,7 @@ def only_base(dockerfile: list[Instruction]) -> str:
 
 
 def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
-    assert set(project["optional-dependencies"]) == {"test", "bench", "learn"}
+    assert set(project["optional-dependencies"]) == {"test", "bench", "learn", "docs"}
     assert project["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
 
 
@@ -278,14 +278,16 @@ def test_no_source_file_has_grown_past_six_hundred_lines(texts: dict[str, str]) 
     assert not {name: length for name, length in lengths.items() if length > 600}
 
 
-@pytest.mark.parametrize("failing", ["nothing", "ruff", "mypy", "pytest", "tests.rehearse_image"])
+@pytest.mark.parametrize(
+    "failing", ["nothing", "ruff", "mypy", "mkdocs", "pytest", "tests.rehearse_image"]
+)
 def test_the_checks_fail_if_and_only_if_one_of_them_does(failing: str, tmp_path: Path) -> None:
     """Every command is a stub that says how it was called; one of them may fail."""
     tools, script = tmp_path / ".venv" / "bin", tmp_path / ".ci" / "run"
     tools.mkdir(parents=True)
     script.parent.mkdir()
     script.write_bytes((REPOSITORY / ".ci" / "run").read_bytes())
-    for name in ("python", "python3", "pip", "ruff", "mypy", "chromium", "promtool"):
+    for name in ("python", "python3", "pip", "ruff", "mypy", "mkdocs", "chromium", "promtool"):
         stub = tools / name
         stub.write_text(f'#!/bin/sh\ncase "${{0##*/}} $*" in *{failing}*) exit 3;; esac\n')
         stub.chmod(0o755)

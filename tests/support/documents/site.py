@@ -1,0 +1,80 @@
+"""Makes a site of the docs: what lies outside their folder becomes pages of it.
+
+A hook of mkdocs (``mkdocs.yml`` names it). On GitHub the links of the pages lead to the files as
+they are; here each such file is a page, and the links lead to that.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+REPOSITORY: Final = Path(__file__).parents[3]
+OUTSIDE: Final = {
+    "README.md": "index.md",
+    "benchmarks/papers/README.md": "papers.md",
+    "LICENSE": "LICENSE",
+}
+"""Files of the repository, and what they become in the site."""
+DOCUMENTED: Final = (
+    "gcws_search.client.operations.Operations",
+    "gcws_search.client.connection.Server",
+    "gcws_search.client.results",
+    "gcws_search.client.errors",
+    "gcws_search.index.contracts.errors",
+    "gcws_search.index.contracts.parameters",
+)
+"""What the page of the reference shows."""
+_LINK: Final = re.compile(r"(\]\(|\bsrc=\"|\bsrcset=\")([^)\s\"#]+)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie elsewhere, and the reference."""
+    for source, page in OUTSIDE.items():
+        text = (REPOSITORY / source).read_text()
+        files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "reference.md", content=reference()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let the links of a page lead to pages, where they led to files of the repository."""
+    del config, files
+    pages = {page: source for source, page in OUTSIDE.items()}
+    name = page.file.src_uri
+    return linked(markdown, pages.get(name, f"docs/{name}"))
+
+
+def linked(markdown: str, source: str) -> str:
+    """Return a page whose links are those of the site.
+
+    Parameters
+    ----------
+    markdown : str
+    source : str
+        Where the page lies in the repository; relative links start from there.
+    """
+
+    def led(match: re.Match[str]) -> str:
+        before, target = match.groups()
+        if "://" in target:
+            return match.group()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if path in OUTSIDE:
+            return f"{before}{OUTSIDE[path]}"
+        if path.startswith("docs/"):
+            return f"{before}{path.removeprefix('docs/')}"
+        return match.group()
+
+    return _LINK.sub(led, markdown)
+
+
+def reference() -> str:
+    """Return the page that mkdocstrings fills."""
+    shown = "\n\n".join(f"::: {name}" for name in DOCUMENTED)
+    head = "# Reference\n\n`Collection` and `AsyncCollection` have each of the operations."
+    return f"{head}\n\n{shown}\n"
