@@ -83,8 +83,9 @@ function Chosen({ collection, ids, view, color, values, filter, onClear }) {
 export default function MapView({ collection, params }) {
   const { name } = collection;
   const sample = Number(params.sample || 5000);
-  const first = useAsk((signal) => get(at(name, "/items?limit=60&with_vector=true"), signal), [name]);
-  const view = first.data ? viewOf(collection, first.data.items) : null;
+  const first = useAsk((signal) => get(at(name, "/items?limit=24&with_vector=true"), signal), [name]);
+  const said = collection.metadata && collection.metadata.view;
+  const view = said || (first.data ? viewOf(collection, first.data.items) : null);
   const keys = useMemo(() => [...new Set((first.data?.items || []).flatMap(({ payload }) => Object.keys(payload || {})))].filter((key) => key !== view?.text).slice(0, 30), [first.data]);
   const color = params.color ?? view?.color ?? "";
   const hits = useAsk((signal) => (params.id === undefined ? null : post(at(name, "/query"), { id: params.id, limit: HITS, with_payload: false }, signal)), [name, params.id]);
