@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from benchmarks.harness.words import sentences, word_vectors
+
 Vectors: TypeAlias = Any
 """A float32 array (n, dim), or a CSR matrix of them; scipy is untyped."""
 
 MADE_ROWS: Final = 100_000
 MADE_DIM: Final = 128
+WORD_DIM: Final = 100
+SENTENCES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ def _sparse(name: str, folder: Path) -> Vectors:
         return sparse.csr_matrix(parts, shape=tuple(file["shape"]))
 
 
+def _sentences(counts: Vectors) -> NDArray[np.float32]:
+    return sentences(word_vectors(counts, WORD_DIM), counts, rows=SENTENCES)
+
+
 def _without_zero_rows(vectors: Vectors) -> Vectors:
     keep = np.asarray(abs(vectors).sum(axis=1)).ravel() > 0
     return vectors if keep.all() else vectors[keep]
@@ -96,6 +104,9 @@ LOADERS: Final[dict[str, Callable[[Path], Vectors]]] = {
     "muv_ecfp4": partial(_sparse, "muv_ecfp4"),
     "news20": partial(_sparse, "news20"),
     "news20 tf-idf": lambda folder: tf_idf(_sparse("news20", folder)),
+    "news20 words": lambda folder: word_vectors(_sparse("news20", folder), WORD_DIM),
+    "news20 words, 300": lambda folder: word_vectors(_sparse("news20", folder), 3 * WORD_DIM),
+    "news20 sentences": lambda folder: _sentences(_sparse("news20", folder)),
     "made, clustered": lambda folder: made(),
     "gaussian": lambda folder: gaussian(),
 }

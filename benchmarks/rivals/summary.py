@@ -32,8 +32,9 @@ def summary(page: Path = PAGE) -> str:
         for column, (_, sign) in _COLUMNS.items():
             rivals = [row for row in rows if row["data"] == data and _is_rival(row, column)]
             figures = [sign * float(row[column].replace(",", "")) for row in rivals]
-            best = rivals[figures.index(min(figures))]
-            cells += [ours[column], f"{best[column]} ({best['method']})"]
+            best = rivals[figures.index(min(figures))] if rivals else None
+            other = "not reached" if best is None else f"{best[column]} ({best['method']})"
+            cells += [ours[column], other]
         lines.append(cells)
     head = [word for name, _ in _COLUMNS.values() for word in (name, "best rival")]
     return markdown(["data", *head], lines)
