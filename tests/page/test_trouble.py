@@ -107,7 +107,10 @@ def test_what_no_page_may_do_is_noticed(url: str, tab: OpenTab, program: str) ->
     page.get_by_role("heading", name="Collections").wait_for()
     assert not here.faults
     page.evaluate(f"() => {{ {program} }}")
-    page.wait_for_timeout(300)
+    for _ in range(1000):
+        if here.faults:
+            break
+        page.wait_for_timeout(20)
     assert here.faults
     here.faults.clear()
 

@@ -14,6 +14,7 @@ from playwright.sync_api import (
     Page,
     Request,
     Route,
+    expect,
     sync_playwright,
 )
 
@@ -38,6 +39,7 @@ PATIENCE_MILLISECONDS: Final = 20_000
 @contextmanager
 def launched(executable: str) -> Iterator[Browser]:
     """Start a browser, and end it."""
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=[*FLAGS])
         yield browser
