@@ -48,9 +48,11 @@ def python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[st
 
 
 def output_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield whole lines: a killed process may have written a part of its last one."""
     assert process.stdout is not None
     for line in process.stdout:
-        yield line.rstrip("\n")
+        if line.endswith("\n"):
+            yield line.rstrip("\n")
 
 
 OWN = """
