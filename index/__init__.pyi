@@ -4,11 +4,8 @@ from .analysis.item_map import (
     MAX_ALSO as MAX_ALSO,
     MAX_LANDMARKS as MAX_LANDMARKS,
     MAX_MAP_SAMPLE as MAX_MAP_SAMPLE,
-    NO_NEIGHBOUR as NO_NEIGHBOUR,
-    ItemMap as ItemMap,
     MapParams as MapParams,
     MapPolicy as MapPolicy,
-    Places as Places,
     map_items as map_items,
 )
 from .analysis.profile import (
@@ -49,6 +46,15 @@ from .collection.items import (
     QueryResult as QueryResult,
     QueryResults as QueryResults,
     Total as Total,
+)
+from .contracts.analysis import (
+    MAX_SHARES as MAX_SHARES,
+    NO_NEIGHBOUR as NO_NEIGHBOUR,
+    SHARES as SHARES,
+    Explained as Explained,
+    ItemMap as ItemMap,
+    Places as Places,
+    Share as Share,
 )
 from .contracts.arrays import (
     AnyArray as AnyArray,
@@ -94,12 +100,6 @@ from .contracts.errors import (
     SnapshotNotFound as SnapshotNotFound,
     StorageFailed as StorageFailed,
     StoreError as StoreError,
-)
-from .contracts.explanation import (
-    MAX_SHARES as MAX_SHARES,
-    SHARES as SHARES,
-    Explained as Explained,
-    Share as Share,
 )
 from .contracts.hits import (
     Explanation as Explanation,

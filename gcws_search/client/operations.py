@@ -19,11 +19,10 @@ from gcws_search.client.results import (
     Compared,
     Hits,
     Item,
-    ItemMap,
     ManyHits,
     Pair,
 )
-from gcws_search.index.contracts.explanation import SHARES, Explained
+from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 R = TypeVar("R")

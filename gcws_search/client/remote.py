@@ -20,10 +20,8 @@ from gcws_search.client.results import (
     Hit,
     Hits,
     Item,
-    ItemMap,
     ManyHits,
     Pair,
-    Places,
     Rejected,
     hits_of,
 )
@@ -32,7 +30,15 @@ from gcws_search.formats import bodies
 from gcws_search.formats.items import Items, items_of, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, is_id, row_of, rows_of
-from gcws_search.index.contracts.explanation import SHARES, Explained, Rest, Share
+from gcws_search.index.contracts.analysis import (
+    NO_NEIGHBOUR,
+    SHARES,
+    Explained,
+    ItemMap,
+    Places,
+    Rest,
+    Share,
+)
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
@@ -269,9 +275,7 @@ class RemoteOperations:
         if where is not None:
             asked["filter"] = filter_of(where)
         found = yield from self._post("map", asked)
-        return ItemMap(
-            found["ids"], Places.of(found), Places.of(found["also"]), found.get("values")
-        )
+        return ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
 
     def profile(  # noqa: D102
         self, *, sample: int = 1000, seed: int = 0
@@ -380,3 +384,15 @@ def _each_told(batches: Iterable[Items], progress: Progress | None) -> Iterator[
         yield batch
         if progress is not None:
             progress(len(batch))
+
+
+def _places(columns: dict[str, Any]) -> Places:
+    """Return the places of a map by its columns."""
+    xy = np.array([columns["x"], columns["y"]], np.float64).T
+    lists, numbers = columns["neighbours"], columns["scores"]
+    width = max(map(len, lists), default=0)
+    neighbours, scores = np.full((len(xy), width), NO_NEIGHBOUR), np.zeros((len(xy), width))
+    for row, (found, values) in enumerate(zip(lists, numbers, strict=True)):
+        neighbours[row, : len(found)] = found
+        scores[row, : len(found)] = values
+    return Places(xy, neighbours, scores)

@@ -178,68 +178,6 @@ class Pair(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Places:
-    """Where n vectors lie on a map, and what of the sample lies nearest to each.
-
-    Attributes
-    ----------
-    xy : (n, 2) float64
-    neighbours : (n, k) int64
-        Places in the sample, at most 15, the most similar first; -1 behind the last.
-    scores : (n, k) float64
-        Their GMM; 0 behind the last.
-    """
-
-    xy: NDArray[np.float64]
-    neighbours: NDArray[np.int64]
-    scores: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, columns: Mapping[str, Any]) -> Places:
-        """Return places that came by the columns of the API."""
-        xy = np.array([columns["x"], columns["y"]], np.float64).T
-        lists, numbers = columns["neighbours"], columns["scores"]
-        width = max(map(len, lists), default=0)
-        neighbours, scores = np.full((len(xy), width), -1), np.zeros((len(xy), width))
-        for row, (found, values) in enumerate(zip(lists, numbers, strict=True)):
-            neighbours[row, : len(found)] = found
-            scores[row, : len(found)] = values
-        return cls(xy, neighbours, scores)
-
-    def __len__(self) -> int:
-        """Return the number of vectors."""
-        return len(self.xy)
-
-    def __repr__(self) -> str:
-        """Return the number of places in one line."""
-        return f"Places({len(self)})"
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ItemMap:
-    """A sample of a collection in a plane.
-
-    Attributes
-    ----------
-    ids : list of str
-        The sample, in the order in which its items were put.
-    sample, also : Places
-        Of the sample, and of what was asked for besides.
-    values : list or None
-        A value of each item's payload; None where none was asked for.
-    """
-
-    ids: list[str]
-    sample: Places
-    also: Places
-    values: list[Any] | None = None
-
-    def __repr__(self) -> str:
-        """Return the sizes in one line."""
-        return f"ItemMap({len(self.ids)} items, also {self.also!r})"
-
-
 @dataclass(frozen=True, slots=True)
 class BackendFigures:
     """What one backend found and cost; see the route ``compare`` for each field."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from gcws_search.index.collection.explain import Explainable
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import split, with_mass
+from gcws_search.index.contracts.analysis import NEIGHBOURS, NO_NEIGHBOUR, ItemMap, Places
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
 from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
@@ -36,8 +37,6 @@ MAX_MAP_SAMPLE: Final = 20_000
 LANDMARKS: Final = 256
 MAX_LANDMARKS: Final = 1_024
 MAX_ALSO: Final = 1_000
-NEIGHBOURS: Final = 15
-NO_NEIGHBOUR: Final = -1
 _AXES: Final = 2
 _ROWS_A_THREAD: Final = 64
 
@@ -60,43 +59,6 @@ class MapPolicy:
 
 
 MAP_POLICY: Final = MapPolicy()
-
-
-class Places(NamedTuple):
-    """Where n vectors lie, and what of the sample lies nearest to each.
-
-    Attributes
-    ----------
-    xy : (n, 2) float64
-    neighbours : (n, k) int64
-        Places in the sample, the most similar first; `NO_NEIGHBOUR` behind the last.
-    scores : (n, k) float64
-        Their GMM; 0 behind the last.
-    """
-
-    xy: Float64s
-    neighbours: Int64s
-    scores: Float64s
-
-
-@dataclass(frozen=True, slots=True)
-class ItemMap:
-    """A sample of a collection in a plane.
-
-    Attributes
-    ----------
-    ids : list of str
-        The sample, in the order in which its items were put.
-    sample, also : Places
-        Of the sample, and of what was asked for besides.
-    values : list or None
-        A value of each item's payload; None where none was asked for.
-    """
-
-    ids: list[str]
-    sample: Places
-    also: Places
-    values: list[Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

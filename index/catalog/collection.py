@@ -27,6 +27,7 @@ from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.items import Hit, ItemBatch, QueryResult, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
+from gcws_search.index.contracts.analysis import SHARES, Explained
 from gcws_search.index.contracts.arrays import UInt16s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import (
@@ -37,7 +38,6 @@ from gcws_search.index.contracts.errors import (
     ItemNotFound,
     StoreError,
 )
-from gcws_search.index.contracts.explanation import SHARES, Explained
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,

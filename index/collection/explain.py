@@ -8,10 +8,10 @@ import numpy as np
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import widened
+from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Share
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
 from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch, row_padded
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
-from gcws_search.index.contracts.explanation import MAX_SHARES, Explained, Rest, Share
 from gcws_search.index.similarities.public import gmm
 
 Explainable = str | Sequence[float] | AnyArray | SparseVector | NamedVector

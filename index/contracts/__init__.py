@@ -6,7 +6,7 @@
 - `parameters`, `backend_parameters`: collections, searches and backends, validated
 - `policies`: limits of the delta, of commits, compaction, checkpoints, reclaimed space
 - `cost_curve`: what recall costs
-- `explanation`: what each coordinate adds to a score
+- `analysis`: what each coordinate adds to a score, and a map of items
 - `saved_index`: the part of an index that the file holds
 - `errors`: every error of the index, one class a cause
 """

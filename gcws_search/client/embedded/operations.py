@@ -21,16 +21,15 @@ from gcws_search.client.results import (
     Hit,
     Hits,
     Item,
-    ItemMap,
     ManyHits,
     Pair,
-    Places,
     Rejected,
     hits_of,
 )
 from gcws_search.formats.items import Items, items_of, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, is_id, row_of, rows_of
+from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
@@ -40,7 +39,6 @@ from gcws_search.index.contracts.errors import (
     InvalidVector,
     ItemExists,
 )
-from gcws_search.index.contracts.explanation import SHARES, Explained
 from gcws_search.index.contracts.parameters import SearchParams
 
 if TYPE_CHECKING:
@@ -373,8 +371,7 @@ class EmbeddedOperations:
 
         def show() -> ItemMap:
             others = [_item_or_vector(each) for each in also]
-            found = map_items(self._collection.memory, params, where=condition, also=others)
-            return ItemMap(found.ids, Places(*found.sample), Places(*found.also), found.values)
+            return map_items(self._collection.memory, params, where=condition, also=others)
 
         shown: ItemMap = yield Call(show)
         return shown

@@ -23,7 +23,7 @@ from gcws_search.index import (
     SparseVector,
     Transform,
 )
-from gcws_search.index.contracts.explanation import Explained
+from gcws_search.index.contracts.analysis import Explained
 from tests.support.data.adapters import signed_row
 from tests.support.reference import mathematics
 

@@ -1,13 +1,18 @@
-"""What each coordinate adds to the GMM of two vectors."""
+"""Answers of an analysis: what each coordinate adds to a score, and a map of items."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from gcws_search.index.contracts.arrays import Float64s, Int64s
+
 MAX_SHARES: Final = 4096
 """Coordinates that an explanation lists one by one."""
 SHARES: Final = 50
+NEIGHBOURS: Final = 15
+"""Of each place on a map, at most."""
+NO_NEIGHBOUR: Final = -1
 _SHOWN: Final = 5
 
 
@@ -88,3 +93,54 @@ class Explained:
         shown = ", ".join(f"{each.label} {each.min / self.total:.3f}" for each in first)
         more = ", …" if len(self.coordinates) + self.rest.coordinates > len(first) else ""
         return f"Explained({self.score:.4g}: {shown}{more})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Places:
+    """Where n vectors lie on a map, and what of the sample lies nearest to each.
+
+    Attributes
+    ----------
+    xy : (n, 2) float64
+    neighbours : (n, k) int64
+        Places in the sample, at most `NEIGHBOURS`, the most similar first; `NO_NEIGHBOUR` behind
+        the last.
+    scores : (n, k) float64
+        Their GMM; 0 behind the last.
+    """
+
+    xy: Float64s
+    neighbours: Int64s
+    scores: Float64s
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.xy)
+
+    def __repr__(self) -> str:
+        """Return the number of places in one line."""
+        return f"Places({len(self)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ItemMap:
+    """A sample of a collection in a plane.
+
+    Attributes
+    ----------
+    ids : list of str
+        The sample, in the order in which its items were put.
+    sample, also : Places
+        Of the sample, and of what was asked for besides.
+    values : list or None
+        A value of each item's payload; None where none was asked for.
+    """
+
+    ids: list[str]
+    sample: Places
+    also: Places
+    values: list[Any] | None = None
+
+    def __repr__(self) -> str:
+        """Return the sizes in one line."""
+        return f"ItemMap({len(self.ids)} items, also {self.also!r})"
