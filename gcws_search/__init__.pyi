@@ -16,6 +16,7 @@ from .client.errors import (
 )
 from .client.results import (
     Added as Added,
+    Compared as Compared,
     Hit as Hit,
     Hits as Hits,
     Item as Item,
@@ -28,6 +29,7 @@ from .client.retries import (
 )
 from .index import (
     KERNEL_NAMES as KERNEL_NAMES,
+    BackendComparison as BackendComparison,
     BackendDescription as BackendDescription,
     BackendExists as BackendExists,
     BackendNotFound as BackendNotFound,
@@ -38,7 +40,6 @@ from .index import (
     CollectionExists as CollectionExists,
     CollectionLoading as CollectionLoading,
     CollectionNotFound as CollectionNotFound,
-    Compared as Compared,
     Comparison as Comparison,
     Conflict as Conflict,
     DamagedFile as DamagedFile,

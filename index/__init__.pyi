@@ -26,7 +26,7 @@ from .catalog.check import (
     check_directory as check_directory,
 )
 from .catalog.collection import (
-    Collection as Collection,
+    StoredCollection as StoredCollection,
 )
 from .catalog.describe import (
     BackendDescription as BackendDescription,
@@ -34,17 +34,17 @@ from .catalog.describe import (
     Summary as Summary,
 )
 from .collection.compare import (
-    Compared as Compared,
+    BackendComparison as BackendComparison,
     Comparison as Comparison,
 )
 from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
 )
 from .collection.items import (
-    Hit as Hit,
     ItemBatch as ItemBatch,
     QueryResult as QueryResult,
     QueryResults as QueryResults,
+    ScoredItem as ScoredItem,
     Total as Total,
 )
 from .contracts.analysis import (

@@ -14,7 +14,7 @@ from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import median_seconds, seconds
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.storage.records import RowBatch
@@ -25,7 +25,7 @@ CHUNK: Final = 8192
 NAME: Final = "made"
 
 
-def fill(stored: Collection, rows: int) -> None:
+def fill(stored: StoredCollection, rows: int) -> None:
     """Put so many items, and wait until their lists are made."""
     rng = np.random.default_rng(0)
     for first in range(0, rows, CHUNK):

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from benchmarks.harness.datasets import made
 from benchmarks.harness.report import Table, arguments
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
@@ -170,7 +170,7 @@ class Bare:
 class Reader:
     """A thread that searches in a loop, and notes when each search ended."""
 
-    def __init__(self, stored: Collection, queries: Vectors) -> None:
+    def __init__(self, stored: StoredCollection, queries: Vectors) -> None:
         self._stored = stored
         self._queries = queries
         self._stopping = threading.Event()
@@ -220,13 +220,13 @@ def batch(prefix: str, first: int, vectors: Vectors) -> ItemBatch:
     return ItemBatch(ids, RawBatch("dense", dense=vectors), [None] * len(vectors))
 
 
-def put_all(stored: Collection, prefix: str, vectors: Vectors, size: int) -> None:
+def put_all(stored: StoredCollection, prefix: str, vectors: Vectors, size: int) -> None:
     """Put vectors in batches."""
     for first in range(0, len(vectors), size):
         stored.put(batch(prefix, first, vectors[first : first + size]))
 
 
-def inserts(stored: Collection, bare: Bare, vectors: Vectors, clock: Clock) -> Singles:
+def inserts(stored: StoredCollection, bare: Bare, vectors: Vectors, clock: Clock) -> Singles:
     """Insert vectors one by one; a search finds each as soon as it is in."""
     times, waiting = Singles(), Waiting()
     for number, vector in enumerate(vectors):
@@ -239,7 +239,7 @@ def inserts(stored: Collection, bare: Bare, vectors: Vectors, clock: Clock) -> S
     return times
 
 
-def deletions(stored: Collection, bare: Bare, vectors: Vectors, clock: Clock) -> Singles:
+def deletions(stored: StoredCollection, bare: Bare, vectors: Vectors, clock: Clock) -> Singles:
     """Delete the vectors inserted, one by one; no search finds one that has been deleted."""
     times, waiting = Singles(), Waiting()
     for number, vector in enumerate(vectors):
@@ -270,7 +270,7 @@ def _note_bare(times: Singles, change: Callable[[], float], waiting: Callable[[]
     times.bare.add(took, waiting() - waited)
 
 
-def _found(stored: Collection, vector: Vectors) -> list[str]:
+def _found(stored: StoredCollection, vector: Vectors) -> list[str]:
     return stored.search(RawBatch("dense", dense=vector[None]), _PARAMS)[0].ids
 
 

@@ -27,7 +27,7 @@ from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import Server, resident_bytes, serving
 from benchmarks.service.http import npy
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import (
@@ -133,7 +133,7 @@ def bare_inserts(bare: Bare, like: Prepared) -> Insert:
     return insert
 
 
-def by_library(stored: Collection, vectors: Vectors) -> Insert:
+def by_library(stored: StoredCollection, vectors: Vectors) -> Insert:
     """Return what puts the items of some numbers, one by one."""
 
     def insert(numbers: range) -> None:
@@ -211,7 +211,7 @@ def by_connections(table: Table, like: Prepared) -> None:
 
 
 @contextmanager
-def in_library(vectors: Vectors, durability: Durability) -> Iterator[Collection]:
+def in_library(vectors: Vectors, durability: Durability) -> Iterator[StoredCollection]:
     """Open a collection of the first items, its lists made."""
     with tempfile.TemporaryDirectory() as name:
         catalog = Catalog.open(Path(name), durability=durability)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gcws_search.commands.bars import Bar
     from gcws_search.formats.files import InputFile
     from gcws_search.formats.folders import Folder
-    from gcws_search.formats.sources import Body, Choices, Source
+    from gcws_search.formats.sources import Choices, LoadBody, Source
 
 cli = family()
 
@@ -357,7 +357,7 @@ def _key(file: InputFile | Folder, number: int, source: Source, task: _Task) -> 
 
 
 def _upload(
-    collection: Collection, body: Body, task: _Task, progress: Bar, key: str | None,
+    collection: Collection, body: LoadBody, task: _Task, progress: Bar, key: str | None,
     *, max_rejected: int | None = None,
 ) -> Added:  # fmt: skip
     from gcws_search.client.operations import run  # noqa: PLC0415

@@ -60,7 +60,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LoadBody:
     """The body of one load.
 
     Attributes
@@ -133,10 +133,10 @@ class Source(Protocol):
     def place(self, row: int) -> str:
         """Return where a row is, for people."""
 
-    def whole(self, told: Callable[[int], None]) -> Body:
+    def whole(self, told: Callable[[int], None]) -> LoadBody:
         """Return all items as one body; ``told`` is called with the rows that are handed over."""
 
-    def segments(self) -> Iterator[Body]:
+    def segments(self) -> Iterator[LoadBody]:
         """Yield the items as bodies of some thousand rows."""
 
 
@@ -249,7 +249,7 @@ class ItemSource:
             yield batch
             first += len(batch)
 
-    def whole(self, told: Callable[[int], None]) -> Body:
+    def whole(self, told: Callable[[int], None]) -> LoadBody:
         """Return all items as one body."""
         whole = self._array
         if whole is not None and whole.payloads is None and isinstance(whole.rows, DenseRows):
@@ -263,23 +263,23 @@ class ItemSource:
                         told(len(piece) // rows.row_bytes)
 
             start = int(whole.texts()[0]) if len(whole) else 0
-            return Body(NPY, pieces, len(rows), size, id_start=start)
+            return LoadBody(NPY, pieces, len(rows), size, id_start=start)
 
         def counted() -> Iterator[Items]:
             for batch in self.batches():
                 yield batch
                 told(len(batch))
 
-        return Body(ARROW, lambda: arrow(counted()), self.rows)
+        return LoadBody(ARROW, lambda: arrow(counted()), self.rows)
 
-    def segments(self) -> Iterator[Body]:
+    def segments(self) -> Iterator[LoadBody]:
         """Yield the items as bodies of some thousand rows."""
         for batch in self.batches():
             for part in batch.batches(max_rows=SEGMENT_ROWS):
                 yield _segment(part)
 
 
-def _segment(part: Items) -> Body:
+def _segment(part: Items) -> LoadBody:
     def original(row: int) -> Any:
         one = part.part(row, row + 1)
         if one.origin is not None:
@@ -289,7 +289,7 @@ def _segment(part: Items) -> Body:
         return found if payload is None else {**found, "payload": read_json(payload)}
 
     numbers = None if part.origin is None else part.origin.numbers
-    return Body(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
+    return LoadBody(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
 
 
 # Arrays
@@ -454,7 +454,7 @@ class LineSource:
             except OSError as error:
                 raise cut_short(self._file.name, error) from None
 
-    def whole(self, told: Callable[[int], None]) -> Body:
+    def whole(self, told: Callable[[int], None]) -> LoadBody:
         """Return all items as one body."""
 
         def pieces() -> Iterator[bytes]:
@@ -463,15 +463,15 @@ class LineSource:
                 yield b"".join(_numbered(lines, ids))
                 told(len(lines))
 
-        return Body(NDJSON, pieces)
+        return LoadBody(NDJSON, pieces)
 
-    def segments(self) -> Iterator[Body]:
+    def segments(self) -> Iterator[LoadBody]:
         """Yield the items as bodies of some thousand rows."""
         ids = self._ids()
         for lines in self._groups():
             body = b"".join(_numbered(lines, ids))
             full = [line for line in lines if line.strip()]
-            yield Body(
+            yield LoadBody(
                 NDJSON,
                 lambda body=body: iter([body]),  # type: ignore[misc]
                 len(full),

@@ -16,7 +16,7 @@ from typing import Final
 
 from gcws_search.index.backends import POLICIES, Policies
 from gcws_search.index.catalog.check import findings_of
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
@@ -44,6 +44,7 @@ from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import Searches
 
 Progress = Callable[[str, int, int], None]
+_Loaded = StoredCollection | StoreError
 Admit = Callable[[int], None]
 """Called with the number of other collections; raises to refuse one more."""
 
@@ -80,13 +81,13 @@ class Catalog:
         # Finding a collection takes no lock; only the holder of a reserved name changes its entry.
         self._names = Reservations()
         self._admitting = threading.Lock()
-        self._being_created: set[str] = set()  # names that are being made
+        self._being_created: set[str] = set()
         self._loading = threading.Lock()
         self.closing = False
         self._started = False
         self._retrying = threading.Lock()
         self.snapshots = Snapshots(directory.path / SNAPSHOTS)
-        self._collections: dict[str, Collection | StoreError | None] = dict.fromkeys(names)
+        self._collections: dict[str, _Loaded | None] = dict.fromkeys(names)
 
     @classmethod
     def open(
@@ -207,7 +208,7 @@ class Catalog:
                 self._collections[name] = error
         return stores
 
-    def _loaded(self, store: Store, report: Callable[[str, int], None]) -> Collection | StoreError:
+    def _loaded(self, store: Store, report: Callable[[str, int], None]) -> _Loaded:
         try:
             collection = self._holding(store, config_of(store.identity, store.name))
             collection.load(lambda count: report(store.name, count))
@@ -222,8 +223,8 @@ class Catalog:
             return DamagedFile(store.name, f"it could not be loaded ({error!r})")
         return collection
 
-    def _holding(self, store: Store, config: CollectionConfig) -> Collection:
-        return Collection(
+    def _holding(self, store: Store, config: CollectionConfig) -> StoredCollection:
+        return StoredCollection(
             store,
             config,
             threads=self._threads,
@@ -243,8 +244,8 @@ class Catalog:
     @property
     def failures(self) -> dict[str, StoreError]:
         """Why some files cannot be used, by collection."""
-        found = self._collections.copy()
-        return {name: why for name, why in found.items() if isinstance(why, StoreError)}
+        found = self._collections.copy().items()
+        return {name: why for name, why in found if isinstance(why, StoreError)}
 
     def list(self) -> list[Summary]:
         """Return the collections that can be used, by name; one that fails is left out."""
@@ -252,18 +253,17 @@ class Catalog:
         for collection in self._open_collections():
             try:
                 summaries.append(collection.summary())
-            except Exception:
-                # Whatever is wrong with one collection, the others are to be seen.
+            except Exception:  # whatever is wrong with one, the others are to be seen
                 _log.exception("collection %r could not be summed up", collection.name)
         return summaries
 
-    def _open_collections(self) -> Iterator[Collection]:
-        found = self._collections.copy()
-        return (each for _, each in sorted(found.items()) if isinstance(each, Collection))
+    def _open_collections(self) -> Iterator[StoredCollection]:
+        found = sorted(self._collections.copy().items())
+        return (each for _, each in found if isinstance(each, StoredCollection))
 
     def create(
         self, name: str, config: CollectionConfig, *, admit: Admit | None = None
-    ) -> tuple[Collection, bool]:
+    ) -> tuple[StoredCollection, bool]:
         """Return the collection of this name, and whether it was made just now.
 
         Of several that create one name at once, one makes it and the others wait for it. While a
@@ -319,7 +319,7 @@ class Catalog:
             with self._admitting:
                 self._being_created.remove(name)
 
-    def _same(self, name: str, config: CollectionConfig) -> Collection:
+    def _same(self, name: str, config: CollectionConfig) -> StoredCollection:
         try:
             found = self.get(name)
         except CollectionNotFound:  # it was there a moment ago
@@ -328,7 +328,7 @@ class Catalog:
             raise CollectionExists(name, found.config.difference(config))
         return found
 
-    def _create(self, name: str, config: CollectionConfig) -> Collection:
+    def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
         file, unfinished = self._directory.file(name), self._directory.unfinished(name)
         is_written = False
         try:
@@ -350,7 +350,7 @@ class Catalog:
             self._directory.discard(unfinished)
             raise
 
-    def get(self, name: str) -> Collection:
+    def get(self, name: str) -> StoredCollection:
         """Return a collection.
 
         Raises
@@ -371,7 +371,7 @@ class Catalog:
             raise found.with_traceback(None)
         return found
 
-    def read(self, name: str) -> Collection | None:
+    def read(self, name: str) -> StoredCollection | None:
         """Return a collection, its file read now if it was not; None where there is no file.
 
         Raises
@@ -397,7 +397,7 @@ class Catalog:
     def release(self, name: str) -> None:
         """Close a collection that is not to be used any more; its file stays."""
         found = self._collections.pop(name, None)
-        if isinstance(found, Collection):
+        if isinstance(found, StoredCollection):
             found.close()
 
     def _retry_in_background(self) -> None:
@@ -439,7 +439,7 @@ class Catalog:
                 raise DamagedFile(name, "a folder is in its place")
             del self._collections[name]
             try:
-                if isinstance(found, Collection):
+                if isinstance(found, StoredCollection):
                     found.close(dropped=True)
                 self._directory.remove(name)
             except BaseException:
@@ -474,7 +474,7 @@ class Catalog:
 
     def restore(
         self, name: str, snapshot: str, *, replace: bool = False, admit: Admit | None = None
-    ) -> Collection:
+    ) -> StoredCollection:
         """Make a collection of a snapshot, and return it when it is loaded.
 
         Until then the one that it replaces is read and written. Writes to that one, and backends
@@ -517,7 +517,7 @@ class Catalog:
                         self._return_to(name, before)
                     raise
 
-    def _restore(self, name: str, snapshot: str, before: Collection | StoreError | None) -> None:
+    def _restore(self, name: str, snapshot: str, before: _Loaded | None) -> None:
         """Put a snapshot's file in the place of a collection's."""
         unfinished = self._directory.unfinished(name)
         try:
@@ -527,7 +527,7 @@ class Catalog:
             self._require_open(name)
             self._collections[name] = None
             try:
-                if isinstance(before, Collection):
+                if isinstance(before, StoredCollection):
                     before.close(replaced=True)
                     with suppress(DamagedFile):  # it is replaced as it is
                         move_log(self._directory.file(name), name, self._policies.reclaim)
@@ -538,7 +538,7 @@ class Catalog:
         finally:
             self._directory.discard(unfinished)
 
-    def _return_to(self, name: str, before: Collection | StoreError | None) -> None:
+    def _return_to(self, name: str, before: _Loaded | None) -> None:
         """Let a name be what it was, after what was to become of it has failed."""
         if before is None:
             self._collections.pop(name, None)
@@ -550,7 +550,7 @@ class Catalog:
             with suppress(StoreError, CollectionNotFound):  # `get` says so
                 self._reloaded(name)
 
-    def _found_before(self, name: str, *, replace: bool) -> Collection | StoreError | None:
+    def _found_before(self, name: str, *, replace: bool) -> _Loaded | None:
         found = self._collections.get(name)
         if name in self._collections:
             if found is None:
@@ -559,7 +559,7 @@ class Catalog:
                 raise CollectionExists(name, "already, and is not to be replaced")
         return found
 
-    def _reloaded(self, name: str) -> Collection:
+    def _reloaded(self, name: str) -> StoredCollection:
         """Load a file that has just been put in its place."""
         try:
             store = Store(self._directory.file(name), name, durability=self._durability)

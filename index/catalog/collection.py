@@ -24,7 +24,7 @@ from gcws_search.index.catalog.describe import (
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
 from gcws_search.index.collection.explain import Explainable, explain
-from gcws_search.index.collection.items import Hit, ItemBatch, QueryResult, QueryResults
+from gcws_search.index.collection.items import ItemBatch, QueryResult, QueryResults, ScoredItem
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
 from gcws_search.index.contracts.analysis import SHARES, Explained
@@ -70,7 +70,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Collection:
+class StoredCollection:
     """A collection of items that outlive the process.
 
     Parameters
@@ -121,7 +121,7 @@ class Collection:
     @classmethod
     def in_memory(
         cls, name: str, config: CollectionConfig, *, threads: int | None = None
-    ) -> Collection:
+    ) -> StoredCollection:
         """Return a collection of no items that is gone when it is closed; it needs no disk."""
         identity = Identity(config.to_dict(), ALGORITHM_VERSION)
         store = Store(MEMORY, name, durability="normal", identity=identity)
@@ -511,7 +511,7 @@ class Collection:
         """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""
         return explain(self.memory, a, b, limit)
 
-    def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
+    def vectors(self, hits: Sequence[ScoredItem]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent; see `ItemReader.vectors`."""
         return self.items.vectors(hits)
 

@@ -35,7 +35,7 @@ _KERNEL_ENTRIES: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class BackendComparison:
     """What one backend did.
 
     Attributes
@@ -74,12 +74,12 @@ class Comparison:
 
     Attributes
     ----------
-    backends : list of Compared
+    backends : list of BackendComparison
     similarities : (m,) float64
         Mean GMM of each query and its exact neighbours; 0 where there are none.
     """
 
-    backends: list[Compared]
+    backends: list[BackendComparison]
     similarities: Float64s
 
 
@@ -104,7 +104,7 @@ class ComparedQueries:
     def given(
         cls, space: VectorSpace, queries: Sequence[RawBatch | SparseVector]
     ) -> ComparedQueries:
-        """Return queries that are no items; see `Collection.compare`.
+        """Return queries that are no items; see `StoredCollection.compare`.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class _Trial:
         self._rows = RowView(view.vectors, view.alive, view.count)
         self.truths = {"gmm": self._truth(GmmKernel())}
 
-    def of(self, indexed: BackendIndex) -> Compared:
+    def of(self, indexed: BackendIndex) -> BackendComparison:
         """Return what one backend does."""
         kernel = indexed.backend.kernel
         found, seconds, candidates = self._found(indexed, replace(self._params, rerank="gmm"))
@@ -222,7 +222,7 @@ class _Trial:
         if not isinstance(kernel, GmmKernel):
             found, _, _ = self._found(indexed, replace(self._params, rerank="own"))
             own = self._recall(kernel, self._truth(kernel), found)
-        return Compared(
+        return BackendComparison(
             name=indexed.name,
             kind=indexed.params.kind,
             kernel=kernel.name,

@@ -165,7 +165,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ScoredItem:
     """An item found.
 
     Attributes
@@ -245,10 +245,10 @@ class QueryResult:
         return [payloads[row] for row in self.rows]
 
     @property
-    def hits(self) -> list[Hit]:
+    def hits(self) -> list[ScoredItem]:
         """The hits one by one."""
         return [
-            Hit(item_id, score, payload, row, self.view)
+            ScoredItem(item_id, score, payload, row, self.view)
             for item_id, score, payload, row in zip(
                 self.ids, self.scores, self.payloads, self.rows, strict=True
             )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.collection.items import Hit, View
+from gcws_search.index.collection.items import ScoredItem, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
@@ -157,7 +157,7 @@ class ItemReader:
         records = self._store.at(view.sequences[rows].tolist())
         return [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in records]
 
-    def vectors(self, hits: Sequence[Hit]) -> list[JsonVector | None]:
+    def vectors(self, hits: Sequence[ScoredItem]) -> list[JsonVector | None]:
         """Return the vectors of hits as sent.
 
         Where a transform keeps them out of memory, an item updated since the search shows its new
@@ -169,7 +169,7 @@ class ItemReader:
         blobs = [records[hit.id].vector if hit.id in records else None for hit in hits]
         return [None if blob is None else self._from_blob(blob) for blob in blobs]
 
-    def _from_memory(self, hit: Hit) -> JsonVector | None:
+    def _from_memory(self, hit: ScoredItem) -> JsonVector | None:
         raw = hit.view.raw(self.space, np.array([hit.row]))
         return None if raw is None else self.space.to_json(raw, 0)
 

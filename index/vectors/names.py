@@ -149,7 +149,7 @@ class CoordinateNames:
         names : sequence of str
         beyond_dim : bool
             Whether a space of fixed dim has coordinates for unknown names
-            (`Collection.search_with_unknown`); else they are refused.
+            (`StoredCollection.search_with_unknown`); else they are refused.
 
         Raises
         ------

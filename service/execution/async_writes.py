@@ -37,7 +37,7 @@ class AwaitedPuts:
 
     async def put(
         self,
-        collection: ix.Collection,
+        collection: ix.StoredCollection,
         read: Callable[[], ix.ItemBatch],
         mode: Literal["upsert", "insert"],
     ) -> ix.WriteResult:
@@ -45,7 +45,7 @@ class AwaitedPuts:
 
         Parameters
         ----------
-        collection : Collection
+        collection : StoredCollection
         read : callable
             Returns the items; called in a thread.
         mode : {"upsert", "insert"}
@@ -56,7 +56,7 @@ class AwaitedPuts:
         Stopping
             The pool was closed before their turn.
         Exception
-            What ``read`` and `Collection.put` raise.
+            What ``read`` and `StoredCollection.put` raise.
         """
         self._pool.enter()
         loop = asyncio.get_running_loop()

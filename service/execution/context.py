@@ -37,7 +37,7 @@ class Service:
         """The catalog; NotReady until items of any form can be stored and scanned."""
         return self.startup.require_basics()
 
-    def collection(self, name: str) -> ix.Collection:
+    def collection(self, name: str) -> ix.StoredCollection:
         """Return a collection.
 
         Raises
@@ -49,7 +49,7 @@ class Service:
             self.startup.require_basics(found.config.form)
         return found
 
-    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.Collection, bool]:
+    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
         Raises

@@ -65,16 +65,16 @@ class Loads:
     """The loads of all collections; used on the event loop alone."""
 
     def __init__(self) -> None:
-        self._ended: WeakKeyDictionary[ix.Collection, deque[LoadEntry]] = WeakKeyDictionary()
-        self._running: list[tuple[ix.Collection, LoadEntry]] = []
+        self._ended: WeakKeyDictionary[ix.StoredCollection, deque[LoadEntry]] = WeakKeyDictionary()
+        self._running: list[tuple[ix.StoredCollection, LoadEntry]] = []
 
-    def require_free(self, collection: ix.Collection, key: str) -> None:
+    def require_free(self, collection: ix.StoredCollection, key: str) -> None:
         """Raise CollectionBusy while a load of this key runs."""
         if any(entry.key == key for entry in self._of(collection)):
             raise ix.CollectionBusy(collection.name, f"a load under the key {key!r} is under way")
 
     @contextmanager
-    def running(self, collection: ix.Collection, entry: LoadEntry) -> Iterator[None]:
+    def running(self, collection: ix.StoredCollection, entry: LoadEntry) -> Iterator[None]:
         """Count a load among those under way while it runs, and then among those that have ended.
 
         Raises
@@ -96,10 +96,10 @@ class Loads:
             self._running.remove((collection, entry))
             self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(entry)
 
-    def listed(self, collection: ix.Collection) -> list[LoadEntry]:
+    def listed(self, collection: ix.StoredCollection) -> list[LoadEntry]:
         """Return the loads of a collection, the last first, those under way before the others."""
         ended = self._ended.get(collection, ())
         return [*reversed([*self._of(collection)]), *reversed(ended)]
 
-    def _of(self, collection: ix.Collection) -> Iterator[LoadEntry]:
+    def _of(self, collection: ix.StoredCollection) -> Iterator[LoadEntry]:
         return (entry for owner, entry in self._running if owner is collection)

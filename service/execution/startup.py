@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StartProgress:
     """How far the start has come: kernels while compiling, items while loading."""
 
     phase: Phase
@@ -32,14 +32,14 @@ class Startup:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._progress = Progress("starting")
+        self._progress = StartProgress("starting")
         self._stopping = threading.Event()
         self._announced = logging.DEBUG  # level at which compiling is logged
         self._basics: frozenset[ix.Form] = frozenset()
         self._thread = threading.Thread(target=self._run, name="gcws-startup", daemon=True)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> StartProgress:
         """The present state."""
         return self._progress
 
@@ -57,7 +57,7 @@ class Startup:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._progress = Progress("stopping")
+        self._progress = StartProgress("stopping")
 
     @property
     def is_compiled(self) -> bool:
@@ -98,7 +98,7 @@ class Startup:
 
     def _run(self) -> None:
         try:
-            self._progress = Progress("compiling")
+            self._progress = StartProgress("compiling")
             if not kernels_are_cached():
                 self._announced = logging.INFO
                 self._catalog.pause_optimizing()  # it would compile in this process
@@ -107,30 +107,30 @@ class Startup:
                 self._compiled, basics_ready=self._basics_compiled, check=self._check
             )
             _log.info("kernels ready after %.1f s", seconds)
-            self._progress = Progress("loading")
+            self._progress = StartProgress("loading")
             self._catalog.resume_optimizing()
             self._catalog.load(self._loaded)
         except _Stopped:
             return
         except Exception:
             _log.exception("the start failed; the service stays unready")
-            self._progress = Progress("failed", self._progress.loaded, self._progress.total)
+            self._progress = StartProgress("failed", self._progress.loaded, self._progress.total)
             return
-        self._progress = Progress("ready", self._progress.loaded, self._progress.total)
+        self._progress = StartProgress("ready", self._progress.loaded, self._progress.total)
         _log.info("ready")
 
     def _compiled(self, done: int, total: int, name: str) -> None:
-        self._step(Progress("compiling", done, total))
+        self._step(StartProgress("compiling", done, total))
         _log.log(self._announced, "compiled %d of %d: %s", done, total, name)
 
     def _loaded(self, _collection: str, done: int, total: int) -> None:
-        self._step(Progress("loading", done, total))
+        self._step(StartProgress("loading", done, total))
 
     def _basics_compiled(self, form: ix.Form) -> None:
         self._basics |= {form}
         _log.log(self._announced, "%s items can be stored, and searched exactly", form)
 
-    def _step(self, progress: Progress) -> None:
+    def _step(self, progress: StartProgress) -> None:
         self._check()
         self._progress = progress
 

@@ -15,13 +15,12 @@ from gcws_search.service.guards.limits import Limits, require_count, require_sho
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest import arrow_columns
 from gcws_search.service.ingest.rows import (
-    DenseRows,
+    DenseVectors,
     ItemRows,
-    MixedRows,
-    NamedRows,
-    NamedVector,
+    MixedVectors,
+    NamedVectors,
     Reject,
-    SparseRows,
+    SparseVectors,
     Vectors,
 )
 from gcws_search.service.ingest.source import ByteReader
@@ -168,31 +167,31 @@ def _vectors(columns: dict[str, Any]) -> Vectors:
         lengths = np.diff(ends)
         width = int(lengths[0]) if len(lengths) else 0
         if (lengths == width).all():
-            return DenseRows(values.reshape(len(lengths), width))
-        return MixedRows([values[start:stop] for start, stop in pairwise(ends.tolist())])
+            return DenseVectors(values.reshape(len(lengths), width))
+        return MixedVectors([values[start:stop] for start, stop in pairwise(ends.tolist())])
     if "names" in columns:
         return _named(columns)
     index_ends, indices = arrow_columns.lists(columns["indices"])
     if "values" not in columns:  # sets
-        return SparseRows(index_ends, indices, np.ones(len(indices), np.float32))
+        return SparseVectors(index_ends, indices, np.ones(len(indices), np.float32))
     value_ends, values = arrow_columns.lists(columns["values"])
     if (index_ends == value_ends).all():
-        return SparseRows(index_ends, indices, values)
+        return SparseVectors(index_ends, indices, values)
     borders = zip(pairwise(index_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
-    return MixedRows([ix.SparseVector(indices[a:b], values[c:d]) for (a, b), (c, d) in borders])
+    return MixedVectors([ix.SparseVector(indices[a:b], values[c:d]) for (a, b), (c, d) in borders])
 
 
 def _named(columns: dict[str, Any]) -> Vectors:
     name_ends, names, codes = arrow_columns.words(columns["names"])
     if "values" not in columns:
-        return NamedRows(name_ends, names, codes, np.ones(len(codes), np.float32))
+        return NamedVectors(name_ends, names, codes, np.ones(len(codes), np.float32))
     value_ends, values = arrow_columns.lists(columns["values"])
     if (name_ends == value_ends).all():
-        return NamedRows(name_ends, names, codes, values)
+        return NamedVectors(name_ends, names, codes, values)
     borders = zip(pairwise(name_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
-    return MixedRows(
+    return MixedVectors(
         [
-            NamedVector([names[code] for code in codes[a:b]], values[c:d])
+            ix.NamedVector([names[code] for code in codes[a:b]], values[c:d])
             for (a, b), (c, d) in borders
         ]
     )
@@ -217,7 +216,7 @@ def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> Vectors:
             raise BodyTooLarge(max_bytes, "all record batches")
         found.append(batch)
     if not any(map(len, found)):
-        return MixedRows([])
+        return MixedVectors([])
     whole = pa.concat_batches(found)
     columns = dict(zip(whole.schema.names, whole.columns, strict=True))
     unusable = _unusable(columns, limits)

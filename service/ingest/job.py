@@ -162,7 +162,7 @@ class Load:
 
     Attributes
     ----------
-    collection : Collection
+    collection : StoredCollection
     mode : {"upsert", "insert"}
     on_error : {"stop", "skip"}
     max_listed : int
@@ -174,7 +174,7 @@ class Load:
     key : LoadKey or None
     """
 
-    collection: ix.Collection
+    collection: ix.StoredCollection
     mode: Literal["upsert", "insert"]
     on_error: Literal["stop", "skip"]
     max_listed: int

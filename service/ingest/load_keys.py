@@ -34,7 +34,7 @@ _START: Final = Mark(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadState:
     """How far a load has come.
 
     Attributes
@@ -69,7 +69,7 @@ class Progress:
         return orjson.dumps({**asdict(self), "mark": [*self.mark]}).decode()
 
     @classmethod
-    def read(cls, text: str) -> Progress:
+    def read(cls, text: str) -> LoadState:
         """Inverse of `text`; ValueError where a text is none."""
         try:
             fields = orjson.loads(text)
@@ -87,7 +87,7 @@ class LoadKey:
     Attributes
     ----------
     key : str
-    before : Progress
+    before : LoadState
         At the beginning, where nothing has been committed.
     keep_seconds : int
         How long keys are kept.
@@ -96,12 +96,14 @@ class LoadKey:
     """
 
     key: str
-    before: Progress
+    before: LoadState
     keep_seconds: int
     announced_bytes: int = 0
 
     @classmethod
-    def of(cls, collection: ix.Collection, key: str, parameters: str, keep_seconds: int) -> LoadKey:
+    def of(
+        cls, collection: ix.StoredCollection, key: str, parameters: str, keep_seconds: int
+    ) -> LoadKey:
         """Return the key, and what the collection's file says of it.
 
         Raises
@@ -115,7 +117,7 @@ class LoadKey:
         require_key(key)
         found = collection.loads(_now() - keep_seconds, key)
         if not found:
-            return cls(key, Progress(parameters, started=time.time()), keep_seconds)
+            return cls(key, LoadState(parameters, started=time.time()), keep_seconds)
         before = progress_of(collection, found[0])
         if before.parameters != parameters:
             raise IdempotencyMismatch(
@@ -124,7 +126,7 @@ class LoadKey:
             )
         return cls(key, before, keep_seconds)
 
-    def record(self, progress: Progress) -> ix.LoadRecord:
+    def record(self, progress: LoadState) -> ix.LoadRecord:
         """Return what the file keeps."""
         return ix.LoadRecord(self.key, _now(), progress.text())
 
@@ -158,10 +160,10 @@ def require_key(key: str) -> None:
         )
 
 
-def progress_of(collection: ix.Collection, record: ix.LoadRecord) -> Progress:
+def progress_of(collection: ix.StoredCollection, record: ix.LoadRecord) -> LoadState:
     """Return how far a load has come; DamagedFile where its record does not say."""
     try:
-        return Progress.read(record.progress)
+        return LoadState.read(record.progress)
     except ValueError as error:
         reason = f"load {record.key!r} is unreadable ({error})"
         raise ix.DamagedFile(collection.name, reason) from error

@@ -9,7 +9,7 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
-from gcws_search.service.ingest.rows import ItemRows, MixedRows, NamedVector, Reject
+from gcws_search.service.ingest.rows import ItemRows, MixedVectors, Reject
 from gcws_search.service.ingest.source import Source
 from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 from gcws_search.service.schemas.requests import ItemBody
@@ -52,7 +52,7 @@ class _Pending:
     numbers: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     payloads: list[bytes | None] = field(default_factory=list)
-    vectors: list[AnyArray | ix.SparseVector | NamedVector] = field(default_factory=list)
+    vectors: list[AnyArray | ix.SparseVector | ix.NamedVector] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     line_bytes: int = 0
     size: int = 0
@@ -80,7 +80,7 @@ class _Pending:
             np.array(self.numbers, np.int64),
             self.ids,
             self.payloads,
-            MixedRows(self.vectors),
+            MixedVectors(self.vectors),
             self.rejects,
             self.size,
         )
@@ -88,7 +88,7 @@ class _Pending:
 
 def _compact(
     raw: list[float] | SparseBody | NamedBody | PackedBody,
-) -> AnyArray | ix.SparseVector | NamedVector:
+) -> AnyArray | ix.SparseVector | ix.NamedVector:
     """Return a vector in a quarter of the memory that Python's numbers take."""
     if isinstance(raw, list):
         return np.fromiter(raw, np.float64, len(raw))
@@ -96,7 +96,7 @@ def _compact(
         return raw.weights
     weights = np.fromiter(raw.weights, np.float64, len(raw.weights))
     if isinstance(raw, NamedBody):
-        return NamedVector(raw.names, weights)
+        return ix.NamedVector(raw.names, weights)
     indices: list[int] | AnyArray
     try:
         indices = np.fromiter(raw.indices, np.int64, len(raw.indices))

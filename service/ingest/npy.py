@@ -14,7 +14,7 @@ from gcws_search.index import AnyArray
 from gcws_search.service.guards.limits import Limits, require_count
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.rows import DenseRows, ItemRows
+from gcws_search.service.ingest.rows import DenseVectors, ItemRows
 from gcws_search.service.ingest.source import ByteReader
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -215,7 +215,7 @@ class NpyRows:
                 numbers=np.arange(first, last),
                 ids=list(map(str, range(start, start + len(array)))),
                 payloads=[None] * len(array),
-                vectors=DenseRows(array),
+                vectors=DenseVectors(array),
                 size=self.reader.taken,
             )
             first = last

@@ -76,7 +76,7 @@ class Vectors(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DenseRows:
+class DenseVectors:
     """``array``: (n, dim) numbers of any type."""
 
     array: AnyArray
@@ -85,9 +85,9 @@ class DenseRows:
         """Return how many."""
         return len(self.array)
 
-    def part(self, rows: slice | Int64s) -> DenseRows:
+    def part(self, rows: slice | Int64s) -> DenseVectors:
         """Return some of them."""
-        return DenseRows(self.array[rows])
+        return DenseVectors(self.array[rows])
 
     def check(self, space: ix.VectorSpace, _naming: Naming) -> ix.RawBatch:
         """Return them checked."""
@@ -95,7 +95,7 @@ class DenseRows:
 
 
 @dataclass(frozen=True, slots=True)
-class SparseRows:
+class SparseVectors:
     """Compressed rows: ``indptr`` (n + 1,), ``indices`` and ``values`` (nnz,)."""
 
     indptr: Int64s
@@ -106,7 +106,7 @@ class SparseRows:
         """Return how many."""
         return len(self.indptr) - 1
 
-    def part(self, rows: slice | Int64s) -> SparseRows:
+    def part(self, rows: slice | Int64s) -> SparseVectors:
         """Return some of them."""
         chosen = np.arange(len(self))[rows]
         starts = self.indptr[chosen]
@@ -114,7 +114,7 @@ class SparseRows:
         indptr = np.zeros(len(chosen) + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
         take = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], counts)
-        return SparseRows(indptr, self.indices[take], self.values[take])
+        return SparseVectors(indptr, self.indices[take], self.values[take])
 
     def check(self, space: ix.VectorSpace, _naming: Naming) -> ix.RawBatch:
         """Return them checked."""
@@ -122,34 +122,26 @@ class SparseRows:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedVector:
-    """One vector by the names of its coordinates."""
-
-    names: list[str]
-    values: AnyArray
-
-
-@dataclass(frozen=True, slots=True)
-class MixedRows:
+class MixedVectors:
     """Vectors of any form: arrays, `SparseVector` and `NamedVector`."""
 
-    vectors: list[AnyArray | ix.SparseVector | NamedVector]
+    vectors: list[AnyArray | ix.SparseVector | ix.NamedVector]
 
     def __len__(self) -> int:
         """Return how many."""
         return len(self.vectors)
 
-    def part(self, rows: slice | Int64s) -> MixedRows:
+    def part(self, rows: slice | Int64s) -> MixedVectors:
         """Return some of them."""
         if isinstance(rows, slice):
-            return MixedRows(self.vectors[rows])
-        return MixedRows([self.vectors[row] for row in rows])
+            return MixedVectors(self.vectors[rows])
+        return MixedVectors([self.vectors[row] for row in rows])
 
     def check(self, space: ix.VectorSpace, naming: Naming) -> ix.RawBatch:
         """Return them checked."""
         rows: list[AnyArray | ix.SparseVector] = []
         for row, vector in enumerate(self.vectors):
-            if not isinstance(vector, NamedVector):
+            if not isinstance(vector, ix.NamedVector):
                 rows.append(vector)
                 continue
             try:
@@ -161,7 +153,7 @@ class MixedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedRows:
+class NamedVectors:
     """Compressed rows of names.
 
     Attributes
@@ -183,12 +175,12 @@ class NamedRows:
         """Return how many."""
         return len(self.indptr) - 1
 
-    def part(self, rows: slice | Int64s) -> NamedRows:
+    def part(self, rows: slice | Int64s) -> NamedVectors:
         """Return some of them."""
-        some = SparseRows(self.indptr, self.codes, self.values).part(rows)
+        some = SparseVectors(self.indptr, self.codes, self.values).part(rows)
         used, codes = np.unique(some.indices, return_inverse=True)
         names = [self.names[place] for place in used.tolist()]
-        return NamedRows(some.indptr, names, codes.astype(np.int64), some.values)
+        return NamedVectors(some.indptr, names, codes.astype(np.int64), some.values)
 
     def check(self, space: ix.VectorSpace, naming: Naming) -> ix.RawBatch:
         """Return them checked."""

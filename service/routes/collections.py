@@ -152,7 +152,7 @@ async def list_names(
     return json_response(_named(collection, found))
 
 
-def _named(collection: ix.Collection, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
+def _named(collection: ix.StoredCollection, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
     named = [{"index": index, "name": name} for index, name in found]
     return {"names": named, "count": len(collection.names)}
 

@@ -5,7 +5,7 @@ import asyncio
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.execution.context import may_read, permission_of, service_of
-from gcws_search.service.execution.startup import Progress
+from gcws_search.service.execution.startup import StartProgress
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import json_response, problem_responses
 from gcws_search.service.schemas.answers import Health, Readiness, ServiceAnswer
@@ -21,7 +21,7 @@ service_router = APIRouter(
 metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
 
 
-def _readiness(progress: Progress) -> dict[str, object]:
+def _readiness(progress: StartProgress) -> dict[str, object]:
     return {"phase": progress.phase, "loaded": progress.loaded, "total": progress.total}
 
 

@@ -31,7 +31,7 @@ from gcws_search.service.ingest.arrow import ArrowRows
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
     LoadKey,
-    Progress,
+    LoadState,
     progress_of,
     require_key,
     told_time,
@@ -265,7 +265,7 @@ def _entry(entry: LoadEntry) -> dict[str, Any]:
     }
 
 
-def _earlier(key: str, progress: Progress) -> dict[str, Any]:
+def _earlier(key: str, progress: LoadState) -> dict[str, Any]:
     """Return a load of before this start of the service."""
     return {
         "key": key,

@@ -16,7 +16,7 @@ from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.arrow import read_queries
 from gcws_search.service.ingest.npy import read_matrix
-from gcws_search.service.ingest.rows import DenseRows, NamedRows, Vectors
+from gcws_search.service.ingest.rows import DenseVectors, NamedVectors, Vectors
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.schemas.answers import (
     BatchAnswer,
@@ -133,7 +133,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
 
 
 async def _answer_one(
-    service: Service, name: str, collection: ix.Collection, asked: requests.QueryRequest
+    service: Service, name: str, collection: ix.StoredCollection, asked: requests.QueryRequest
 ) -> Response:
     """Return the answer to a query, from a thread where it may take long."""
     if not service.startup.is_compiled:
@@ -245,7 +245,7 @@ def _require_count(count: int, service: Service) -> None:
         )
 
 
-def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Response:
+def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
     batch = bodies.parse(BatchBody, body)
     _require_count(len(batch.queries), service)
     queries = requests.batch(batch, collection, service.limits)
@@ -262,7 +262,7 @@ def _answer_json(service: Service, collection: ix.Collection, body: bytes) -> Re
 
 
 def _answer_vectors(
-    service: Service, collection: ix.Collection, body: bytes, kind: str, params: BatchParams
+    service: Service, collection: ix.StoredCollection, body: bytes, kind: str, params: BatchParams
 ) -> Response:
     """Answer queries that all ask for the same: a matrix, or an Arrow stream of vectors."""
     try:
@@ -299,19 +299,19 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
     )
     if kind == bodies.NPY:
         max_bytes = settings.max_body_bytes
-        return DenseRows(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
+        return DenseVectors(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
     return read_queries(reader, limits, settings.max_arrow_batch_bytes)
 
 
 def _asked(
-    service: Service, collection: ix.Collection, vectors: Vectors, params: BatchParams
+    service: Service, collection: ix.StoredCollection, vectors: Vectors, params: BatchParams
 ) -> list[requests.QueryRequest]:
     """Return the queries of vectors that all ask for the same: one for all of them together.
 
     There is one for each where names may be unknown.
     """
     limits = service.limits
-    if isinstance(vectors, NamedRows) and not collection.names.is_open:
+    if isinstance(vectors, NamedVectors) and not collection.names.is_open:
         each = vectors.one_by_one(collection.space, Naming(collection, "search"))
         return [
             requests.matrix(one, params, limits)._replace(unknown_names=names)
@@ -323,7 +323,7 @@ def _asked(
 
 def _require_short(
     service: Service,
-    collection: ix.Collection,
+    collection: ix.StoredCollection,
     answered: Iterable[tuple[requests.QueryRequest, ix.QueryResult]],
 ) -> None:
     payload_bytes = vectors = 0
@@ -340,7 +340,7 @@ def _require_short(
 
 def _answers(
     service: Service,
-    collection: ix.Collection,
+    collection: ix.StoredCollection,
     queries: Sequence[requests.QueryRequest],
     found: Sequence[ix.QueryResult],
     seconds: float,

@@ -16,7 +16,7 @@ class Naming:
 
     Parameters
     ----------
-    collection : Collection
+    collection : StoredCollection
     use : {"store", "search", "search together"}
         What becomes of a name that no coordinate has: it takes one where items are stored, or it
         gets one for this query alone. Of queries that are searched together in a space of fixed dim
@@ -30,7 +30,7 @@ class Naming:
 
     __slots__ = ("_names", "_use", "unknown")
 
-    def __init__(self, collection: ix.Collection, use: Use) -> None:
+    def __init__(self, collection: ix.StoredCollection, use: Use) -> None:
         self._names = collection.names
         self._use = use
         self.unknown: list[str] = []

@@ -97,7 +97,7 @@ class QueryRequest(NamedTuple):
 
 def vector(
     body: list[float] | SparseBody | NamedBody | PackedBody,
-    collection: ix.Collection,
+    collection: ix.StoredCollection,
     naming: Naming,
     limits: Limits,
     *loc: str | int,
@@ -124,7 +124,7 @@ def vector(
 
 def vectors(
     raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
-    collection: ix.Collection,
+    collection: ix.StoredCollection,
     use: Use,
     limits: Limits,
     name: str,
@@ -264,7 +264,7 @@ def item_id(text: str, name: str = "id") -> str:
     return text
 
 
-def items(raw: Sequence[ItemBody], collection: ix.Collection, limits: Limits) -> ix.ItemBatch:
+def items(raw: Sequence[ItemBody], collection: ix.StoredCollection, limits: Limits) -> ix.ItemBatch:
     """Return items as the index stores them.
 
     Raises
@@ -446,7 +446,7 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
     return search_params(body, limits), sample
 
 
-def query(body: QueryBody, collection: ix.Collection, limits: Limits) -> QueryRequest:
+def query(body: QueryBody, collection: ix.StoredCollection, limits: Limits) -> QueryRequest:
     """Return a checked query.
 
     Raises
@@ -493,7 +493,7 @@ def _with_unknown(
 
 def with_unknown_apart(
     raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
-    collection: ix.Collection,
+    collection: ix.StoredCollection,
     limits: Limits,
     name: str,
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
@@ -528,7 +528,7 @@ def with_unknown_apart(
     return [(rest, together), *parts]
 
 
-def batch(body: BatchBody, collection: ix.Collection, limits: Limits) -> list[QueryRequest]:
+def batch(body: BatchBody, collection: ix.StoredCollection, limits: Limits) -> list[QueryRequest]:
     """Return the queries of a batch; errors name the query.
 
     Raises

@@ -13,7 +13,7 @@ from gcws_search.service.translate.requests import QueryRequest
 JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
-def search(collection: ix.Collection, query: QueryRequest) -> Sequence[ix.QueryResult]:
+def search(collection: ix.StoredCollection, query: QueryRequest) -> Sequence[ix.QueryResult]:
     """Return one result a query.
 
     Raises
@@ -38,7 +38,7 @@ def search(collection: ix.Collection, query: QueryRequest) -> Sequence[ix.QueryR
 
 
 def search_batch(
-    collection: ix.Collection, queries: Sequence[QueryRequest]
+    collection: ix.StoredCollection, queries: Sequence[QueryRequest]
 ) -> tuple[list[ix.QueryResult], list[ix.Total]]:
     """Return one result a query, in order, and what they cost.
 
@@ -77,7 +77,7 @@ def search_batch(
     return [results[number] for number in range(len(queries))], costs
 
 
-def may_compile(collection: ix.Collection, query: QueryRequest) -> bool:
+def may_compile(collection: ix.StoredCollection, query: QueryRequest) -> bool:
     """Return whether the first search of its kind compiles kernels that the warm-up leaves out."""
     compared = collection.config.backend.kind not in ("gcws", "exact")
     return compared or query.backend is not None or query.params.rerank != "gmm"
@@ -90,7 +90,7 @@ def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
     return [total for result in found for total in result.totals()]
 
 
-def describe(collection: ix.Collection) -> dict[str, Any]:
+def describe(collection: ix.StoredCollection) -> dict[str, Any]:
     """Return all there is to know of a collection: what it was created with, then what it holds."""
     found = asdict(collection.describe())
     del found["config"]
@@ -119,7 +119,7 @@ def payload_json(payload: bytes | None) -> orjson.Fragment | None:
 
 
 def answer(
-    collection: ix.Collection, query: QueryRequest, result: ix.QueryResult, seconds: float
+    collection: ix.StoredCollection, query: QueryRequest, result: ix.QueryResult, seconds: float
 ) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
     result = result.after(query.offset)
@@ -191,7 +191,7 @@ def written(value: object) -> bytes:
     return orjson.dumps(value, option=JSON_OPTIONS)
 
 
-def entries(collection: ix.Collection, typical_nonzeros: int = 64) -> int:
+def entries(collection: ix.StoredCollection, typical_nonzeros: int = 64) -> int:
     """Return about how many numbers a scan of the collection reads."""
     dim = collection.config.dim
     dense = collection.config.form == "dense" and dim is not None

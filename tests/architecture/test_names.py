@@ -69,6 +69,16 @@ def test_no_name_has_a_banned_word() -> None:
     assert not {name for name in found if set(re.findall("[a-z]+", name.lower())) & banned}
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, set[Path]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, set()).add(path.resolve())
+    assert len(places) > 300
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
 def prose(path: Path) -> str:
     """Return a module's docstrings, comments and messages, without line ends."""
     with path.open("rb") as file:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gcws_search.index.catalog import catalog
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.lsh import tables
 from gcws_search.index.persistence import reclaim, recovery, writer
@@ -157,7 +157,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a file about to be dropped": _before(DataDirectory, "remove"),
     "a file dropped, not removed": _at_rename(_is_dropped, done=True),
     "a file removed, not answered": _after(DataDirectory, "remove"),
-    "a snapshot copied, not published": _after(Collection, "copy_to"),
+    "a snapshot copied, not published": _after(StoredCollection, "copy_to"),
     "a snapshot's checksum named, not its file": _at_rename(_is_checksum, done=True),
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),

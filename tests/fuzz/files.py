@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gcws_search.index import (
     Catalog,
-    Collection,
     CollectionConfig,
     DamagedFile,
     FourierParams,
@@ -18,6 +17,7 @@ from gcws_search.index import (
     ItemBatch,
     SearchParams,
     SparseVector,
+    StoredCollection,
     Transform,
 )
 
@@ -35,7 +35,7 @@ HIT: Final = ("plain", "scaled")
 Answers = dict[str, Any]
 
 
-def _vectors(stored: Collection, name: str) -> Any:  # noqa: ANN401
+def _vectors(stored: StoredCollection, name: str) -> Any:  # noqa: ANN401
     rows: list[Any] = []
     for number in range(ITEMS):
         values = [float((number * 7 + slot * slot) % 11 - 5) or 0.5 for slot in range(DIM)]
@@ -57,7 +57,7 @@ def made(folder: Path) -> None:
     catalog.close()
 
 
-def answers(stored: Collection) -> Answers:
+def answers(stored: StoredCollection) -> Answers:
     """Return all that a collection shows: items, vectors, payloads, hits by each method."""
     items = stored.page(limit=1000, with_vector=True).items
     queries = _vectors(stored, stored.name)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from gcws_search.index import (
     Catalog,
-    Collection,
     CollectionConfig,
     DamagedFile,
     DamagedSnapshot,
@@ -30,6 +29,7 @@ from gcws_search.index import (
     Policies,
     SearchParams,
     SparseVector,
+    StoredCollection,
     Transform,
     parse_filter,
 )
@@ -71,7 +71,7 @@ def small_lists() -> Iterator[None]:
         yield
 
 
-def _vectors(stored: Collection) -> Any:  # noqa: ANN401
+def _vectors(stored: StoredCollection) -> Any:  # noqa: ANN401
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(ITEMS, DIM)).round(3)
     if stored.config.dim is not None:
@@ -79,7 +79,7 @@ def _vectors(stored: Collection) -> Any:  # noqa: ANN401
     return stored.space.from_items([SparseVector([0, 1, 5, 9, 70, 1000], row) for row in rows])
 
 
-def put_items(stored: Collection) -> None:
+def put_items(stored: StoredCollection) -> None:
     """Put items, some of them deleted again, and let indexes be made."""
     ids = [f"{stored.name}-{number}" for number in range(ITEMS)]
     payloads = [f'{{"n":{number}}}'.encode() for number in range(ITEMS)]
@@ -497,7 +497,7 @@ class Bench:
         return path
 
     @contextmanager
-    def brought_in(self, crafted: Path, way: str) -> Iterator[Collection]:
+    def brought_in(self, crafted: Path, way: str) -> Iterator[StoredCollection]:
         """Restore a file, or open a folder that has it; what is beside it must be sound."""
         if way == "restore":
             snapshot = self.folder / "snapshots" / "tried" / "s.sqlite"
@@ -538,7 +538,7 @@ class Bench:
         require_sound(self.catalog.get(BESIDE))
 
 
-def require_sound(stored: Collection) -> None:
+def require_sound(stored: StoredCollection) -> None:
     """Ask a collection for all that it shows; what it finds it must hold."""
     items = stored.page(limit=1000, with_vector=True).items
     held = {item.id for item in items}
@@ -568,7 +568,7 @@ def require_sound(stored: Collection) -> None:
         assert {*found.ids} <= held
 
 
-def require_writable(stored: Collection) -> None:
+def require_writable(stored: StoredCollection) -> None:
     """Put an item, find it, and delete it again."""
     some = stored.page(limit=1, with_vector=True).items
     if some:

@@ -7,7 +7,7 @@ import pytest
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import memory_collection as collection_module
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -37,7 +37,7 @@ def catalog(tmp_path: Path, policies: Policies) -> Iterator[Catalog]:
 def make(catalog: Catalog) -> Make:
     def make(
         *, backend: BackendParams | None = None, transform: Transform | None = None
-    ) -> Collection:
+    ) -> StoredCollection:
         config = CollectionConfig(
             dim=DIM, backend=backend or ExactParams(), transform=transform or Transform()
         )
@@ -47,7 +47,7 @@ def make(catalog: Catalog) -> Make:
 
 
 @pytest.fixture(params=[Transform(), SQUARED], ids=["as sent", "squared"])
-def stored(request: pytest.FixtureRequest, make: Make) -> Collection:
+def stored(request: pytest.FixtureRequest, make: Make) -> StoredCollection:
     return make(transform=request.param)
 
 
@@ -58,5 +58,5 @@ def linking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def linked(linking: None, make: Make) -> Collection:
+def linked(linking: None, make: Make) -> StoredCollection:
     return make()

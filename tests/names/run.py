@@ -16,7 +16,7 @@ import orjson
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import findings_of
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -205,7 +205,9 @@ class Rounds:
             incoming.discard()
 
     @staticmethod
-    def _use(stored: Collection, operation: Operation, acknowledged: list[Items]) -> Items | None:
+    def _use(
+        stored: StoredCollection, operation: Operation, acknowledged: list[Items]
+    ) -> Items | None:
         match operation.kind:
             case "put" | "load":
                 for items in operation.puts:
@@ -243,7 +245,7 @@ class Rounds:
             frozenset((each.name, _contents_of(each.path, "immutable=1")) for each in snapshots),
         )
 
-    def _compared(self, stored: Collection) -> Contents:
+    def _compared(self, stored: StoredCollection) -> Contents:
         described = stored.describe()
         backends = frozenset(each.name for each in described.backends[1:])
         _expect(all(each.status == "ready" for each in described.backends), described)
@@ -288,7 +290,7 @@ def _expect(holds: object, *told: object) -> None:
         raise Differs(*told)
 
 
-def _found(stored: Collection) -> Items:
+def _found(stored: StoredCollection) -> Items:
     """Return all items as a search finds them."""
     query = stored.space.from_items([vector(1.0)])
     [result] = stored.search(query, SearchParams(limit=1 << 20, recall=1.0))

@@ -53,7 +53,7 @@ class OpenFolder:
         *,
         durability: Literal["full", "normal"],
         threads: int | None,
-    ) -> tuple[OpenFolder, ix.Collection]:
+    ) -> tuple[OpenFolder, ix.StoredCollection]:
         """Return a collection of a folder, and the folder; made where it is not there.
 
         Raises
@@ -119,9 +119,9 @@ def opened(
         The path is none of a collection's file.
     """
     if str(path) == MEMORY:
-        from gcws_search.index import Collection  # noqa: PLC0415  # loads the compiler
+        from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
 
-        held = Collection.in_memory("memory", config or _no_dim(), threads=threads)
+        held = StoredCollection.in_memory("memory", config or _no_dim(), threads=threads)
         return EmbeddedOperations(held, lambda: held.close(dropped=True))
     file = Path(path)
     if file.suffix != _SUFFIX:

@@ -75,7 +75,7 @@ class EmbeddedOperations:
 
     def __init__(
         self,
-        collection: ix.Collection,
+        collection: ix.StoredCollection,
         close: Callable[[], None],
     ) -> None:
         self._collection = collection
@@ -84,14 +84,14 @@ class EmbeddedOperations:
         self.config = collection.config
 
     @property
-    def index(self) -> ix.Collection:
+    def index(self) -> ix.StoredCollection:
         """The collection of the index, for what only that can do."""
         return self._collection
 
     def close(self) -> None:
         """Close the file; once is enough."""
         self._close()
-        self._collection = cast("ix.Collection", _Closed(self.name))
+        self._collection = cast("ix.StoredCollection", _Closed(self.name))
 
     # Writing
 

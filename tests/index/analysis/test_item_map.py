@@ -10,7 +10,6 @@ from sklearn.decomposition import KernelPCA
 
 from gcws_search.index import (
     NO_NEIGHBOUR,
-    Collection,
     CollectionConfig,
     ExactParams,
     FourierParams,
@@ -26,6 +25,7 @@ from gcws_search.index import (
     Places,
     SearchParams,
     SparseVector,
+    StoredCollection,
     Transform,
     map_items,
     parse_filter,
@@ -49,9 +49,9 @@ def signed(rng: np.random.Generator, n: int, dim: int = DIM) -> Floats:
 
 def filled(
     rows: Floats, config: CollectionConfig, payloads: Sequence[bytes | None] | None = None
-) -> Collection:
+) -> StoredCollection:
     """Return a collection of rows, their numbers as ids."""
-    collection = Collection.in_memory("things", config)
+    collection = StoredCollection.in_memory("things", config)
     sparse = [SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows]
     raw = collection.space.from_items(sparse)
     ids = [*map(str, range(len(rows)))]
@@ -59,11 +59,13 @@ def filled(
     return collection
 
 
-def shown(collection: Collection, also: Sequence[object] = (), **params: int | str) -> ItemMap:
+def shown(
+    collection: StoredCollection, also: Sequence[object] = (), **params: int | str
+) -> ItemMap:
     return map_items(collection.memory, MapParams(**params), also=[*also])  # type: ignore[arg-type, list-item]
 
 
-def stored(collection: Collection, dim: int = DIM) -> Floats:
+def stored(collection: StoredCollection, dim: int = DIM) -> Floats:
     """Return all rows as they are scored."""
     rows = np.zeros((len(collection), dim), np.float32)
     for number in range(len(rows)):
@@ -222,7 +224,7 @@ def test_an_item_alone_has_no_neighbour_but_one_beside_it_has(rng: np.random.Gen
 
 
 def test_nothing_is_shown_of_no_items() -> None:
-    collection = Collection.in_memory("things", CollectionConfig(dim=2))
+    collection = StoredCollection.in_memory("things", CollectionConfig(dim=2))
     found = shown(collection, [[1.0, 2.0]])
     assert (found.ids, len(found.sample.xy), found.also.xy.tolist()) == ([], 0, [[0, 0]])
     assert found.also.neighbours.shape == (1, 0)

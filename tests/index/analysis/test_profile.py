@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from gcws_search.index import (
-    Collection,
     CollectionConfig,
     ExactParams,
     FourierParams,
     GcwsParams,
     ItemBatch,
     SparseVector,
+    StoredCollection,
     Transform,
     profile,
 )
@@ -33,8 +33,8 @@ def signed(rng: np.random.Generator, n: int) -> Floats:
     return rows
 
 
-def filled(rows: Floats, config: CollectionConfig) -> Collection:
-    collection = Collection.in_memory("things", config)
+def filled(rows: Floats, config: CollectionConfig) -> StoredCollection:
+    collection = StoredCollection.in_memory("things", config)
     sparse = [SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows]
     ids = [*map(str, range(len(rows)))]
     raw = collection.space.from_items(sparse)
@@ -96,7 +96,7 @@ def test_random_pairs_are_of_two_items_and_like_all_pairs(rng: np.random.Generat
 
 def test_wide_counts_have_few_bins() -> None:
     rows = np.tril(np.ones((100, 100), np.float32))
-    collection = Collection.in_memory("things", CollectionConfig(dim=100))
+    collection = StoredCollection.in_memory("things", CollectionConfig(dim=100))
     ids = [*map(str, range(100))]
     collection.put(ItemBatch(ids, collection.space.from_dense(rows), [None] * 100))
     found = profile(collection.memory).nonzeros
@@ -139,7 +139,7 @@ def test_curves_and_buckets_of_each_depth(
 
 
 def test_buckets_span_segments(rng: np.random.Generator) -> None:
-    collection = Collection.in_memory("things", CollectionConfig(dim=DIM))
+    collection = StoredCollection.in_memory("things", CollectionConfig(dim=DIM))
     one = signed(rng, 1)
     for first in (0, 600, 640):
         rows = np.repeat(one, 600 if first == 0 else 40, axis=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import (
@@ -101,7 +101,7 @@ class Scene:
             dim=DIM if form == "dense" else None, backend=ExactParams() if attached else params
         )
         self.catalog = opened_catalog(directory, POLICIES)
-        self.stored: Collection = self.catalog.create("things", self.config)[0]
+        self.stored: StoredCollection = self.catalog.create("things", self.config)[0]
         self.name: str | None = None
         self.model: dict[str, tuple[Vector, int]] = {}
 

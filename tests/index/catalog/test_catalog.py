@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import (
     CollectionExists,
@@ -31,7 +31,7 @@ from tests.support.index.items import fill, opened_catalog
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
 
 
-def ids(stored: Collection) -> list[str]:
+def ids(stored: StoredCollection) -> list[str]:
     return [item.id for item in stored.page(limit=100_000).items]
 
 
@@ -200,7 +200,7 @@ def test_a_restart_gives_the_same_answers(
     stored.delete([f"i{n}" for n in range(0, 700, 7)])
     queries = stored.space.from_dense(rng.standard_normal((25, 12)).astype(np.float32))
 
-    def answers(collection: Collection) -> list[object]:
+    def answers(collection: StoredCollection) -> list[object]:
         found: list[object] = [ids(collection)]
         for recall in (0.5, 0.9, 1.0):
             results = collection.search(queries, SearchParams(limit=10, recall=recall))

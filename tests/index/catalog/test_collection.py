@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import (
@@ -33,14 +33,14 @@ from tests.support.index.items import DIM, SQUARED, Make, batch, held, holding, 
 # Writing
 
 
-def test_items_are_inserted_and_updated(stored: Collection) -> None:
+def test_items_are_inserted_and_updated(stored: StoredCollection) -> None:
     assert put(stored, {"a": 1, "b": 2}) == WriteResult(inserted=2, updated=0)
     assert put(stored, {"b": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
     assert held(stored) == holding({"a": 1, "b": 3, "c": 4})
     assert len(stored) == 3
 
 
-def test_of_equal_ids_in_one_batch_the_last_is_put(stored: Collection) -> None:
+def test_of_equal_ids_in_one_batch_the_last_is_put(stored: StoredCollection) -> None:
     put(stored, {"b": 9})
     result = stored.put(batch(stored, ["a", "b", "a", "c", "b"], [1, 2, 3, 4, 5]))
     assert result == WriteResult(inserted=2, updated=1)
@@ -48,7 +48,7 @@ def test_of_equal_ids_in_one_batch_the_last_is_put(stored: Collection) -> None:
     assert list(held(stored)) == ["a", "c", "b"]
 
 
-def test_an_insert_of_an_existing_item_changes_nothing(stored: Collection) -> None:
+def test_an_insert_of_an_existing_item_changes_nothing(stored: StoredCollection) -> None:
     put(stored, {"b": 2})
     with pytest.raises(ItemExists) as caught:
         put(stored, {"a": 1, "b": 3, "c": 4}, "insert")
@@ -57,14 +57,14 @@ def test_an_insert_of_an_existing_item_changes_nothing(stored: Collection) -> No
     assert put(stored, {"a": 1, "c": 4}, "insert") == WriteResult(inserted=2, updated=0)
 
 
-def test_an_insert_of_one_id_twice_changes_nothing(stored: Collection) -> None:
+def test_an_insert_of_one_id_twice_changes_nothing(stored: StoredCollection) -> None:
     with pytest.raises(ItemExists) as caught:
         stored.put(batch(stored, ["a", "b", "c", "b"], [1, 2, 3, 4]), "insert")
     assert (caught.value.item_id, caught.value.row) == ("b", 3)
     assert len(stored) == 0
 
 
-def test_a_deleted_item_can_be_put_again(stored: Collection) -> None:
+def test_a_deleted_item_can_be_put_again(stored: StoredCollection) -> None:
     put(stored, {"a": 1, "b": 2})
     assert stored.delete(["a", "absent", "a"]) == 1
     assert stored.delete(["a"]) == 0
@@ -72,7 +72,7 @@ def test_a_deleted_item_can_be_put_again(stored: Collection) -> None:
     assert held(stored) == holding({"b": 2, "a": 3})
 
 
-def test_items_are_deleted_by_filter(stored: Collection) -> None:
+def test_items_are_deleted_by_filter(stored: StoredCollection) -> None:
     put(stored, {f"i{n}": n for n in range(1, 10)})
     where = parse_filter({"must": [{"key": "x", "range": {"gt": 3}}]})
     assert stored.delete_where(where) == 6
@@ -80,7 +80,7 @@ def test_items_are_deleted_by_filter(stored: Collection) -> None:
     assert held(stored) == holding({"i1": 1, "i2": 2, "i3": 3})
 
 
-def test_nothing_put_or_deleted_is_no_write(stored: Collection) -> None:
+def test_nothing_put_or_deleted_is_no_write(stored: StoredCollection) -> None:
     assert stored.put(batch(stored, [], [])) == WriteResult(inserted=0, updated=0)
     assert stored.delete([]) == 0
     assert len(stored) == 0
@@ -101,7 +101,7 @@ def test_bad_ids_and_vectors_are_refused_whole(make: Make) -> None:
 # Reading
 
 
-def test_an_item_is_got_as_it_was_sent(stored: Collection) -> None:
+def test_an_item_is_got_as_it_was_sent(stored: StoredCollection) -> None:
     put(stored, {"a": 1})
     assert stored.get("a") == StoredItem("a", vector(1), b'{"x":1}')
     put(stored, {"a": 0.1})
@@ -112,7 +112,7 @@ def test_an_item_is_got_as_it_was_sent(stored: Collection) -> None:
         stored.get("a")
 
 
-def test_pages_cover_all_items_in_order(stored: Collection) -> None:
+def test_pages_cover_all_items_in_order(stored: StoredCollection) -> None:
     put(stored, {f"i{n}": n + 1 for n in range(10)})
     stored.delete(["i3", "i4"])
     put(stored, {"i0": 1})
@@ -128,18 +128,18 @@ def test_pages_cover_all_items_in_order(stored: Collection) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "٣", "9" * 19, "9" * 5000, " 1"])
-def test_a_cursor_no_page_returned_is_refused(stored: Collection, cursor: str) -> None:
+def test_a_cursor_no_page_returned_is_refused(stored: StoredCollection, cursor: str) -> None:
     with pytest.raises(InvalidParameter) as caught:
         stored.page(cursor=cursor)
     assert caught.value.loc == ("cursor",)
 
 
-def test_a_page_of_no_items_is_refused(stored: Collection) -> None:
+def test_a_page_of_no_items_is_refused(stored: StoredCollection) -> None:
     with pytest.raises(InvalidParameter):
         stored.page(limit=0)
 
 
-def test_hits_bring_payloads_and_vectors_as_sent(stored: Collection) -> None:
+def test_hits_bring_payloads_and_vectors_as_sent(stored: StoredCollection) -> None:
     put(stored, {"a": 1, "b": 2, "c": 3})
     query = stored.space.from_items([vector(1)])
     [result] = stored.search(query, SearchParams(limit=2, recall=1))
@@ -166,7 +166,7 @@ def test_vectors_of_hits_that_are_gone_from_a_transformed_collection(make: Make)
     assert stored.vectors(result.hits) == [None, vector(5)]
 
 
-def test_a_filter_limits_what_is_found(stored: Collection) -> None:
+def test_a_filter_limits_what_is_found(stored: StoredCollection) -> None:
     put(stored, {f"i{n}": n for n in range(1, 10)})
     where = parse_filter({"must": [{"key": "x", "range": {"gte": 4, "lt": 7}}]})
     query = stored.space.from_items([vector(1)])
@@ -174,7 +174,7 @@ def test_a_filter_limits_what_is_found(stored: Collection) -> None:
     assert ids_of(result) == ["i4", "i5", "i6"]
 
 
-def test_a_search_around_an_item_leaves_it_out(stored: Collection) -> None:
+def test_a_search_around_an_item_leaves_it_out(stored: StoredCollection) -> None:
     put(stored, {"a": 1, "b": 1, "c": 3})
     result = stored.search_around("a", SearchParams(recall=1))
     assert ids_of(result) == ["b", "c"]
@@ -183,7 +183,7 @@ def test_a_search_around_an_item_leaves_it_out(stored: Collection) -> None:
         stored.search_around("absent", SearchParams())
 
 
-def test_search_methods_are_checked(stored: Collection) -> None:
+def test_search_methods_are_checked(stored: StoredCollection) -> None:
     put(stored, {"a": 1})
     query = stored.space.from_items([vector(1)])
     assert ids_of(stored.search(query, SearchParams(), backend="exact")[0]) == ["a"]
@@ -193,7 +193,7 @@ def test_search_methods_are_checked(stored: Collection) -> None:
         stored.search_around("a", SearchParams(), backend="nrff")
 
 
-def test_pairs_are_ranked_and_cut_with_ties_by_id(stored: Collection) -> None:
+def test_pairs_are_ranked_and_cut_with_ties_by_id(stored: StoredCollection) -> None:
     put(stored, {"d": 1, "b": 1, "c": 1, "a": 2})
     pairs = stored.pairs(min_score=0.01, recall=1)
     assert [(a, b) for a, b, _ in pairs] == [

@@ -13,7 +13,7 @@ from sqlite_utils import Database
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, StorageFailed
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -149,15 +149,15 @@ def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
     for name in ("a", "b", "c"):
         fill(catalog.create(name, EXACT)[0], 5)
     catalog.close()
-    load = Collection.load
+    load = StoredCollection.load
 
-    def fail(stored: Collection, progress: Any) -> None:  # noqa: ANN401
+    def fail(stored: StoredCollection, progress: Any) -> None:  # noqa: ANN401
         if stored.name == "b":
             raise MemoryError
         load(stored, progress)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Collection, "load", fail)
+        patched.setattr(StoredCollection, "load", fail)
         again = opened_catalog(tmp_path)
     assert [line.name for line in again.list()] == ["a", "c"]
     with pytest.raises(DamagedFile, match="MemoryError"):

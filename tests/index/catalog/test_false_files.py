@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from gcws_search.index.backends.protocol import saved_index
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
 from gcws_search.index.contracts.parameters import SearchParams
@@ -44,7 +44,7 @@ def crafted(bench: Bench, name: str, change: Change) -> Path:
     return path
 
 
-def has_lists(stored: Collection) -> bool:
+def has_lists(stored: StoredCollection) -> bool:
     return saved_index(stored.memory.backend, stored.memory.view.state) is not None
 
 
@@ -425,16 +425,16 @@ def test_false_sparse_vectors_are_refused(bench: Bench, way: str, vector: bytes)
 def test_a_collection_whose_numbers_fail_is_left_out_of_the_list_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    summary = Collection.summary
+    summary = StoredCollection.summary
 
-    def fails(stored: Collection) -> Summary:
+    def fails(stored: StoredCollection) -> Summary:
         if stored.name == "tried":
             raise KeyError(-1)
         return summary(stored)
 
     with bench.brought_in(crafted(bench, "dense", lambda _: None), "restore"):
         assert {BESIDE, "tried"} <= {line.name for line in bench.catalog.list()}
-        monkeypatch.setattr(Collection, "summary", fails)
+        monkeypatch.setattr(StoredCollection, "summary", fails)
         assert [line.name for line in bench.catalog.list()] == [BESIDE]
     assert "collection 'tried' could not be summed up" in caplog.text
 

@@ -11,7 +11,7 @@ import pytest
 
 from gcws_search.index.catalog import catalog as catalog_module
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
     CollectionExists,
@@ -95,7 +95,7 @@ def test_a_collection_created_while_a_snapshot_is_restored_never_gets_its_rows(
 def test_what_comes_while_a_collection_is_created_is_refused_or_waits(
     done: bool, catalog: Catalog, tmp_path: Path
 ) -> None:
-    def create() -> tuple[Collection, bool]:
+    def create() -> tuple[StoredCollection, bool]:
         return catalog.create("things", CONFIG)
 
     with paused_at(Store, "create", create, done=done) as work:
@@ -161,7 +161,7 @@ def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
 ) -> None:
     stored = made(catalog, count=5)
 
-    def restore() -> Collection:
+    def restore() -> StoredCollection:
         return catalog.restore("things", "s", replace=True)
 
     with paused_at(catalog_module, "wrong_with", restore) as work:
@@ -178,7 +178,7 @@ def test_what_comes_while_a_collection_is_put_in_its_place_is_told_that_it_loads
 ) -> None:
     stored = made(catalog, count=5)
 
-    def restore() -> Collection:
+    def restore() -> StoredCollection:
         return catalog.restore("things", "s", replace=True)
 
     with paused_at(DataDirectory, "publish", restore) as work:
@@ -220,7 +220,7 @@ def test_beside_a_snapshot_a_collection_is_used_and_not_taken_away(
 ) -> None:
     stored = made(catalog, count=2)
     catalog.snapshot("things", "s")
-    with paused_at(Collection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
+    with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
         refuse_all(catalog, "drop", "restore")
         put(stored, {"later": 9})
         assert stored.attach(FourierParams(kind="nrff", features=8)).name == "nrff"
@@ -329,7 +329,7 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 
     monkeypatch.setattr(snapshots_module, "datetime", Clock)
     first = catalog.snapshot("things").name
-    with paused_at(Collection, "copy_to", lambda: catalog.snapshot("things", "x")):
+    with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "x")):
         second = catalog.snapshot("things").name
     assert (first, second) == ("20260101T000000.000001Z", "20260101T000000.000002Z")
 
@@ -407,7 +407,7 @@ def test_closing_waits_for_what_is_under_way_and_refuses_what_comes(
     made(catalog)
     content = catalog.snapshot("things", "s").path.read_bytes()
     incoming, bad = sent(catalog, "sent", content), sent(catalog, "bad", b"text")
-    with paused_at(Collection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
+    with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
         closing = Work(catalog.close)
         while not catalog.closing:
             assert closing.is_under_way
@@ -442,7 +442,7 @@ def test_closing_ends_a_restore_before_it_replaces_anything(
     stored = made(catalog, count=5)
     expected = held(stored)
 
-    def restore() -> Collection:
+    def restore() -> StoredCollection:
         return catalog.restore("things", "s", replace=True)
 
     with paused_at(catalog_module, "wrong_with", restore) as work:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionLoading,
@@ -31,7 +31,7 @@ from tests.support.index.fake_backend import backend_of, lists_of
 from tests.support.index.items import DIM, held, holding, made, opened_catalog, put, vector
 
 
-def answers(stored: Collection) -> list[Any]:
+def answers(stored: StoredCollection) -> list[Any]:
     """Return all that a client can ask of a small collection."""
     queries = stored.space.from_items([vector(float(x)) for x in (1, 7, 30)])
     return [

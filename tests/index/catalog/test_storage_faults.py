@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.persistence.changes import WriteResult
@@ -48,11 +48,11 @@ class Operation:
     after: Callable[[Catalog], object] = lambda _: None
 
 
-def things(catalog: Catalog) -> Collection:
+def things(catalog: Catalog) -> StoredCollection:
     return catalog.get("things")
 
 
-def made(catalog: Catalog) -> Collection:
+def made(catalog: Catalog) -> StoredCollection:
     stored = catalog.create("things", CONFIG)[0]
     put(stored, VALUES)
     return stored

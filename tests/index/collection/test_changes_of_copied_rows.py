@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.arrays import AnyArray
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS
@@ -30,7 +30,7 @@ EVEN = {"must": [{"key": "even", "match": {"value": True}}]}
 class Shelf:
     """A collection, and what it should hold by number of item."""
 
-    def __init__(self, stored: Collection) -> None:
+    def __init__(self, stored: StoredCollection) -> None:
         self.stored = stored
         self.rows: dict[int, AnyArray] = {}
 

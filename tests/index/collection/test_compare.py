@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -36,7 +36,7 @@ def vectors_of(rows: Floats) -> list[Vector]:
 
 
 def counted(
-    stored: Collection, rows: Floats, queries: Floats, rerank: Rerank, truth: Truth
+    stored: StoredCollection, rows: Floats, queries: Floats, rerank: Rerank, truth: Truth
 ) -> float:
     """Return the mean share of the best items by ``truth`` among the hits."""
     params = SearchParams(limit=LIMIT, candidates=LIMIT, rerank=rerank)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gcws_search.index import (
-    Collection,
     CollectionConfig,
     ExactParams,
     FourierParams,
@@ -21,6 +20,7 @@ from gcws_search.index import (
     RandomBinningParams,
     SearchParams,
     SparseVector,
+    StoredCollection,
     Transform,
 )
 from gcws_search.index.contracts.analysis import Explained
@@ -54,15 +54,15 @@ def rows(rng: np.random.Generator) -> list[dict[int, float]]:
     return [mathematics.from_dense(row) for row in numbers]
 
 
-def filled(config: CollectionConfig, vectors: list[dict[int, float]]) -> Collection:
-    collection = Collection.in_memory("things", config)
+def filled(config: CollectionConfig, vectors: list[dict[int, float]]) -> StoredCollection:
+    collection = StoredCollection.in_memory("things", config)
     sparse = [SparseVector([*each], [*each.values()]) for each in vectors]
     raw = collection.space.from_items(sparse)
     collection.put(ItemBatch([*map(str, range(len(vectors)))], raw, [None] * len(vectors)))
     return collection
 
 
-def transformed(collection: Collection, vector: dict[int, float]) -> dict[int, float]:
+def transformed(collection: StoredCollection, vector: dict[int, float]) -> dict[int, float]:
     """Return a vector as it is scored, as the collection rounds it."""
     raw = collection.space.from_items([SparseVector([*vector], [*vector.values()])])
     return signed_row(collection.space.prepare(raw), 0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import ItemExists
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.persistence.changes import WriteResult
@@ -16,7 +16,7 @@ ALL = SearchParams(limit=100, recall=1)
 
 
 @pytest.fixture
-def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
+def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
     """Return a collection of two items in memory, whose index nobody improves any more."""
     stored = make(backend=GcwsParams(bands=2))
     put(stored, {"a": 1, "b": 2})
@@ -27,7 +27,7 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> Collection:
 
 
 @pytest.fixture
-def waiting(settled: Collection) -> Collection:
+def waiting(settled: StoredCollection) -> StoredCollection:
     """Return a collection of two items in a view and three pending ones."""
     stored = settled
     put(stored, {"c": 3, "d": 4})
@@ -36,22 +36,22 @@ def waiting(settled: Collection) -> Collection:
     return stored
 
 
-def found(stored: Collection, x: float) -> list[str]:
+def found(stored: StoredCollection, x: float) -> list[str]:
     return ids_of(stored.search(stored.space.from_items([vector(x)]), ALL)[0])
 
 
-def test_a_search_finds_pending_items(waiting: Collection) -> None:
+def test_a_search_finds_pending_items(waiting: StoredCollection) -> None:
     assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
 
 
-def test_pending_items_are_counted_without_being_appended(waiting: Collection) -> None:
+def test_pending_items_are_counted_without_being_appended(waiting: StoredCollection) -> None:
     assert waiting.memory.count == 5
     assert waiting.memory.pending_count == 3
     assert len(waiting) == 5
 
 
 def test_the_room_of_the_delta_is_judged_with_all_pending_items(
-    settled: Collection, monkeypatch: pytest.MonkeyPatch
+    settled: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = []
 
@@ -67,7 +67,7 @@ def test_the_room_of_the_delta_is_judged_with_all_pending_items(
     assert judged == [(1, each), (3, 3 * each)]
 
 
-def test_each_way_to_read_finds_pending_items(waiting: Collection) -> None:
+def test_each_way_to_read_finds_pending_items(waiting: StoredCollection) -> None:
     memory = waiting.memory
     assert memory.locate("e")[1] == 4
     put(waiting, {"f": 6})
@@ -79,7 +79,7 @@ def test_each_way_to_read_finds_pending_items(waiting: Collection) -> None:
     assert held(waiting) == holding(dict(zip("abcdefgh", range(1, 9), strict=True)))
 
 
-def test_writes_know_of_pending_items(waiting: Collection) -> None:
+def test_writes_know_of_pending_items(waiting: StoredCollection) -> None:
     with pytest.raises(ItemExists):
         put(waiting, {"d": 7}, "insert")
     put(waiting, {"f": 6})
@@ -89,7 +89,7 @@ def test_writes_know_of_pending_items(waiting: Collection) -> None:
     assert found(waiting, 8) == ["g", "f", "e", "d", "c", "b"]
 
 
-def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: Collection) -> None:
+def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: StoredCollection) -> None:
     stored, most = settled, 0
     for n in range(100):
         put(stored, {f"i{n}": n + 1})
@@ -101,7 +101,7 @@ def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: Collection
 
 
 def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
-    waiting: Collection, monkeypatch: pytest.MonkeyPatch
+    waiting: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
@@ -115,7 +115,7 @@ def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
     assert waiting.describe().rows == 5
 
 
-def test_concurrent_readers_append_items_once(waiting: Collection) -> None:
+def test_concurrent_readers_append_items_once(waiting: StoredCollection) -> None:
     memory: Any = waiting.memory
     version = memory.published.version
     begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
@@ -146,7 +146,7 @@ def test_concurrent_readers_append_items_once(waiting: Collection) -> None:
 
 
 def test_vectors_that_were_pending_are_scored_as_others(
-    settled: Collection, rng: np.random.Generator
+    settled: StoredCollection, rng: np.random.Generator
 ) -> None:
     stored, values = settled, {"a": 1.0, "b": 2.0}
     for n, x in enumerate(rng.uniform(0.1, 9, 50)):

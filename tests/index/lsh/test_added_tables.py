@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
@@ -190,14 +190,14 @@ def test_a_service_makes_them_beside_its_searches_and_answers_as_promised_before
 
 
 def answered(
-    stored: Collection, queries: Floats, params: SearchParams
+    stored: StoredCollection, queries: Floats, params: SearchParams
 ) -> list[list[tuple[str, float]]]:
     results = stored.search(stored.space.from_dense(queries), params)
     return [[(hit.id, hit.score) for hit in result.hits] for result in results]
 
 
 def recall(
-    stored: Collection, queries: Floats, params: SearchParams, scores: npt.NDArray[np.float64]
+    stored: StoredCollection, queries: Floats, params: SearchParams, scores: npt.NDArray[np.float64]
 ) -> float:
     shares = [
         np.mean([score >= best[-1] - 1e-6 for _, score in hits])

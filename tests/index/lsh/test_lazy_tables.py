@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.hashing.banding import FIRST_TABLES
@@ -19,7 +19,7 @@ from tests.support.index.tables import backend_of, bands_made, improved
 BANDS = 20
 PROVEN = SearchParams(limit=3, recall=0.5, guarantee="proven")
 ESTIMATES = SearchParams(limit=3, rerank="none")
-Use = Callable[[Collection, Floats], object]
+Use = Callable[[StoredCollection, Floats], object]
 
 
 def search(params: SearchParams) -> Use:

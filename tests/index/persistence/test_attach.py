@@ -8,7 +8,7 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend, make_backend
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import memory_collection
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.contracts.hits import RowView
@@ -40,13 +40,13 @@ BOXES = RandomBinningParams(scale=4.0, bands=4)
 
 
 @pytest.fixture
-def stored(make: Make) -> Collection:
+def stored(make: Make) -> StoredCollection:
     return filled(make)
 
 
 @pytest.mark.parametrize("policies", [Policies(features=FeaturePolicy(chunk_rows=4))])
 def test_progress_is_that_of_features_by_landmarks_too(
-    stored: Collection, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
     report = Building.report
@@ -69,7 +69,7 @@ def test_progress_is_that_of_features_by_landmarks_too(
     ids=["bins", "nrff"],
 )
 def test_a_backend_is_tried_out_before_anybody_can_ask_it(
-    stored: Collection,
+    stored: StoredCollection,
     monkeypatch: pytest.MonkeyPatch,
     params: BackendParams,
     owner: type[RandomBinningBackend | FeatureBackend],
@@ -97,7 +97,7 @@ def test_a_backend_is_tried_out_before_anybody_can_ask_it(
     ids=["bins", "Fourier features", "features by landmarks"],
 )
 def test_codes_for_attached_backends_are_made_before_it_is_a_writers_turn(
-    stored: Collection,
+    stored: StoredCollection,
     monkeypatch: pytest.MonkeyPatch,
     params: BackendParams,
     owner: type,

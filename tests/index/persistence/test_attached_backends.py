@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.backend_index import BackendIndex, build_index
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
@@ -43,7 +43,7 @@ from tests.support.index.policies import compacting_from
 
 
 @pytest.fixture
-def stored(make: Make) -> Collection:
+def stored(make: Make) -> StoredCollection:
     return filled(make)
 
 
@@ -69,7 +69,9 @@ class Meanwhile:
         return made
 
     @contextmanager
-    def attaching(self, stored: Collection, params: BackendParams) -> Iterator[list[BaseException]]:
+    def attaching(
+        self, stored: StoredCollection, params: BackendParams
+    ) -> Iterator[list[BaseException]]:
         """Yield while a backend is being made; afterwards what it was ended by is listed."""
         errors: list[BaseException] = []
 
@@ -97,7 +99,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
 # --- names -------------------------------------------------------------------------------------
 
 
-def test_names_are_kinds_numbered_where_taken(stored: Collection) -> None:
+def test_names_are_kinds_numbered_where_taken(stored: StoredCollection) -> None:
     names = [stored.attach(params).name for params in (NRFF, NRFF, ExactParams(), NRFF)]
     assert names == ["nrff", "nrff_2", "exact_2", "nrff_3"]
     assert stored.attach(NRFF, "mine").name == "mine"
@@ -109,12 +111,12 @@ def test_names_are_kinds_numbered_where_taken(stored: Collection) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "-x", "a" * 129])
-def test_a_name_is_letters_digits_and_marks(stored: Collection, name: str) -> None:
+def test_a_name_is_letters_digits_and_marks(stored: StoredCollection, name: str) -> None:
     with pytest.raises(InvalidParameter):
         stored.attach(NRFF, name)
 
 
-def test_the_list_of_collections_names_all(catalog: Catalog, stored: Collection) -> None:
+def test_the_list_of_collections_names_all(catalog: Catalog, stored: StoredCollection) -> None:
     stored.attach(NRFF)
     assert catalog.list()[0].backends == ["exact", "nrff"]
 
@@ -122,7 +124,7 @@ def test_the_list_of_collections_names_all(catalog: Catalog, stored: Collection)
 # --- dropping ----------------------------------------------------------------------------------
 
 
-def test_dropping_gives_the_memory_back(stored: Collection) -> None:
+def test_dropping_gives_the_memory_back(stored: StoredCollection) -> None:
     before = stored.describe().bytes_in_memory
     stored.attach(NRFF)
     assert stored.describe().bytes_in_memory >= before + 4 * 16 * len(VALUES)
@@ -133,14 +135,14 @@ def test_dropping_gives_the_memory_back(stored: Collection) -> None:
         found(stored, "nrff")
 
 
-def test_only_what_is_attached_is_dropped(stored: Collection) -> None:
+def test_only_what_is_attached_is_dropped(stored: StoredCollection) -> None:
     with pytest.raises(PrimaryBackend):
         stored.detach("exact")
     with pytest.raises(BackendNotFound):
         stored.detach("nrff")
 
 
-def test_a_dropped_backend_stays_away(tmp_path: Path, stored: Collection) -> None:
+def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) -> None:
     stored.attach(NRFF)
     stored.attach(GcwsParams(bands=2))
     stored.detach("nrff")
@@ -153,7 +155,7 @@ def test_a_dropped_backend_stays_away(tmp_path: Path, stored: Collection) -> Non
 
 
 @pytest.mark.parametrize("policies", [compacting_from(3)])
-def test_backends_follow_every_change(stored: Collection) -> None:
+def test_backends_follow_every_change(stored: StoredCollection) -> None:
     for params in (NRFF, LANDMARKS, ExactParams()):
         stored.attach(params)
     assert_all_agree(stored)
@@ -170,7 +172,7 @@ def test_backends_follow_every_change(stored: Collection) -> None:
 
 @pytest.mark.parametrize("policies", [compacting_from(3)])
 def test_a_backend_takes_in_what_changed_while_it_was_made(
-    stored: Collection, meanwhile: Meanwhile
+    stored: StoredCollection, meanwhile: Meanwhile
 ) -> None:
     with meanwhile.attaching(stored, NRFF) as errors:
         put(stored, {"new": 50.0, "i3": 30.0})
@@ -183,7 +185,7 @@ def test_a_backend_takes_in_what_changed_while_it_was_made(
 
 
 def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
-    stored: Collection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch_up: list[int] = []
     alone = stored.writer.run_as_change
@@ -208,7 +210,9 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
     assert len(found(stored, "nrff")) == 50
 
 
-def test_nobody_waits_for_a_backend_that_is_made(stored: Collection, meanwhile: Meanwhile) -> None:
+def test_nobody_waits_for_a_backend_that_is_made(
+    stored: StoredCollection, meanwhile: Meanwhile
+) -> None:
     with meanwhile.attaching(stored, NRFF):
         coming = backends(stored)["nrff"]
         assert (coming.status, coming.progress, coming.primary) == ("building", 1.0, False)
@@ -228,7 +232,7 @@ def test_nobody_waits_for_a_backend_that_is_made(stored: Collection, meanwhile: 
 
 
 def test_a_backend_dropped_while_it_is_made_never_comes(
-    stored: Collection, meanwhile: Meanwhile
+    stored: StoredCollection, meanwhile: Meanwhile
 ) -> None:
     with meanwhile.attaching(stored, NRFF) as errors:
         stored.detach("nrff")
@@ -238,7 +242,7 @@ def test_a_backend_dropped_while_it_is_made_never_comes(
 
 
 def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
-    stored: Collection, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropping = threading.Thread(target=stored.detach, args=("nrff",))
     add = Store.add_backend
@@ -258,7 +262,7 @@ def test_a_backend_dropped_at_the_moment_it_comes_is_gone(
 
 @pytest.mark.parametrize("moment", ["before it may come", "as it waits for a write"])
 def test_a_drop_is_heard_until_a_backend_comes(
-    stored: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     alone = stored.writer.run_as_change
 
@@ -277,7 +281,7 @@ def test_a_drop_is_heard_until_a_backend_comes(
 
 
 def test_a_collection_dropped_meanwhile_ends_the_making(
-    catalog: Catalog, stored: Collection, meanwhile: Meanwhile
+    catalog: Catalog, stored: StoredCollection, meanwhile: Meanwhile
 ) -> None:
     with meanwhile.attaching(stored, NRFF) as errors:
         dropping = threading.Thread(target=catalog.drop, args=("things",))
@@ -291,7 +295,7 @@ def test_a_collection_dropped_meanwhile_ends_the_making(
 
 
 def test_without_room_nothing_is_attached(
-    tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise DiskFull("things")
@@ -310,7 +314,7 @@ def test_without_room_nothing_is_attached(
 )
 def test_a_kill_between_two_steps_leaves_all_or_nothing(
     tmp_path: Path,
-    stored: Collection,
+    stored: StoredCollection,
     monkeypatch: pytest.MonkeyPatch,
     step: str,
     expected: list[str],
@@ -337,7 +341,7 @@ def test_a_kill_between_two_steps_leaves_all_or_nothing(
         catalog.close()
 
 
-def test_more_landmarks_than_items_are_refused(stored: Collection) -> None:
+def test_more_landmarks_than_items_are_refused(stored: StoredCollection) -> None:
     with pytest.raises(InvalidParameter, match=r"params\.landmarks: expected 1 to 12.*got 13"):
         stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=13))
     assert stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=12)).name == "gmm_nystroem"

@@ -6,7 +6,7 @@ import pytest
 from sqlite_utils import Database
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile
 from gcws_search.index.contracts.parameters import (
     FourierParams,
@@ -27,11 +27,11 @@ from tests.support.index.items import Make, batch, opened_catalog, put
 
 
 @pytest.fixture
-def stored(make: Make) -> Collection:
+def stored(make: Make) -> StoredCollection:
     return filled(make)
 
 
-def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: Collection) -> None:
+def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: StoredCollection) -> None:
     mine = FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
     stored.attach(mine, "mine")
     stored.attach(LANDMARKS)
@@ -98,7 +98,7 @@ def test_notes_that_cannot_be_read_are_made_anew(
 
 
 def test_what_is_learned_later_is_kept(
-    tmp_path: Path, stored: Collection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
     keep = AttachedBackends.save_notes

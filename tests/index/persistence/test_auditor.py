@@ -12,7 +12,7 @@ import pytest
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 from gcws_search.index.contracts.policies import AuditPolicy
@@ -22,17 +22,17 @@ ALL = Policies(audit=AuditPolicy(share=1.0, busy=1.0))
 PARAMS = SearchParams(limit=2, recall=0.9)
 
 
-def audited(stored: Collection) -> list[tuple[float, int, int, float]]:
+def audited(stored: StoredCollection) -> list[tuple[float, int, int, float]]:
     return [(each.recall, each.limit, each.queries, each.found) for each in stored.audit.results()]
 
 
-def made(catalog: Catalog) -> Collection:
+def made(catalog: Catalog) -> StoredCollection:
     stored, _ = catalog.create("things", CollectionConfig(dim=4))
     put(stored, {f"i{n}": float(n + 1) for n in range(12)})
     return stored
 
 
-def ask(stored: Collection, times: int) -> None:
+def ask(stored: StoredCollection, times: int) -> None:
     for x in range(times):
         stored.search(stored.space.from_dense(np.full((1, 4), x + 1.5, np.float32)), PARAMS)
         stored.search_around("i3", replace(PARAMS, limit=1))

@@ -14,7 +14,7 @@ import pytest
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.contracts.saved_index import text_of
@@ -45,7 +45,7 @@ def turns(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     policies: Policies = POLICIES,
-) -> Iterator[tuple[int, Catalog, Collection]]:
+) -> Iterator[tuple[int, Catalog, StoredCollection]]:
     """Yield the number of a call and a new collection, until no call has this number."""
     install(faults, folder, monkeypatch)
     for turn in range(1, MAX_CALLS):
@@ -61,7 +61,7 @@ def turns(
     raise AssertionError("it asks without an end")
 
 
-def use(stored: Collection) -> None:
+def use(stored: StoredCollection) -> None:
     """Change a collection, and search it."""
     put(stored, {"used": 0.5, "gone": 0.25})
     assert stored.delete(["gone"]) == 1
@@ -130,6 +130,6 @@ def test_what_could_not_be_noted_of_an_index_is_when_it_is_closed(
             assert notes(again) != learned
 
 
-def notes(stored: Collection) -> str:
+def notes(stored: StoredCollection) -> str:
     """Return what is known of the attached backend."""
     return text_of(stored.memory.view.attached[LANDMARKS.kind].notes)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import DiskFull
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import backend_of
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("linking")
     ],
 )
 def test_what_is_damaged_or_missing_is_made_anew(
-    linked: Collection,
+    linked: StoredCollection,
     catalog: Catalog,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -51,7 +51,7 @@ def test_what_is_damaged_or_missing_is_made_anew(
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "7", "{}"])
 def test_unreadable_notes_are_no_notes(
-    linked: Collection, catalog: Catalog, tmp_path: Path, text: str
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, text: str
 ) -> None:
     put(linked, some(5))
     catalog.close()
@@ -65,7 +65,7 @@ def test_unreadable_notes_are_no_notes(
 
 @pytest.mark.parametrize(("said", "changed"), [("0.75", "0.74"), ("[3]", "[2]"), ("}", "")])
 def test_notes_of_which_a_character_has_changed_are_no_notes(
-    linked: Collection,
+    linked: StoredCollection,
     catalog: Catalog,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -84,7 +84,7 @@ def test_notes_of_which_a_character_has_changed_are_no_notes(
 
 
 def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
-    linked: Collection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     catalog.close()
@@ -103,7 +103,7 @@ def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
 
 
 def test_a_full_disk_spoils_no_item(
-    linked: Collection,
+    linked: StoredCollection,
     catalog: Catalog,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,7 +130,9 @@ def test_a_full_disk_spoils_no_item(
         assert rows == [0, 1, 2, 3]
 
 
-def test_numbers_of_numpy_are_numbers(linked: Collection, catalog: Catalog, tmp_path: Path) -> None:
+def test_numbers_of_numpy_are_numbers(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
     put(linked, some(5))
     backend_of(linked).notes = {"a": np.float64(0.5), "b": [np.int32(3)], "c": np.arange(2)}
     catalog.close()
@@ -139,7 +141,7 @@ def test_numbers_of_numpy_are_numbers(linked: Collection, catalog: Catalog, tmp_
 
 
 def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
-    linked: Collection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(linked, some(5))
     backend_of(linked).notes = {"a": object()}
@@ -150,7 +152,7 @@ def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
 
 
 def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
-    linked: Collection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(5))
 

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.policies import CheckpointPolicy, CompactionPolicy
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.usefixtures("linking")
 SOON = Policies(checkpoints=CheckpointPolicy(min_rows=100))
 
 
-def wait_for_checkpoint(stored: Collection) -> None:
+def wait_for_checkpoint(stored: StoredCollection) -> None:
     thread = stored.checkpoints.thread
     assert thread is not None
     thread.join(60)
     assert not thread.is_alive()
 
 
-def written_parts(stored: Collection) -> list[int]:
+def written_parts(stored: StoredCollection) -> list[int]:
     """Write what is due and return the numbers of the parts that were."""
     numbers = []
     write = stored.store.write_links
@@ -49,7 +49,7 @@ def written_parts(stored: Collection) -> list[int]:
 
 
 def test_a_restart_finds_all_lists_and_notes(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(2 * PART_SEQUENCES))
     linked.delete([f"i{n}" for n in range(100, 1500)])
@@ -69,7 +69,7 @@ def test_a_restart_finds_all_lists_and_notes(
 
 @pytest.mark.parametrize("policies", [compacting_from(10)])
 def test_lists_follow_their_rows_through_a_compaction(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(90))
     linked.delete([f"i{n}" for n in range(90) if n % 3])
@@ -82,7 +82,7 @@ def test_lists_follow_their_rows_through_a_compaction(
 
 
 def test_an_index_that_keeps_nothing_leaves_nothing(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(10))
     linked.checkpoints.finish()
@@ -95,7 +95,7 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
     connection.close()
 
 
-def test_only_parts_that_changed_are_written_again(linked: Collection) -> None:
+def test_only_parts_that_changed_are_written_again(linked: StoredCollection) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     assert written_parts(linked) == [0, 1, 2, 3]
     assert written_parts(linked) == []
@@ -104,7 +104,7 @@ def test_only_parts_that_changed_are_written_again(linked: Collection) -> None:
 
 
 def test_a_restart_without_changes_writes_nothing(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(PART_SEQUENCES))
     catalog.close()
@@ -112,7 +112,7 @@ def test_a_restart_without_changes_writes_nothing(
         assert written_parts(again) == []
 
 
-def test_new_notes_tell_of_lists_changed_without_a_write(linked: Collection) -> None:
+def test_new_notes_tell_of_lists_changed_without_a_write(linked: StoredCollection) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     linked.checkpoints.finish()
     backend, view = backend_of(linked), linked.memory.view
@@ -122,7 +122,7 @@ def test_new_notes_tell_of_lists_changed_without_a_write(linked: Collection) -> 
 
 
 def test_parts_whose_items_are_gone_are_removed(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     linked.checkpoints.finish()
@@ -135,7 +135,7 @@ def test_parts_whose_items_are_gone_are_removed(
 
 
 def test_a_dropped_collection_is_not_written_first(
-    linked: Collection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    linked: StoredCollection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(10))
     monkeypatch.setattr(linked.checkpoints, "finish", lambda: pytest.fail("written"))
@@ -146,7 +146,9 @@ def test_a_dropped_collection_is_not_written_first(
 
 
 @pytest.mark.parametrize("policies", [SOON])
-def test_lists_are_written_once_many_rows_have_been_put(linked: Collection, tmp_path: Path) -> None:
+def test_lists_are_written_once_many_rows_have_been_put(
+    linked: StoredCollection, tmp_path: Path
+) -> None:
     put(linked, some(100))
     assert linked.checkpoints.thread is None
     put(linked, some(1, first=100))
@@ -162,7 +164,7 @@ def test_lists_are_written_once_many_rows_have_been_put(linked: Collection, tmp_
 
 
 @pytest.mark.parametrize("policies", [SOON])
-def test_a_share_of_a_large_collection_is_waited_for(linked: Collection) -> None:
+def test_a_share_of_a_large_collection_is_waited_for(linked: StoredCollection) -> None:
     put(linked, some(1000))
     wait_for_checkpoint(linked)
     first = linked.checkpoints.thread
@@ -173,7 +175,7 @@ def test_a_share_of_a_large_collection_is_waited_for(linked: Collection) -> None
     wait_for_checkpoint(linked)
 
 
-def test_lists_made_at_a_start_are_written_soon(linked: Collection, tmp_path: Path) -> None:
+def test_lists_made_at_a_start_are_written_soon(linked: StoredCollection, tmp_path: Path) -> None:
     put(linked, some(150))
     with opened(copied(tmp_path, tmp_path / "copy"), SOON) as again:
         assert backend_of(again).linked == 150
@@ -195,7 +197,7 @@ class _Between(threading.Event):
         return self.is_set()
 
 
-def checkpoint_with(stored: Collection, between: Callable[[], None]) -> None:
+def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> None:
     """Write what is due as in the background, with some work before each step."""
     stored.checkpoints.stopping = _Between(between)
     stored.checkpoints.run()
@@ -203,7 +205,7 @@ def checkpoint_with(stored: Collection, between: Callable[[], None]) -> None:
 
 
 def test_items_are_put_between_two_parts(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(4 * PART_SEQUENCES))
     turn = 0
@@ -227,7 +229,7 @@ def test_items_are_put_between_two_parts(
 
 
 def test_a_compaction_between_two_parts_mixes_nothing_up(
-    linked: Collection, catalog: Catalog, tmp_path: Path
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(4 * PART_SEQUENCES))
     copies: list[Path] = []
@@ -250,7 +252,7 @@ def test_a_compaction_between_two_parts_mixes_nothing_up(
 
 
 def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
-    linked: Collection, tmp_path: Path
+    linked: StoredCollection, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     linked.checkpoints.finish()
@@ -275,7 +277,7 @@ def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
     assert made == [15, 15, 15, 15, 15, 0]
 
 
-def test_stopping_does_not_wait_for_all_parts(linked: Collection) -> None:
+def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     steps = 0
 
@@ -299,7 +301,7 @@ def test_stopping_does_not_wait_for_all_parts(linked: Collection) -> None:
     ],
 )
 def test_lists_are_written_while_many_threads_write(
-    linked: Collection,
+    linked: StoredCollection,
     catalog: Catalog,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

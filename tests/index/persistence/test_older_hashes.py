@@ -14,7 +14,7 @@ from gcws_search.index import Policies
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
@@ -53,7 +53,7 @@ def codes_of(path: Path) -> dict[str, tuple[bytes, int]]:
     return {item_id: (codes, checksum) for item_id, codes, checksum in rows}
 
 
-def right_codes(stored: Collection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
+def right_codes(stored: StoredCollection, values: dict[str, float]) -> dict[str, tuple[bytes, int]]:
     raw = stored.space.from_items([vector(x) for x in values.values()])
     blobs = codes_to_blobs(stored.memory.backend.encode(stored.space.prepare(raw)))
     return {each: (blob, zlib.crc32(blob)) for each, blob in zip(values, blobs, strict=True)}
@@ -185,7 +185,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
     again.close()
 
 
-def _lists(stored: Collection) -> Any:  # noqa: ANN401
+def _lists(stored: StoredCollection) -> Any:  # noqa: ANN401
     saved = saved_index(stored.memory.backend, stored.memory.view.state)
     assert saved is not None
     return saved.links.copy()

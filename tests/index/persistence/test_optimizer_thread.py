@@ -13,7 +13,7 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
@@ -34,7 +34,7 @@ POLICIES = graphs_from(1000)
 
 
 @contextmanager
-def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[Collection]:
+def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[StoredCollection]:
     """Open a catalog, and in it one collection, at first empty."""
     catalog = Catalog.open(directory, threads=2, policies=policies)
     try:
@@ -45,7 +45,7 @@ def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[Collectio
     assert not [thread for thread in threading.enumerate() if thread.name == "optimizer"]
 
 
-def put(stored: Collection, rows: Floats, first: int = 0) -> None:
+def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
     ids = [str(i) for i in range(first, first + len(rows))]
     stored.put(
         ItemBatch(ids, stored.space.from_dense(rows), [b'{"a": %d}' % (int(i) % 3) for i in ids])
@@ -53,22 +53,22 @@ def put(stored: Collection, rows: Floats, first: int = 0) -> None:
 
 
 def found(
-    stored: Collection, queries: Floats, params: SearchParams = WALK
+    stored: StoredCollection, queries: Floats, params: SearchParams = WALK
 ) -> list[list[tuple[str, float]]]:
     results = stored.search(stored.space.from_dense(queries), params)
     return [[(hit.id, hit.score) for hit in result.hits] for result in results]
 
 
-def methods(stored: Collection, queries: Floats) -> set[str]:
+def methods(stored: StoredCollection, queries: Floats) -> set[str]:
     results = stored.search(stored.space.from_dense(queries), WALK)
     return {result.explanation.method for result in results}
 
 
-def has_lists(stored: Collection) -> bool:
+def has_lists(stored: StoredCollection) -> bool:
     return stored.describe().backends[0].stats["graph"] is not None
 
 
-def mean_recall(stored: Collection, queries: Floats) -> tuple[float, float]:
+def mean_recall(stored: StoredCollection, queries: Floats) -> tuple[float, float]:
     shares = [
         mathematics.recall_by_score([score for _, score in some], [score for _, score in best])
         for some, best in zip(

@@ -9,7 +9,7 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
@@ -27,7 +27,7 @@ def secret(name: str) -> bytes:
     return b"hunter2-%s-" % name.encode()
 
 
-def fill(stored: Collection, names: list[str], *, size: int) -> None:
+def fill(stored: StoredCollection, names: list[str], *, size: int) -> None:
     """Put items whose payloads say their secrets, over several pages where they are large."""
     payloads: list[bytes | None] = [
         b'{"of":"%s","secret":"%s"}' % (name.encode(), secret(name) * (size // 12 + 1))
@@ -43,13 +43,13 @@ def everything(directory: Path) -> bytes:
 
 
 @pytest.fixture
-def stored(catalog: Catalog) -> Collection:
+def stored(catalog: Catalog) -> StoredCollection:
     return catalog.create("things", CONFIG)[0]
 
 
 @pytest.mark.parametrize("size", [20, 500, 50_000])
 def test_what_was_deleted_or_updated_is_in_no_file(
-    stored: Collection, tmp_path: Path, size: int
+    stored: StoredCollection, tmp_path: Path, size: int
 ) -> None:
     names = [f"n{n}" for n in range(40)]
     gone = {"n1", "n2", "n3", "n20", "n21"}
@@ -65,7 +65,7 @@ def test_what_was_deleted_or_updated_is_in_no_file(
 
 
 def test_what_somebody_still_reads_is_overwritten_afterwards(
-    stored: Collection, tmp_path: Path
+    stored: StoredCollection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
     reader = sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)
@@ -83,7 +83,7 @@ def test_what_somebody_still_reads_is_overwritten_afterwards(
 
 
 def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
-    stored: Collection, tmp_path: Path
+    stored: StoredCollection, tmp_path: Path
 ) -> None:
     fill(stored, ["a", "b"], size=100)
     stored.finish_background_work()
@@ -101,7 +101,7 @@ def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
     catalog.close()
 
 
-def test_space_comes_back_once_much_is_free(stored: Collection, tmp_path: Path) -> None:
+def test_space_comes_back_once_much_is_free(stored: StoredCollection, tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     names = [f"n{n}" for n in range(1000)]
     fill(stored, names, size=8000)
@@ -162,7 +162,7 @@ def test_a_file_of_an_earlier_kind_is_vacuumed_and_gives_space_back_from_then_on
 
 @pytest.mark.parametrize("policies", [Policies(reclaim=ReclaimPolicy(rest_seconds=0.01))])
 def test_what_fails_for_any_other_reason_is_tried_again(
-    stored: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [MemoryError(), OSError()]
 

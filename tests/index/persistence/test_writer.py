@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
@@ -31,7 +31,7 @@ from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put,
 
 
 def test_a_full_disk_changes_nothing_and_later_writes_succeed(
-    stored: Collection, tmp_path: Path
+    stored: StoredCollection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1, "b": 2})
     log = tmp_path / "things.sqlite-wal"
@@ -49,7 +49,7 @@ def test_a_full_disk_changes_nothing_and_later_writes_succeed(
 
 
 def test_writes_are_refused_once_memory_may_differ_from_the_file(
-    stored: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(stored, {"a": 1})
 
@@ -97,7 +97,7 @@ class _Announced(deque[Any]):
 
 
 def while_a_commit_is_waited_for(
-    stored: Collection, *calls: Callable[[], object]
+    stored: StoredCollection, *calls: Callable[[], object]
 ) -> tuple[list[object], int]:
     """Make calls that arrive in order during a commit; return what they gave, and the commits."""
     writer, store = stored.writer, stored.store
@@ -129,7 +129,7 @@ def while_a_commit_is_waited_for(
     return results, commits
 
 
-def test_writes_that_wait_share_a_commit(stored: Collection) -> None:
+def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:
     put(stored, {"a": 1})
     results, commits = while_a_commit_is_waited_for(
         stored,
@@ -146,7 +146,7 @@ def test_writes_that_wait_share_a_commit(stored: Collection) -> None:
     assert held(stored) == holding({"a": 2, "b": 4, "c": 5})
 
 
-def test_a_delete_by_filter_sees_all_that_came_before_it(stored: Collection) -> None:
+def test_a_delete_by_filter_sees_all_that_came_before_it(stored: StoredCollection) -> None:
     where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
     results, commits = while_a_commit_is_waited_for(
         stored,
@@ -159,7 +159,9 @@ def test_a_delete_by_filter_sees_all_that_came_before_it(stored: Collection) -> 
     assert held(stored) == holding({"a": 1, "c": 3})
 
 
-def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(stored: Collection) -> None:
+def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(
+    stored: StoredCollection,
+) -> None:
     def keep() -> WriteResult:
         vectors = stored.space.from_items([vector(7), vector(8), vector(9)])
         items = ItemBatch(["a", "b", "c"], vectors, [None, None, None])
@@ -183,7 +185,7 @@ def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(stored: Colle
 
 
 def test_writes_that_wait_for_another_programs_lock_wait_once(
-    stored: Collection, tmp_path: Path
+    stored: StoredCollection, tmp_path: Path
 ) -> None:
     put(stored, {"a": 1})
     stored.store.connection.execute("PRAGMA busy_timeout = 0")
@@ -199,7 +201,7 @@ def test_writes_that_wait_for_another_programs_lock_wait_once(
     assert held(stored) == holding({"a": 1, "d": 4})
 
 
-def test_of_writes_too_large_together_those_that_fit_are_stored(stored: Collection) -> None:
+def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCollection) -> None:
     put(stored, {"a": 1})
     pages = stored.store.connection.execute("PRAGMA page_count").fetchone()[0]
     stored.store.connection.execute(f"PRAGMA max_page_count = {pages + 8}")
@@ -262,7 +264,7 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
 
 @pytest.mark.parametrize("room", [0, 20_000])
 def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
-    stored: Collection, tmp_path: Path, room: int
+    stored: StoredCollection, tmp_path: Path, room: int
 ) -> None:
     put(stored, {"a": 1, "b": 2})
     log = tmp_path / "things.sqlite-wal"
@@ -284,7 +286,7 @@ def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
     assert reopened(stored, tmp_path) == held(stored) == holding({"a": 3, "c": 4})
 
 
-def test_puts_that_wait_are_shown_together(stored: Collection) -> None:
+def test_puts_that_wait_are_shown_together(stored: StoredCollection) -> None:
     put(stored, {"a": 1})
     version = stored.memory.view.version
     results, _ = while_a_commit_is_waited_for(
@@ -315,7 +317,7 @@ class _Interrupting:
         self._lock.release()
 
 
-def test_an_interrupted_write_lets_the_others_go_on(stored: Collection) -> None:
+def test_an_interrupted_write_lets_the_others_go_on(stored: StoredCollection) -> None:
     stored.writer.lock = _Interrupting(stored.writer.lock)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         put(stored, {"a": 1})

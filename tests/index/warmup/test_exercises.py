@@ -16,7 +16,7 @@ from numba.core.dispatcher import Dispatcher
 
 from gcws_search.index import MapParams, kernels, map_items, profile
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.parameters import (
@@ -159,7 +159,7 @@ def _use(directory: Path, rng: np.random.Generator) -> None:
         catalog.close()
 
 
-def _exercise(stored: Collection, raw: RawBatch, turn: int) -> None:
+def _exercise(stored: StoredCollection, raw: RawBatch, turn: int) -> None:
     ids = [str(i) for i in range(turn * 100, turn * 100 + len(raw))]
     stored.put(ItemBatch(ids, raw, [b'{"a":1}'] * len(raw)))
     stored.finish_background_work()

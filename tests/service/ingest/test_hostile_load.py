@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.persistence.changes import Put
 from gcws_search.service.translate import bodies, requests, results
 from tests.support.service.bodies import npy
@@ -62,18 +62,18 @@ KINDS = {
         "application/x-npy",
     ),
     "sketches": Hostile(
-        Collection, "sketch", "POST", "/sketch", b'{"vectors": [[1, 2, 3, 4]]}'
+        StoredCollection, "sketch", "POST", "/sketch", b'{"vectors": [[1, 2, 3, 4]]}'
     ),
-    "pairs": Hostile(Collection, "pairs", "POST", "/pairs", b'{"min_score": 0.5}'),
-    "comparisons": Hostile(Collection, "compare", "POST", "/compare", b'{"sample": 1}'),
-    "snapshots": Hostile(Collection, "copy_to", "POST", "/snapshots"),
-    "backends": Hostile(Collection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
+    "pairs": Hostile(StoredCollection, "pairs", "POST", "/pairs", b'{"min_score": 0.5}'),
+    "comparisons": Hostile(StoredCollection, "compare", "POST", "/compare", b'{"sample": 1}'),
+    "snapshots": Hostile(StoredCollection, "copy_to", "POST", "/snapshots"),
+    "backends": Hostile(StoredCollection, "attach", "POST", "/backends", b'{"kind": "rff"}'),
     "writes": Hostile(
         Put, "plan", "PUT", "/items",
         b'{"items": [{"id": "hostile", "vector": [1, 2, 3, 4]}]}', writes=True,
     ),
     "deletes": Hostile(
-        Collection, "delete_where", "POST", "/items/delete",
+        StoredCollection, "delete_where", "POST", "/items/delete",
         b'{"filter": {"must": {"key": "label", "match": {"value": 99}}}}', writes=True,
     ),
 }  # fmt: skip

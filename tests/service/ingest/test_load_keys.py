@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import DiskFull
 from tests.support.service.bodies import (
     TYPES,
@@ -41,15 +41,15 @@ def counts(answer: httpx.Response) -> tuple[int, int, int]:
 
 def failing_at(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
     """Let the commits of loads fail for want of space, but for the first ones."""
-    commit, left = Collection.commit, [commits]
+    commit, left = StoredCollection.commit, [commits]
 
-    def limited(collection: Collection, write: Any) -> Any:  # noqa: ANN401
+    def limited(collection: StoredCollection, write: Any) -> Any:  # noqa: ANN401
         if left[0] == 0:
             raise DiskFull(collection.name)
         left[0] -= 1
         return commit(collection, write)
 
-    monkeypatch.setattr(Collection, "commit", limited)
+    monkeypatch.setattr(StoredCollection, "commit", limited)
 
 
 def broken_off(

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from gcws_search import index as ix
 from gcws_search.service.ingest import source
 from gcws_search.service.ingest.job import Load
-from gcws_search.service.ingest.rows import DenseRows, ItemRows
+from gcws_search.service.ingest.rows import DenseVectors, ItemRows
 from tests.support.service.bodies import TYPES, URL, load, npy, rows
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
 
@@ -96,16 +96,16 @@ def test_a_sender_that_goes_away_leaves_whole_chunks(empty: Client) -> None:
 
 
 def test_a_failing_store_ends_the_load(empty: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = ix.Collection.commit
+    commit = ix.StoredCollection.commit
     calls: list[int] = []
 
-    def full(self: ix.Collection, *arguments: Json) -> ix.WriteResult:
+    def full(self: ix.StoredCollection, *arguments: Json) -> ix.WriteResult:
         calls.append(1)
         if len(calls) > 2:
             raise ix.DiskFull("plants")
         return commit(self, *arguments)
 
-    monkeypatch.setattr(ix.Collection, "commit", full)
+    monkeypatch.setattr(ix.StoredCollection, "commit", full)
     answer = load(empty, "npy", npy(rows(20)), "?on_error=skip")
     problem = assert_problem(answer, 507, "disk_full")
     assert problem["committed"] == 8
@@ -118,7 +118,7 @@ def test_an_unforeseen_error_in_a_load_is_a_bare_500(
     def fail(*_: Json) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(ix.Collection, "commit", fail)
+    monkeypatch.setattr(ix.StoredCollection, "commit", fail)
     answer = load(empty, "npy", npy(rows(20)))
     assert_problem(answer, 500, "internal_error")
     assert "secret" not in answer.text
@@ -210,7 +210,7 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
                 numbers=np.arange(1),
                 ids=[str(number)],
                 payloads=[None],
-                vectors=DenseRows(rows(1)),
+                vectors=DenseVectors(rows(1)),
             )
 
     monkeypatch.setattr(stored, "commit", committed)

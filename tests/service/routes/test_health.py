@@ -90,10 +90,10 @@ def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactl
 ) -> None:
     seen, go_on = threading.Event(), threading.Event()
     recalls: list[float] = []
-    search = ix.Collection.search
+    search = ix.StoredCollection.search
 
     def search_noting(
-        self: ix.Collection, rows: Json, params: ix.SearchParams, **more: Json
+        self: ix.StoredCollection, rows: Json, params: ix.SearchParams, **more: Json
     ) -> Json:
         recalls.append(params.recall)
         return search(self, rows, params, **more)
@@ -104,7 +104,7 @@ def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactl
         assert go_on.wait(60)
         return 0.0
 
-    monkeypatch.setattr(ix.Collection, "search", search_noting)
+    monkeypatch.setattr(ix.StoredCollection, "search", search_noting)
     monkeypatch.setattr(startup, "kernels_are_cached", lambda: False)
     monkeypatch.setattr(startup, "compile_kernels", compile_slowly)
     client = started(data_dir)

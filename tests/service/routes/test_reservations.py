@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gcws_search.index.catalog import catalog as catalog_module
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.store import Store
 from tests.support.pausing import Work, paused_at
@@ -57,7 +57,7 @@ def catalog(client: Client) -> Any:  # noqa: ANN401
     [
         (catalog_module, "wrong_with", "restore", ["drop", "snapshot", "restore"]),
         (DataDirectory, "remove", "drop", ["create", "drop", "snapshot", "restore"]),
-        (Collection, "copy_to", "snapshot", ["drop", "restore"]),
+        (StoredCollection, "copy_to", "snapshot", ["drop", "restore"]),
         (Store, "create", "create", ["drop", "snapshot", "restore"]),
     ],
 )

@@ -44,10 +44,10 @@ def test_a_line_is_json_and_names_its_request_also_from_threads(
     client = serve(access_log=True)
     fill(client)
 
-    def get(_self: ix.Collection, _item: str) -> None:
+    def get(_self: ix.StoredCollection, _item: str) -> None:
         logging.getLogger("gcws_search.service.test").warning("from a thread: %s", "ä\n")
 
-    monkeypatch.setattr(ix.Collection, "get", get)
+    monkeypatch.setattr(ix.StoredCollection, "get", get)
     client.get(f"{URL}/items/a?x=y", headers={"X-Request-Id": "r-0"})
     client.get(f"{URL}/items/a", headers={"X-Request-Id": "r-1"})
     ours = [line for line in lines if line.get("request_id") == "r-1"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import BackendDescription
 from gcws_search.index.contracts.parameters import FourierParams, NystroemParams, SearchParams
 from tests.support.index.items import Make, batch, opened_catalog, put
@@ -13,24 +13,24 @@ LANDMARKS = NystroemParams(kind="gmm_nystroem", landmarks=4)
 VALUES = {f"i{n}": float(n + 1) for n in range(12)}
 
 
-def filled(make: Make) -> Collection:
+def filled(make: Make) -> StoredCollection:
     made = make()
     put(made, VALUES)
     return made
 
 
-def backends(stored: Collection) -> dict[str, BackendDescription]:
+def backends(stored: StoredCollection) -> dict[str, BackendDescription]:
     return {backend.name: backend for backend in stored.describe().backends}
 
 
-def found(stored: Collection, backend: str, x: float = 5.0) -> list[tuple[str, float]]:
+def found(stored: StoredCollection, backend: str, x: float = 5.0) -> list[tuple[str, float]]:
     query = batch(stored, ["query"], [x]).vectors
     params = SearchParams(limit=50, candidates=50)
     [result] = stored.search(query, params, backend=backend)
     return [(hit.id, hit.score) for hit in result.hits]
 
 
-def assert_all_agree(stored: Collection) -> None:
+def assert_all_agree(stored: StoredCollection) -> None:
     """Fail unless every backend, with all items as candidates, finds what a scan finds."""
     for name in backends(stored):
         assert found(stored, name) == found(stored, "exact"), name

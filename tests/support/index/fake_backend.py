@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gcws_search.index.backends import ExactBackend
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import View
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
@@ -127,13 +127,13 @@ def make_linked(config: CollectionConfig, **_: object) -> LinkedBackend:
     return LinkedBackend(config)
 
 
-def backend_of(stored: Collection) -> LinkedBackend:
+def backend_of(stored: StoredCollection) -> LinkedBackend:
     backend = stored.memory.backend
     assert isinstance(backend, LinkedBackend)
     return backend
 
 
-def lists_of(stored: Collection) -> dict[str, list[str]]:
+def lists_of(stored: StoredCollection) -> dict[str, list[str]]:
     """Return the ids each live item's list names, those of deleted items left out."""
     view: View = stored.memory.view
     links = view.state.links[: len(view)].tolist()

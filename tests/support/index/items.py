@@ -8,7 +8,7 @@ import numpy as np
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
@@ -19,7 +19,7 @@ from tests.support.data.payloads import encode_payload
 DIM = 4
 SQUARED = Transform(power=2.0)
 
-Make = Callable[..., Collection]
+Make = Callable[..., StoredCollection]
 """Makes the collection "things", of a given backend and transform."""
 
 
@@ -27,12 +27,12 @@ def vector(x: float) -> list[float]:
     return [x, 1.0, 0.0, -2.0]
 
 
-def batch(stored: Collection, ids: list[str], values: list[float]) -> ItemBatch:
+def batch(stored: StoredCollection, ids: list[str], values: list[float]) -> ItemBatch:
     payloads = [encode_payload({"x": x}) for x in values]
     return ItemBatch(ids, stored.space.from_items([vector(x) for x in values]), payloads)
 
 
-def put(stored: Collection, values: Mapping[str, float], mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
+def put(stored: StoredCollection, values: Mapping[str, float], mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
     return stored.put(batch(stored, list(values), list(values.values())), mode)
 
 
@@ -51,7 +51,7 @@ def put_rows(
     collection.put([encoded], replaced)
 
 
-def made(catalog: Catalog, name: str = "things", count: int = 20) -> Collection:
+def made(catalog: Catalog, name: str = "things", count: int = 20) -> StoredCollection:
     """Return a new collection of so many items."""
     config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
     stored = catalog.create(name, config)[0]
@@ -59,7 +59,7 @@ def made(catalog: Catalog, name: str = "things", count: int = 20) -> Collection:
     return stored
 
 
-def held(stored: Collection) -> dict[str, tuple[object, bytes | None]]:
+def held(stored: StoredCollection) -> dict[str, tuple[object, bytes | None]]:
     items = stored.page(limit=10_000, with_vector=True).items
     return {item.id: (item.vector, item.payload) for item in items}
 
@@ -72,7 +72,7 @@ def ids_of(result: QueryResult) -> list[str]:
     return [hit.id for hit in result.hits]
 
 
-def reopened(stored: Collection, directory: Path) -> dict[str, tuple[object, bytes | None]]:
+def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[object, bytes | None]]:
     """Return what a copy of the files holds: what another process would find after a kill."""
     copy = directory / "copy"
     copy.mkdir()
@@ -93,7 +93,7 @@ def opened_catalog(directory: Path, policies: Policies = POLICIES) -> Catalog:
     return catalog
 
 
-def fill(stored: Collection, count: int, *, first: int = 0) -> None:
+def fill(stored: StoredCollection, count: int, *, first: int = 0) -> None:
     """Put items of three coordinates, numbered from ``first`` on."""
     values = np.arange(first + 1, first + count + 1, dtype=np.float32)
     raw = stored.space.from_dense(np.stack([values, values**0, -values], axis=1))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 
 FILE = "things.sqlite"
 
@@ -18,7 +18,7 @@ def some(count: int, first: int = 0) -> dict[str, float]:
 
 
 @contextmanager
-def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[Collection]:
+def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[StoredCollection]:
     catalog = Catalog.open(directory, threads=1, policies=policies)
     try:
         catalog.load()

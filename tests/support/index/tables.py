@@ -6,7 +6,7 @@ import numpy as np
 
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.backends.gcws import GcwsState
-from gcws_search.index.catalog.collection import Collection
+from gcws_search.index.catalog.collection import StoredCollection
 from tests.support.index.small_index import SmallIndex
 
 
@@ -25,6 +25,6 @@ def improved(index: SmallIndex) -> GcwsState:
     return state
 
 
-def bands_made(stored: Collection) -> int:
+def bands_made(stored: StoredCollection) -> int:
     """Return how many tables a collection says that it has."""
     return int(stored.describe().backends[0].stats["bands_made"])
