@@ -47,8 +47,8 @@ Folder = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a collection.")]
 
 _PREFIX: Final = "GCWS_"
-_OF_CLIENTS: Final = {"GCWS_URL"}
-"""Variables of other commands."""
+_OF_OTHERS: Final = {"GCWS_URL", "GCWS_CHROMIUM"}
+"""Variables of other commands, and of the tests."""
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
 
 def unread(variables: Iterable[str]) -> list[str]:
     """Return a sentence for each variable that looks like a setting and is none."""
-    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_CLIENTS
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_OTHERS
     sentences = []
     for name in sorted(variables):
         if name.upper().startswith(_PREFIX) and name.upper() not in known:

@@ -1,5 +1,6 @@
 """Applications on a fresh data directory."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,20 @@ def kernels_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 compiled: list[float] = []
+
+
+@pytest.fixture
+def root_log() -> Iterator[None]:
+    """Take all handlers off the root logger, and give them back: `serve` sets one of its own.
+
+    Under a runner of commands that one writes to a stream that is closed with the command.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    root.handlers = []
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

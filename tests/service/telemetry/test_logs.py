@@ -91,18 +91,13 @@ def broken(*_: object) -> None:
     raise ZeroDivisionError("broken on purpose")
 
 
+@pytest.mark.usefixtures("root_log")
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_form_of_lines_is_a_setting(
-    form: Json, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    form: Json, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    level = root.level
-    try:
-        logs.configure("warning", form)
-        logging.getLogger("a.b").warning("%d of %d", 1, 2)
-    finally:
-        root.setLevel(level)
+    logs.configure("warning", form)
+    logging.getLogger("a.b").warning("%d of %d", 1, 2)
     [line] = capsys.readouterr().err.splitlines()
     if form == "json":
         assert json.loads(line)["message"] == "1 of 2"
