@@ -90,17 +90,20 @@ def demo(
 
 
 def _filled(url: str) -> None:
-    """Wait until the server is ready, fill it, and print what to try."""
+    """Say where the page is as soon as it answers, fill the server, and print what to try."""
     # The server asks for one of these keys.
     key = os.environ.get("GCWS_API_KEY", "").partition(",")[0].strip() or None
     try:
+        with connect(url, key) as server:
+            _wait_until_it_listens(server)
+        typer.echo(f"Open {url}/ in a browser; its API page is {url}/docs.")
+        typer.echo("The first start on a machine compiles for a minute; the page shows how far it is.")
         counts = fill(url, key)
     except GcwsError as error:
         typer.echo(f"gcws-search: {error}", err=True)
         return
-    typer.echo(f"{url} serves " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
+    typer.echo("Served: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
     other = "" if url.endswith(":8000") else f" --url {url}"
-    typer.echo(f"Open {url}/ in a browser; its API page is {url}/docs.")
     typer.echo(f"Or try:\n{TRY.format(url=other)}\nCtrl-C ends it.")
 
 
@@ -112,7 +115,6 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
     GcwsError
     """
     with connect(url, key, policy=_READY) as server:
-        _wait_until_it_listens(server)
         coffees = _viewed(server, "coffees", len(TASTES))
         coffees.add(
             [vector for vector, _ in COFFEES.values()],

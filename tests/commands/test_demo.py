@@ -44,7 +44,7 @@ def test_a_key_in_the_environment_is_given_too(tmp_path: Path) -> None:
         words, env=os.environ | key, cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        first, second = process.stdout.readline(), process.stdout.readline()
+        lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
-    assert "coffees (4), digits (1797)" in first
-    assert re.match("Open http://127.0.0.1:[0-9]+/ in a browser", second)
+    assert re.match("Open http://127.0.0.1:[0-9]+/ in a browser", lines[0])
+    assert "coffees (4), digits (1797)" in lines[2]
