@@ -36,7 +36,7 @@ from tests.support.data.generated import Floats
 from tests.support.index.small_index import all_scores
 
 DIM = 12
-SEARCHED = MapPolicy(max_scanned=10)
+SEARCHED = MapPolicy(max_read=0, min_share=0.0)
 TRANSFORMS = [Transform(), Transform(power=0.5, normalize="l2")]
 
 
