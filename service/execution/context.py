@@ -116,9 +116,12 @@ def _check_key(request: Request, *, writes: bool) -> None:
     if keys.are_set:
         keys.check(_key_of(request), writes=writes)
         return
-    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin.
+    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. Of a
+    # page of this service a browser says so itself, also where a proxy has changed the host.
     origin = header(request, b"origin")
-    if origin is not None and origin.partition("://")[2] != header(request, b"host"):
+    if origin is None or header(request, b"sec-fetch-site") == "same-origin":
+        return
+    if origin.partition("://")[2] != header(request, b"host"):
         raise OriginRefused(origin)
 
 

@@ -194,3 +194,13 @@ def test_pages_of_other_sites_are_refused_where_no_key_is_set(serve: Serve, orig
         assert_problem(answer, 403, "origin_refused")
     own = ask(client, "GET", "/v1/collections", Origin="http://test")
     assert own.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("same-origin", 200), ("same-site", 403), ("cross-site", 403), ("", 403)]
+)
+def test_a_browser_says_whose_page_asks_where_a_proxy_changes_the_host(
+    serve: Serve, site: str, status: int
+) -> None:
+    headers = {"Origin": "https://public.example", "Sec-Fetch-Site": site}
+    assert ask(serve(), "GET", "/v1/collections", **headers).status_code == status
