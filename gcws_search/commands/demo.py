@@ -97,7 +97,7 @@ def _filled(url: str) -> None:
         with connect(url, key) as server:
             _wait_until_it_listens(server)
         typer.echo(f"Open {url}/ in a browser; its API page is {url}/docs.")
-        typer.echo("The first start on a machine compiles for a minute; the page shows how far it is.")
+        typer.echo("A first start compiles for about a minute; the page shows how far it is.")
         counts = fill(url, key)
     except GcwsError as error:
         typer.echo(f"gcws-search: {error}", err=True)

@@ -116,8 +116,8 @@ def _check_key(request: Request, *, writes: bool) -> None:
     if keys.are_set:
         keys.check(_key_of(request), writes=writes)
         return
-    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. Of a
-    # page of this service a browser says so itself, also where a proxy has changed the host.
+    # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. A
+    # browser says itself which page is this service's own, also where a proxy changes the host.
     origin = header(request, b"origin")
     if origin is None or header(request, b"sec-fetch-site") == "same-origin":
         return

@@ -26,6 +26,7 @@ HOSTILE: Final[list[dict[str, Json]]] = [
     {"id": SCRIPT, "payload": {"title": SCRIPT, "url": "javascript:document.title='owned'"}},
     {"id": "a/b?c#d&e=f %00 ünï", "payload": {"title": "plain", "url": "https://example.org/x"}},
     {"id": "right", "payload": {"title": "\u202egnp.exe", "says": "שלום عالم " * 5}},
+    {"id": "..", "payload": {"title": "two dots"}},
     {"id": "long", "payload": {"title": "x" * 5000, "says": "long text " * 100_000}},
     {"id": "smile", "payload": {"title": "👩", "url": "data:text/html,<b>1"}},
     {"id": "__proto__", "payload": {"__proto__": {"title": "x"}, "constructor": 1, "title": None}},

@@ -30,6 +30,11 @@ BAD: Final = {
     "browse-filter": ('#/points/browse?filter={"mist":[]}', "mist"),
     "browse-json": ("#/points/browse?filter={", "filter"),
     "limit": ("#/points/query?id=1&limit=0", "limit"),
+    "map-sample": ("#/points/map?sample=some", "sample: expected an integer, got 'some'"),
+    "backends-sample": ("#/points/backends?sample=some", "sample: expected an integer"),
+    "why-nothing": ("#/points/why?b=1", "expected an id, a row or names, got none of them"),
+    "item-nothing": ("#/points/item", "ids: expected 1 to 255 characters, got 0"),
+    "recall": ("#/points/query?id=1&recall=some", "recall: expected a number, got 'some'"),
     "no-view": ("#/points/nonsense", None),
     "broken": ("#/%E0%A4%A/browse?x=%", None),
 }
@@ -119,7 +124,7 @@ def test_what_no_page_may_do_is_noticed(url: str, tab: OpenTab, program: str) ->
 
 
 class Behind:
-    """A proxy that serves an application below a prefix, which it takes off."""
+    """A proxy that serves an application below a prefix, which it takes off; it asks as itself."""
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
         self._app = app
@@ -129,7 +134,9 @@ class Behind:
         if scope["type"] == "http":
             path = scope["path"]
             inner = path.removeprefix(self._prefix) if path.startswith(self._prefix) else "/none"
-            scope = {**scope, "path": inner, "raw_path": inner.encode()}
+            headers = [(k, b"inner" if k == b"host" else v) for k, v in scope["headers"]]
+            changed = {"path": inner, "raw_path": inner.encode(), "headers": headers}
+            scope = {**scope, **changed}
         await self._app(scope, receive, send)
 
 
@@ -172,6 +179,8 @@ def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
         page = here.open("#/three/load")
         page.get_by_role("dialog").wait_for()
         here.look("key")
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
         give(page, "wrong")
         page.get_by_role("alert").wait_for()
         give(page, "reader")

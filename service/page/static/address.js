@@ -14,6 +14,12 @@ export function read() {
   return { collection, view: view || (collection ? "browse" : "overview"), params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
+export function numberIn(text, missing) {
+  if (text === undefined) return missing;
+  const number = Number(text);
+  return text.trim() && Number.isFinite(number) ? number : text;
+}
+
 export function href(collection, view, params = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {

@@ -78,6 +78,13 @@ export async function ask(method, path, body, signal) {
 
 export const get = (path, signal) => ask("GET", path, undefined, signal);
 export const post = (path, body, signal) => ask("POST", path, body, signal);
+
+export async function itemOf(name, id, signal) {
+  const { items } = await get(at(name, `/items?with_vector=true&ids=${encodeURIComponent(id)}`), signal);
+  if (!items.length) throw new Problem({ code: "item_not_found", detail: `no item has the id '${id}'` }, 404);
+  return items[0];
+}
+
 export const at = (name, rest = "") => `v1/collections/${encodeURIComponent(name)}${rest}`;
 
 function keyGiven() {

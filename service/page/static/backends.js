@@ -1,6 +1,6 @@
 import { html, useMemo, useState } from "./vendor/preact.js";
 import { ask, at, post } from "./api.js";
-import { go, href } from "./address.js";
+import { go, href, numberIn } from "./address.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Bar, Skeleton, Table, Trouble } from "./parts.js";
 import { Chart } from "./chart.js";
@@ -72,8 +72,9 @@ function Plot({ rows }) {
 }
 
 function Compare({ collection, params }) {
-  const sample = Number(params.sample || 100);
-  const asked = Number(params.recall || 0.9);
+  const sample = numberIn(params.sample, 100);
+  const asked = numberIn(params.recall, 0.9);
+  const shown = (number) => (typeof number === "number" ? number : "");
   const ready = collection.backends.filter(({ status }) => status === "ready").length;
   const { data, problem, waiting, repeat } = useAsk((signal) => post(at(collection.name, "/compare"), { sample, recall: asked }, signal), [collection.name, sample, asked, ready]);
   const rows = useMemo(() => (data?.backends || []).map((row, place) => ({ ...row, color: OKABE_ITO[place % OKABE_ITO.length] })), [data]);
@@ -84,8 +85,8 @@ function Compare({ collection, params }) {
     repeat();
   };
   return html`<section class="panel"><div class="head"><h2>Compare</h2><span class="space"></span>
-      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample" type="number" min="1" max="1000" value=${sample} /></label>
-        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1" step="0.01" value=${asked} /></label><button>Ask again</button></form></div>
+      <form class="actions" onSubmit=${submit}><label class="inline">Queries <input name="sample" type="number" min="1" max="1000" value=${shown(sample)} /></label>
+        <label class="inline">Recall <input name="recall" type="number" min="0.01" max="1" step="0.01" value=${shown(asked)} /></label><button>Ask again</button></form></div>
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<${Skeleton} rows=${1} kind="block" />`}
     ${rows.length > 0 && html`<div class=${waiting ? "waiting" : ""}><${Plot} rows=${rows} /><${Table} caption=${`${data.queries} items as queries, ${data.limit} hits each, recall ${data.recall} asked for`} columns=${COLUMNS} rows=${rows} /></div>`}

@@ -1,6 +1,6 @@
 const whole = new Intl.NumberFormat("en");
 
-export const count = (number) => whole.format(number);
+export const count = (number) => (Number.isFinite(number) ? whole.format(number) : String(number));
 
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 

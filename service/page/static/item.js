@@ -1,5 +1,5 @@
 import { html, useMemo } from "./vendor/preact.js";
-import { at, get } from "./api.js";
+import { itemOf } from "./api.js";
 import { href } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Copy, Skeleton, Table, Text, Trouble } from "./parts.js";
@@ -12,7 +12,7 @@ const LARGEST = 40;
 
 export default function Item({ collection, params }) {
   const { name } = collection;
-  const { data: item, problem } = useAsk((signal) => get(at(name, `/items/${encodeURIComponent(params.id ?? "")}`), signal), [name, params.id]);
+  const { data: item, problem } = useAsk((signal) => itemOf(name, params.id ?? "", signal), [name, params.id]);
   const items = useMemo(() => (item ? [item] : []), [item]);
   const names = useNames(collection, items, LARGEST);
   if (problem) return html`<h1>Item <bdi>${params.id}</bdi></h1><${Trouble} problem=${problem} />`;

@@ -1,4 +1,4 @@
-import { html, render, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
 import { at, forgetKey, get, hasKey, root, start, tryKey } from "./api.js";
 import { go, href, useAddress } from "./address.js";
 import { useAsk, useKeys, useServer } from "./hooks.js";
@@ -33,6 +33,12 @@ function Lazy({ name, ...more }) {
   }, [name]);
   if (problem) return html`<${Trouble} problem=${problem} />`;
   return view ? html`<${view} ...${more} />` : html`<${Skeleton} />`;
+}
+
+function Guarded({ address, children }) {
+  const [problem, again] = useErrorBoundary();
+  useEffect(() => problem && again(), [address]);
+  return problem ? html`<${Trouble} problem=${{ message: `This view failed: ${problem.message}` }} />` : children;
 }
 
 function KeyDialog() {
@@ -147,7 +153,7 @@ function App() {
   }}>To the content</a>
     <${Header} address=${address} server=${server} onHelp=${() => help(true)} />
     ${server.gone && html`<${Gone} since=${server.gone} />`}
-    <main id="main" tabindex="-1"><${View} address=${address} server=${server} /></main>
+    <main id="main" tabindex="-1"><${Guarded} address=${address}><${View} address=${address} server=${server} /></${Guarded}></main>
     ${server.keyWanted && html`<${KeyDialog} />`}
     ${isHelped && html`<${Dialog} title="Keys" onClose=${() => help(false)}>
       <dl class="keys">${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt><dd>${what}</dd>`)}</dl>

@@ -1,6 +1,6 @@
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { at, get, post } from "./api.js";
-import { go, href } from "./address.js";
+import { at, get, itemOf, post } from "./api.js";
+import { go, href, numberIn } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Text, Trouble } from "./parts.js";
 import { Plane } from "./plane.js";
@@ -58,7 +58,7 @@ function litPlaces(map, places, ids, isArranged) {
 }
 
 function Hovered({ collection, id, place, view }) {
-  const { data } = useAsk((signal) => get(at(collection.name, `/items/${encodeURIComponent(id)}`), signal), [collection.name, id]);
+  const { data } = useAsk((signal) => itemOf(collection.name, id, signal), [collection.name, id]);
   const item = data?.id === id ? data : null;
   const items = useMemo(() => (item ? [item] : []), [item]);
   const names = useNames(collection, items);
@@ -82,7 +82,7 @@ function Chosen({ collection, ids, view, color, values, filter, onClear }) {
 
 export default function MapView({ collection, params }) {
   const { name } = collection;
-  const sample = Number(params.sample || 5000);
+  const sample = numberIn(params.sample, 5000);
   const first = useAsk((signal) => get(at(name, "/items?limit=24&with_vector=true"), signal), [name]);
   const said = collection.metadata && collection.metadata.view;
   const view = said || (first.data ? viewOf(collection, first.data.items) : null);

@@ -87,7 +87,7 @@ export function Dialog({ title, onClose, children, isOpen = true }) {
   useEffect(() => {
     if (isOpen && !box.current.open) box.current.showModal();
   }, [isOpen]);
-  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose} onClick=${(event) => {
+  return html`<dialog ref=${box} aria-label=${title} onClose=${onClose || (() => box.current?.showModal())} onClick=${(event) => {
     if (event.target === box.current && onClose) box.current.close();
   }}><div class="inside"><h2>${title}</h2>${children}</div></dialog>`;
 }

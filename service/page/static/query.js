@@ -1,6 +1,6 @@
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { at, get, post, Problem } from "./api.js";
-import { go, href } from "./address.js";
+import { at, get, itemOf, post, Problem } from "./api.js";
+import { go, href, numberIn } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Tabs, Text, Trouble } from "./parts.js";
 import { Tiles, useTileKeys } from "./cards.js";
@@ -19,9 +19,14 @@ const HINTS = {
   names: "copy file:2 permission",
 };
 
+function numberOr(text, missing) {
+  const number = numberIn(text, missing);
+  return typeof number === "number" ? number : missing;
+}
+
 function bodyOf(params) {
-  const recall = Number(params.recall ?? 0.9);
-  const limit = Number(params.limit ?? 20);
+  const recall = numberIn(params.recall, 0.9);
+  const limit = numberIn(params.limit, 20);
   let query;
   try {
     query = queryOf(params);
@@ -89,7 +94,7 @@ function Form({ collection, params, problem }) {
         }
       }}></textarea>` : html`<input ...${field} />`}</label>
     <${Trouble} problem=${problem} />
-    <div class="actions"><label class="inline">Hits <input name="limit" type="number" min="1" max="1000" value=${params.limit ?? 20} /></label>
+    <div class="actions"><label class="inline">Hits <input name="limit" type="number" min="1" max="1000" value=${numberOr(params.limit, 20)} /></label>
       <span class="space"></span><button class="primary">Search</button></div></form>`;
 }
 
@@ -128,7 +133,7 @@ export default function Query({ collection, params }) {
   const isExact = body?.recall >= 1;
   const current = !waiting && data;
   const exact = useAsk((signal) => current && !isExact && post(at(name, "/query"), { ...body, recall: 1, with_vector: true }, signal), [name, key, current]);
-  const origin = useAsk((signal) => params.id !== undefined && get(at(name, `/items/${encodeURIComponent(params.id)}`), signal), [name, params.id]);
+  const origin = useAsk((signal) => params.id !== undefined && itemOf(name, params.id, signal), [name, params.id]);
   const { shown, found, good, wanted } = useMemo(() => withMissed(data?.hits || [], exact.waiting ? null : exact.data?.hits), [data, exact.data, exact.waiting]);
   const item = origin.data?.id === params.id ? origin.data : null;
   const drawn = useMemo(() => (item ? [item, ...shown] : shown), [item, shown]);
@@ -150,7 +155,7 @@ export default function Query({ collection, params }) {
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null} onChange=${(filter) => change({ filter })} />
       ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
         <${Facets} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
-      <${Recall} collection=${collection} limit=${body?.limit || 10} recall=${Number(params.recall ?? 0.9)} onChange=${slide} />
+      <${Recall} collection=${collection} limit=${numberOr(params.limit, 20)} recall=${numberOr(params.recall, 0.9)} onChange=${slide} />
       ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}

@@ -56,5 +56,6 @@ export function parseNames(text) {
 export function queryOf({ id, row, names }) {
   if (id !== undefined) return { id };
   if (names !== undefined) return { vector: parseNames(names) };
+  if (row === undefined) throw new SyntaxError("expected an id, a row or names, got none of them");
   return { vector: parseRow(row) };
 }

@@ -1,5 +1,5 @@
 import { html, useMemo, useState } from "./vendor/preact.js";
-import { at, get, post, Problem } from "./api.js";
+import { at, itemOf, post, Problem } from "./api.js";
 import { href } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Table, Text, Trouble } from "./parts.js";
@@ -87,7 +87,7 @@ function Side({ label, item, asked, view, names, words, collection }) {
     ${typeof text === "string" && html`<${Marked} text=${text} words=${words} />`}</section>`;
 }
 
-const useItem = (name, id) => useAsk((signal) => id !== undefined && get(at(name, `/items/${encodeURIComponent(id)}`), signal), [name, id]);
+const useItem = (name, id) => useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
 
 export default function Why({ collection, params }) {
   const { name } = collection;

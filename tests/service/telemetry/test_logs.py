@@ -93,9 +93,7 @@ def broken(*_: object) -> None:
 
 @pytest.mark.usefixtures("root_log")
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_form_of_lines_is_a_setting(
-    form: Json, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_form_of_lines_is_a_setting(form: Json, capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("warning", form)
     logging.getLogger("a.b").warning("%d of %d", 1, 2)
     [line] = capsys.readouterr().err.splitlines()
