@@ -48,6 +48,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.library.scan", needs_data=True),
     Benchmark("benchmarks.library.pairs", needs_data=True),
     Benchmark("benchmarks.library.growth"),
+    Benchmark("benchmarks.library.mapped"),
     Benchmark("benchmarks.library.sketch"),
     Benchmark("benchmarks.library.binning"),
     Benchmark("benchmarks.library.features"),

@@ -121,6 +121,7 @@ from .contracts.parameters import (
     RandomBinningParams as RandomBinningParams,
     Rerank as Rerank,
     SearchParams as SearchParams,
+    Storage as Storage,
     Transform as Transform,
     backend_document as backend_document,
     backend_params as backend_params,

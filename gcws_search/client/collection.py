@@ -24,6 +24,7 @@ from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     GcwsParams,
+    Storage,
     Transform,
 )
 
@@ -38,6 +39,7 @@ def config_of(
     dim: int | None,
     transform: Transform | dict[str, Any] | None = None,
     backend: BackendParams | dict[str, Any] | None = None,
+    storage: Storage = "memory",
 ) -> CollectionConfig:
     """Return a configuration, its parts given as objects or as the API has them.
 
@@ -61,6 +63,7 @@ def config_of(
         dim=None if dim is None else int(dim),
         transform=transform or Transform(),
         backend=backend or GcwsParams(),
+        storage=storage,
     )
 
 
@@ -154,6 +157,7 @@ class Collection(_Described):
         dim: int | None = UNSET,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
+        storage: Storage = "memory",
         durability: Literal["full", "normal"] = "full",
         threads: int | None = None,
     ) -> Collection:
@@ -168,6 +172,8 @@ class Collection(_Described):
             Number of coordinates; None for an open space of sparse vectors. May be left out where
             the file exists.
         transform, backend : objects, or dicts as in the API
+        storage : {"memory", "mapped"}
+            Where vectors lie; see `CollectionConfig`.
         durability : {"full", "normal"}
             Whether a write survives a power cut, or the end of the process only.
         threads : int or None
@@ -180,7 +186,8 @@ class Collection(_Described):
             A server or another process has the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
-        operations, close = _opened(path, dim, transform, backend, durability, threads)
+        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        operations, close = _opened(path, config, durability, threads)
         return cls(operations, close=close)
 
     add = _waiting(Operations.add)
@@ -273,15 +280,15 @@ class AsyncCollection(_Described):
         dim: int | None = UNSET,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
+        storage: Storage = "memory",
         durability: Literal["full", "normal"] = "full",
         threads: int | None = None,
     ) -> AsyncCollection:
         """Open a collection's file without a server; see `Collection.open`."""
         import asyncio  # noqa: PLC0415  # waiting callers need none
 
-        operations, close = await asyncio.to_thread(
-            _opened, path, dim, transform, backend, durability, threads
-        )
+        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        operations, close = await asyncio.to_thread(_opened, path, config, durability, threads)
         return cls(operations, close=close)
 
     add = _awaiting(Operations.add)
@@ -333,14 +340,11 @@ class AsyncCollection(_Described):
 
 def _opened(
     path: str | Path,
-    dim: int | None,
-    transform: Transform | dict[str, Any] | None,
-    backend: BackendParams | dict[str, Any] | None,
+    config: CollectionConfig | None,
     durability: Literal["full", "normal"],
     threads: int | None,
 ) -> tuple[Operations, Callable[[], None]]:
     from gcws_search.client.embedded.files import opened  # noqa: PLC0415
 
-    config = None if dim is UNSET else config_of(dim, transform, backend)
     operations = opened(path, config, durability=durability, threads=threads)
     return operations, operations.close

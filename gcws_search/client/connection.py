@@ -13,7 +13,12 @@ from gcws_search.client.collection import UNSET, AsyncCollection, Collection, co
 from gcws_search.client.operations import Piece, Plan, Reply, Send, run, run_async
 from gcws_search.client.remote import RemoteOperations, path_of
 from gcws_search.client.retries import DroppedConnection, RetryPolicy, answered
-from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, Transform
+from gcws_search.index.contracts.parameters import (
+    BackendParams,
+    CollectionConfig,
+    Storage,
+    Transform,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -63,17 +68,15 @@ class _Requests:
     def collection(
         self,
         name: str,
-        dim: int | None,
-        transform: Transform | dict[str, Any] | None,
-        backend: BackendParams | dict[str, Any] | None,
+        config: CollectionConfig | None,
     ) -> Plan[RemoteOperations]:
         request = Send("GET", path_of(name))
-        if dim is not UNSET:
-            body = orjson.dumps(config_of(dim, transform, backend).to_dict())
+        if config is not None:
+            body = orjson.dumps(config.to_dict())
             request = Send("PUT", path_of(name), body, {"Content-Type": "application/json"})
         reply = yield from answered(request, self.policy, name)
-        config = CollectionConfig.from_dict(orjson.loads(reply.content))
-        return RemoteOperations(name, config, self.policy)
+        found = CollectionConfig.from_dict(orjson.loads(reply.content))
+        return RemoteOperations(name, found, self.policy)
 
     def asked(self, method: str, path: str, name: str | None = None) -> Plan[Any]:
         reply = yield from answered(Send(method, path), self.policy, name)
@@ -148,6 +151,7 @@ class Server(_Address):
         *,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
+        storage: Storage = "memory",
     ) -> Collection:
         """Return a collection; it is created where ``dim`` is given and there is none.
 
@@ -157,6 +161,8 @@ class Server(_Address):
         dim : int or None
             Number of coordinates; None for an open space of sparse vectors.
         transform, backend : objects, or dicts as in the API
+        storage : {"memory", "mapped"}
+            Where vectors lie; see `CollectionConfig`.
 
         Raises
         ------
@@ -166,7 +172,8 @@ class Server(_Address):
             It exists with another configuration.
         NoServer, ServerBusy, AccessRefused, InvalidParameter
         """
-        plan = self._requests.collection(name, dim, transform, backend)
+        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        plan = self._requests.collection(name, config)
         return Collection(self._run(plan), self.exchange)
 
     def collections(self) -> list[dict[str, Any]]:
@@ -245,9 +252,11 @@ class AsyncServer(_Address):
         *,
         transform: Transform | dict[str, Any] | None = None,
         backend: BackendParams | dict[str, Any] | None = None,
+        storage: Storage = "memory",
     ) -> AsyncCollection:
         """Return a collection; see `Server.collection`."""
-        plan = self._requests.collection(name, dim, transform, backend)
+        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        plan = self._requests.collection(name, config)
         return AsyncCollection(await self._run(plan), self.exchange)
 
     async def collections(self) -> list[dict[str, Any]]:

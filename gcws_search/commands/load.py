@@ -57,6 +57,7 @@ class _Task:
     choices: Choices
     power: float | None
     normalize: str | None
+    storage: Literal["memory", "mapped"] | None
 
 
 @dataclass(slots=True)
@@ -111,6 +112,10 @@ def load(
         float | None,
         typer.Option(help="Transform of a collection that is created: sign(x)·|x|^power."),
     ] = None,
+    storage: Annotated[
+        Literal["memory", "mapped"] | None,
+        typer.Option(help="Where vectors of a collection that is created lie: memory, or a file."),
+    ] = None,
     mode: Annotated[
         Literal["upsert", "insert"], typer.Option(help="What happens to ids that exist.")
     ] = "upsert",
@@ -154,7 +159,7 @@ def load(
     )
     task = _Task(
         into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key,
-        choices=choices, power=power, normalize=normalize,
+        choices=choices, power=power, normalize=normalize, storage=storage,
     )  # fmt: skip
     with ExitStack() as stack, failures():
         inputs = [stack.enter_context(closing(each)) for each in _expanded(files)]
@@ -263,7 +268,11 @@ def _collection(
     chosen = {"power": task.power, "normalize": task.normalize}
     transform = told.get("transform", {}) | {k: v for k, v in chosen.items() if v is not None}
     backend = told.get("backend")
-    return found.collection(task.into, dim, transform=transform, backend=backend), True
+    storage = task.storage or told.get("storage", "memory")
+    created = found.collection(
+        task.into, dim, transform=transform, backend=backend, storage=storage
+    )
+    return created, True
 
 
 def _name_coordinates(collection: Collection, source: Source) -> None:

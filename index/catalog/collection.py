@@ -56,6 +56,7 @@ from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
 from gcws_search.index.persistence.writer import Ended, Run, Writer
 from gcws_search.index.storage.connection import MEMORY
+from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
@@ -101,7 +102,7 @@ class StoredCollection:
         self.config = config
         self.store = store
         self.memory = MemoryCollection(
-            config, threads=threads, policies=policies, searches=searches
+            config, threads=threads, policies=policies, searches=searches, folder=store.folder
         )
         self.writer = Writer(store, self.memory, self._changed)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
@@ -148,7 +149,7 @@ class StoredCollection:
 
         Raises
         ------
-        DamagedFile
+        DamagedFile, DiskFull
         """
         try:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
@@ -157,7 +158,8 @@ class StoredCollection:
         self.metadata.load()
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
-        self.memory.load(rows, len(self.store), self.checkpoints.read)
+        with storage_errors(self.name):
+            self.memory.load(rows, len(self.store), self.checkpoints.read)
         self.attached_backends.load(progress)
         self.auditor.load()
         self.checkpoints.loaded()
@@ -586,6 +588,7 @@ class StoredCollection:
             names=len(self.names),
             metadata=self.metadata.value,
             bytes_in_memory=self.memory.nbytes(),
+            bytes_mapped=self.memory.mapped_bytes,
             bytes_on_disk=self.store.bytes_on_disk,
             commits=self.writer.commits,
             commit_seconds=self.writer.commit_seconds,

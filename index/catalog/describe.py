@@ -59,6 +59,8 @@ class Description:
         Coordinates that have a name.
     metadata : bytes or None
         JSON text of an object.
+    bytes_in_memory, bytes_mapped : int
+        Vectors in mapped files count as the second alone.
     commits : int
         Commits of changes by this process.
     commit_seconds : float
@@ -74,6 +76,7 @@ class Description:
     names: int
     metadata: bytes | None
     bytes_in_memory: int
+    bytes_mapped: int
     bytes_on_disk: int
     backends: list[BackendDescription]
     commits: int

@@ -12,11 +12,13 @@ because appending at each insert costs 20 µs.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +57,8 @@ from gcws_search.index.vectors.space import VectorSpace
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
 
+_log = logging.getLogger(__name__)
+
 
 class MemoryCollection:
     """The items of one collection, in memory.
@@ -67,6 +71,13 @@ class MemoryCollection:
     policies : Policies
     searches : Searches or None
         Those of all collections that share the processors; None for those of this one alone.
+    folder : Path or None
+        Where vectors are mapped, if the configuration says so.
+
+    Raises
+    ------
+    InvalidParameter
+        Vectors are to be mapped, and there is no folder.
     """
 
     def __init__(
@@ -76,7 +87,13 @@ class MemoryCollection:
         threads: int | None = None,
         policies: Policies = POLICIES,
         searches: Searches | None = None,
+        folder: Path | None = None,
     ) -> None:
+        is_mapped = config.storage == "mapped"
+        if is_mapped and folder is None:
+            raise InvalidParameter(
+                expected="'memory' of a collection without a file", got="'mapped'", loc=("storage",)
+            )
         self.searches = searches or Searches()
         self.config = config
         self.policies = policies
@@ -91,7 +108,7 @@ class MemoryCollection:
         self._build_seconds = 0.0  # of the primary index
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
-        rows = GrowingRows(config.form, config.dim)
+        rows = GrowingRows(config.form, config.dim, folder if is_mapped else None)
         self._row_store = RowStore(rows, [], [], np.empty(0, np.int64))
         self.published = self._row_store.view(self.backend.empty(), 0, 0)
         # New items that no view shows yet. Their ids have rows already.
@@ -105,6 +122,11 @@ class MemoryCollection:
             with self._lock:
                 self._append_pending()
         return self.published
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of mapped files; see `GrowingRows`."""
+        return self._row_store.rows.mapped_bytes
 
     @property
     def count(self) -> int:
@@ -181,6 +203,24 @@ class MemoryCollection:
         with self._lock:
             self._row_of = row_of
             self.published = row_store.view(state, n, self.published.version + 1)
+
+    def make_room(self, parts: Iterable[VectorBatch]) -> None:
+        """Make room on the disk for vectors that are about to be put, where they are mapped.
+
+        Raises
+        ------
+        OSError
+            The disk has no space; nothing has changed.
+        """
+        if self.config.storage == "memory":
+            return
+        count = numbers = 0
+        for part in parts:
+            count, numbers = count + len(part), numbers + part.numbers
+        with self._lock:
+            rows = self._row_store.rows
+            count += len(rows) + self.pending_count
+            rows.reserve(count, rows.entries + self._pending_numbers + numbers)
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
@@ -283,10 +323,19 @@ class MemoryCollection:
         view = self.view
         dead = len(view) - view.count
         if self.policies.compaction.is_due(dead, view.count):
-            self.compact()
+            try:
+                self.compact()
+            except OSError as error:  # of mapped vectors; tried again after the next change
+                _log.warning("tombstones stay: no room on the disk (%s)", error)
 
     def compact(self) -> None:
-        """Remove tombstones; live rows keep their order and get new numbers."""
+        """Remove tombstones; live rows keep their order and get new numbers.
+
+        Raises
+        ------
+        OSError
+            The disk has no space for mapped vectors; nothing has changed.
+        """
         old = self.view
         live = np.flatnonzero(old.alive)
         new_rows = np.full(len(old), -1, np.int64)

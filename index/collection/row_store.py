@@ -59,7 +59,7 @@ class RowStore:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes of memory they take, columns left out."""
+        """About how many bytes of memory they take, columns and mapped files left out."""
         return self.rows.nbytes + self.alive.nbytes + self.sequences.nbytes + self.text_bytes
 
     def append(self, items: EncodedBatch) -> None:

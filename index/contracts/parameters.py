@@ -49,12 +49,14 @@ __all__ = [
     "RandomBinningParams",
     "Rerank",
     "SearchParams",
+    "Storage",
     "Transform",
     "backend_document",
     "backend_params",
 ]
 
 Form = Literal["dense", "sparse"]
+Storage = Literal["memory", "mapped"]
 Normalize = Literal["none", "l1", "l2"]
 Guarantee = Literal["measured", "proven"]
 Rerank = Literal["gmm", "own", "none"]
@@ -186,7 +188,9 @@ _CLASSES: Final[dict[str, type[BackendParams]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectionConfig:
-    """All that must stay fixed for the hashes of one collection to be comparable.
+    """What a collection is made with, and has for good.
+
+    All but ``storage`` must stay fixed for its hashes to be comparable.
 
     Parameters
     ----------
@@ -194,11 +198,15 @@ class CollectionConfig:
         Number of coordinates; None for an open slot space (sparse vectors only).
     transform : Transform
     backend : BackendParams
+    storage : {"memory", "mapped"}
+        Where float vectors lie: in memory, or in files that the system maps into it and drops from
+        it when memory is short. All that a search reads of most rows lies in memory in any case.
     """
 
     dim: int | None
     transform: Transform = field(default_factory=Transform)
     backend: BackendParams = field(default_factory=GcwsParams)
+    storage: Storage = "memory"
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
@@ -207,6 +215,12 @@ class CollectionConfig:
             name="dim",
             expected=f"null or 1 to {MAX_DIM}",
             got=self.dim,
+        )
+        require(
+            self.storage in get_args(Storage),
+            name="storage",
+            expected="'memory' or 'mapped'",
+            got=self.storage,
         )
         center = self.transform.center
         if center is not None:
@@ -229,7 +243,7 @@ class CollectionConfig:
         return "dense" if self.dim is not None and self.dim <= MAX_DENSE_DIM else "sparse"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration in the API's own JSON form."""
+        """Return the configuration in the API's own JSON form; the usual storage is left out."""
         transform = asdict(self.transform)
         if self.transform.center is not None:
             transform["center"] = list(self.transform.center)
@@ -237,11 +251,12 @@ class CollectionConfig:
             "dim": self.dim,
             "transform": transform,
             "backend": backend_document(self.backend),
+            **({} if self.storage == "memory" else {"storage": self.storage}),
         }
 
     def difference(self, other: CollectionConfig) -> str:
         """Return in words the first of all parts that another configuration has otherwise."""
-        mine, others = self.to_dict(), other.to_dict()
+        mine, others = (each.to_dict() | {"storage": each.storage} for each in (self, other))
         part = next((word for word in mine if mine[word] != others[word]), "dim")
         return f"with {part} {mine[part]}, not {others[part]}"
 
@@ -255,7 +270,8 @@ class CollectionConfig:
             It is the form of no configuration.
         """
         transform = dict(document["transform"])
-        _require_types(cls, {"dim": document["dim"]})
+        storage = document.get("storage", "memory")
+        _require_types(cls, {"dim": document["dim"], "storage": storage})
         center = transform.pop("center")
         _require_types(Transform, transform)
         if center is not None:
@@ -267,6 +283,7 @@ class CollectionConfig:
             dim=document["dim"],
             transform=Transform(**transform),
             backend=backend_params(backend["kind"], backend["params"]),
+            storage=storage,
         )
 
 

@@ -39,6 +39,7 @@ from gcws_search.index.persistence.changes import (
     apply,
     prepared_together,
 )
+from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.store import Store
 
 T = TypeVar("T")
@@ -366,6 +367,10 @@ class Writer:
 
     def _store_and_publish(self, writes: Sequence[Write]) -> None:
         """Make changes in the file, then in memory."""
+        with storage_errors(self._store.name):
+            self._collection.make_room(
+                write.items.vectors for write in writes if isinstance(write, Put)
+            )
         start = time.perf_counter()
         self._store.write(writes)
         seconds = time.perf_counter() - start

@@ -156,6 +156,11 @@ class Store:
             finally:
                 connection.close()
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the file lies; None for one in memory."""
+        return None if self.path == MEMORY else self.path.parent
+
     def __len__(self) -> int:
         """Return the number of rows."""
         with self._reading, sql_errors(self.name, self.path):

@@ -4,6 +4,7 @@
 - `validation`: numbers checked
 - `names`: names of coordinates
 - `growing_rows`: rows that grow at their end
+- `mapped_array`: an array that grows in a file, for more rows than memory
 - `row_copies`: rows once more in bytes, for scans
 - `quantization`: rows in 8 or 16 bits a value, for the graph
 - `equal_rows`: groups of rows that are equal

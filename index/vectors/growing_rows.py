@@ -1,13 +1,20 @@
-"""Rows in memory: arrays that grow by doubling, seen through views that stay valid."""
+"""Rows in memory, or in mapped files: arrays that grow, seen through views that stay valid."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Int64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.parameters import Form
+from gcws_search.index.vectors.mapped_array import MappedArray
 from gcws_search.index.vectors.row_copies import GrowingCopies
+
+_TAKEN_AT_ONCE: Final = 65_536
+"""Rows that are copied at a time: a second copy of all would need as much memory again."""
 
 
 class GrowingRows:
@@ -17,11 +24,18 @@ class GrowingRows:
     ----------
     form : {"dense", "sparse"}
     dim : int or None
+    folder : Path or None
+        Where vectors lie in mapped files; None for memory. Norms and copies lie in memory.
     """
 
-    def __init__(self, form: Form, dim: int | None) -> None:
+    def __init__(self, form: Form, dim: int | None, folder: Path | None = None) -> None:
         self._form: Form = form
         self._dim = dim
+        self._folder = folder
+        self._room = self._room_of_values = with_room
+        if folder is not None:
+            self._room = MappedArray(folder).with_room
+            self._room_of_values = MappedArray(folder).with_room
         self._count = 0
         self._entries = 0
         self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)
@@ -36,23 +50,43 @@ class GrowingRows:
         return self._count
 
     @property
+    def entries(self) -> int:
+        """How many entries sparse rows have in all."""
+        return self._entries
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of memory held, room to grow included."""
-        arrays = (self._dense, self._indptr, self._slots, self._values, self._norms)
-        return sum(array.nbytes for array in arrays) + self._copies.nbytes
+        """Bytes of memory held, room to grow included, mapped files left out."""
+        arrays = self._indptr.nbytes + self._norms.nbytes + self._copies.nbytes
+        return arrays + (self._vector_bytes if self._folder is None else 0)
 
-    def reserve(self, count: int) -> None:
-        """Make room for ``count`` rows in all.
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of mapped files, room to grow included."""
+        return 0 if self._folder is None else self._vector_bytes
 
-        Adding them copies nothing then, but for the entries of sparse rows, whose number is not
-        known.
+    @property
+    def _vector_bytes(self) -> int:
+        return self._dense.nbytes + self._slots.nbytes + self._values.nbytes
+
+    def reserve(self, count: int, entries: int = 0) -> None:
+        """Make room for ``count`` rows in all, and for as many entries of sparse rows.
+
+        Adding them copies nothing then, and needs no more of the disk.
+
+        Raises
+        ------
+        OSError
+            The disk has no space for mapped files; the rows are as they were.
         """
         self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
-            self._dense = with_room(self._dense, self._count, count)
+            self._dense = self._room(self._dense, self._count, count)
             self._copies.reserve(count)
         else:
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
+            self._slots = self._room(self._slots, self._entries, entries)
+            self._values = self._room_of_values(self._values, self._entries, entries)
 
     def append(self, batch: VectorBatch) -> None:
         """Add rows at the end; views made before do not see them."""
@@ -60,7 +94,7 @@ class GrowingRows:
         self._norms = with_room(self._norms, self._count, count)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":
-            self._dense = with_room(self._dense, self._count, count)
+            self._dense = self._room(self._dense, self._count, count)
             self._dense[self._count : count] = batch.dense
             rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
             self._copies.cover(rows, self._count)
@@ -68,9 +102,9 @@ class GrowingRows:
             entries = self._entries + len(batch.values)
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
             self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
-            self._slots = with_room(self._slots, self._entries, entries)
+            self._slots = self._room(self._slots, self._entries, entries)
             self._slots[self._entries : entries] = batch.slots
-            self._values = with_room(self._values, self._entries, entries)
+            self._values = self._room_of_values(self._values, self._entries, entries)
             self._values[self._entries : entries] = batch.values
             self._entries = entries
         self._count = count
@@ -98,8 +132,18 @@ class GrowingRows:
         )
 
     def take(self, rows: Int64s) -> GrowingRows:
-        """Return new rows holding only the chosen ones, in that order."""
-        taken = GrowingRows(self._form, self._dim)
+        """Return new rows holding only the chosen ones, in that order.
+
+        Raises
+        ------
+        OSError
+            As of `reserve`.
+        """
+        taken = GrowingRows(self._form, self._dim, self._folder)
         taken._copies = self._copies.of_no_rows()
-        taken.append(self.view()[rows])
+        vectors = self.view()
+        entries = np.diff(vectors.indptr)[rows].sum() if self._form == "sparse" else 0
+        taken.reserve(len(rows), int(entries))
+        for first in range(0, len(rows), _TAKEN_AT_ONCE):
+            taken.append(vectors[rows[first : first + _TAKEN_AT_ONCE]])
         return taken

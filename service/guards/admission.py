@@ -131,7 +131,7 @@ class Room:
 
     def look(self) -> MemoryFull | DiskShareReached | None:
         """Return what has been used up at this moment."""
-        used = resident_bytes()
+        used = unmapped_bytes()
         if used > self._memory_share * self._memory:
             return MemoryFull(used, self._memory, self._memory_share)
         try:
@@ -153,6 +153,12 @@ def memory_bytes() -> int:
 def resident_bytes() -> int:
     """Return how much memory this process has."""
     return int(psutil.Process().memory_info().rss)
+
+
+def unmapped_bytes() -> int:
+    """Return how much of it the system cannot take back: what is no page of a file."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - getattr(memory, "shared", 0))  # not every system tells the latter
 
 
 def _number(path: Path) -> int | None:

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from gcws_search import index as ix
 from gcws_search.service.schemas.base import CONFIGURATION, Answer, examples
 
 
@@ -86,12 +87,14 @@ class CollectionAnswer(Answer):
             "name": "plants",
             "dim": 4,
             **CONFIGURATION,
+            "storage": "memory",
             "metadata": {"view": {"title": "label"}},
             "bytes": 57344,
             "items": 3,
             "rows": 4,
             "names": 0,
             "bytes_in_memory": 40960,
+            "bytes_mapped": 0,
             "bytes_on_disk": 57344,
             "backends": [
                 {
@@ -116,6 +119,7 @@ class CollectionAnswer(Answer):
     dim: int | None = Field(description="Number of coordinates; null: an open slot space.")
     transform: dict[str, Any] = Field(description="As created.")
     backend: dict[str, Any] = Field(description="As created.")
+    storage: ix.Storage = Field(description="As created: `memory` or `mapped`.")
     metadata: dict[str, Any] | None = Field(
         description="What a PATCH has set; its `view` says how items are shown."
     )
@@ -127,6 +131,7 @@ class CollectionAnswer(Answer):
     )
     names: int = Field(description="Coordinates that have a name.")
     bytes_in_memory: int = Field(description="About how much memory items and tables take.")
+    bytes_mapped: int = Field(description="Vectors that lie in a mapped file; on the disk too.")
     bytes_on_disk: int = Field(description="Size of its file.")
     backends: list[BackendAnswer] = Field(description="Its backends.")
     commits: int = Field(description="Commits of changes by this process.")

@@ -78,6 +78,11 @@ class CreateBody(Body):
     backend: BackendBody = Field(
         default_factory=GcwsBackendBody, description="How the collection is searched."
     )
+    storage: ix.Storage = Field(
+        default="memory",
+        description="Where vectors lie: in memory, or `mapped` from a file, whose pages the "
+        "system drops when memory is short.",
+    )
 
 
 _PayloadKey = Annotated[str, Field(min_length=1, max_length=1024)]

@@ -41,7 +41,9 @@ def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
         params=body.backend.params.model_dump(),
     )
     try:
-        return ix.CollectionConfig(dim=body.dim, transform=transform, backend=backend)
+        return ix.CollectionConfig(
+            dim=body.dim, transform=transform, backend=backend, storage=body.storage
+        )
     except ix.InvalidParameter as error:
         raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
 

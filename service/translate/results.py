@@ -97,6 +97,7 @@ def describe(collection: ix.StoredCollection) -> dict[str, Any]:
     return {
         "name": found.pop("name"),
         **collection.config.to_dict(),
+        "storage": collection.config.storage,
         "metadata": payload_json(found.pop("metadata")),
         "bytes": found["bytes_on_disk"],
         **found,

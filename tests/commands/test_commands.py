@@ -271,6 +271,7 @@ CONFIGS: dict[str, Json] = {
     "transform": {"dim": 3, "transform": {"center": [1, 2, 3], "power": 0.5, "normalize": "l1"}},
     "backend": {"dim": 3, "backend": {"kind": "gcws", "params": {"bands": 8, "seed": 7}}},
     "wide": {"dim": 9000},
+    "storage": {"dim": 3, "storage": "mapped"},
 }
 
 

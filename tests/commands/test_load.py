@@ -339,9 +339,11 @@ def test_options_choose_columns_and_transform(
 ) -> None:
     (tmp_path / "a.csv").write_bytes(csv_bytes())
     options = ["--id", "label", "--vector", "x2,x0", "--payload", "x1", "--normalize", "l2"]
-    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options, "--power", "0.5")
+    options += ["--power", "0.5", "--storage", "mapped"]
+    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
     assert done.exit_code == 0, done.output
     plants = server.collection("plants")
+    assert plants.config.storage == "mapped"
     assert plants.config.transform == gcws_search.Transform(power=0.5, normalize="l2")
     assert len(plants) == 4
     assert plants.get("l1").vector == VECTORS[29, [2, 0]].tolist()

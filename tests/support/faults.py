@@ -29,7 +29,8 @@ ALL_FAULTS: Final = "TEST_ALL_FAULTS"
 """Environment variable: where it is set, each call is made to fail by each errno."""
 _CALLS: Final[tuple[tuple[Any, str], ...]] = (
     (os, "open"), (os, "fsync"), (os, "rename"), (os, "unlink"), (os, "mkdir"), (os, "stat"),
-    (os, "scandir"), (os, "listdir"), (os, "link"), (io, "open"), (shutil, "copyfile"),
+    (os, "scandir"), (os, "listdir"), (os, "link"), (os, "dup"), (os, "posix_fallocate"),
+    (io, "open"), (shutil, "copyfile"),
 )  # fmt: skip
 """What files are named and read by; `Path` calls these."""
 

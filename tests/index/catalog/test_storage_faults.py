@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from tests.support.index.items import DIM, SQUARED, held, put
 
 MAX_CALLS: Final = 300
 CONFIG: Final = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2), transform=SQUARED)
+MAPPED: Final = replace(CONFIG, storage="mapped")
 VALUES: Final = {"a": 1.0, "b": 2.0}
 RECORD: Final = BackendRecord("other", "exact", "{}", None)
 
@@ -90,6 +91,12 @@ def sent(catalog: Catalog) -> None:
         assert file.read()
 
 
+def emptied(catalog: Catalog) -> None:
+    """Make the collection anew: its mapped file has no room for rows yet."""
+    drop(catalog)
+    catalog.create("things", MAPPED)
+
+
 def put_more(catalog: Catalog) -> WriteResult:
     return put(things(catalog), {"c": 3.0})
 
@@ -107,6 +114,10 @@ OPERATIONS: Final = {
         put_more, before=made, after=lambda c: things(c).delete(["c"])
     ),
     "put many": Operation(put_many, before=made),
+    "put mapped": Operation(
+        lambda c: put(things(c), VALUES), before=lambda c: c.create("things", MAPPED),
+        after=emptied,
+    ),
     "delete": Operation(
         lambda c: things(c).delete(["a", "b"]), before=made,
         after=lambda c: put(things(c), VALUES),

@@ -1,4 +1,6 @@
-"""Rows in memory: they grow, and what a reader holds never changes."""
+"""Rows: they grow, and what a reader holds never changes."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,12 @@ from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import LARGE_DIM, expanded_row, prepared, space_of
 
 DIMS = [5, LARGE_DIM, None]
+
+
+@pytest.fixture(params=["memory", "mapped"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where the vectors are mapped, if they are."""
+    return tmp_path if request.param == "mapped" else None
 
 
 def batch_of(rng: np.random.Generator, dim: int | None, n: int) -> VectorBatch:
@@ -25,9 +33,9 @@ def content(batch: VectorBatch) -> list[tuple[dict[int, float], float]]:
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_rows_come_back_as_appended_whatever_the_sizes_of_the_batches(
-    rng: np.random.Generator, dim: int | None
+    rng: np.random.Generator, dim: int | None, folder: Path | None
 ) -> None:
-    rows = GrowingRows(space_of(dim).form, dim)
+    rows = GrowingRows(space_of(dim).form, dim, folder)
     expected: list[tuple[dict[int, float], float]] = []
     for n in (0, 1, 3, 0, 200, 64, 1, 700):
         batch = batch_of(rng, dim, n)
@@ -39,9 +47,9 @@ def test_rows_come_back_as_appended_whatever_the_sizes_of_the_batches(
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_a_view_stays_as_it_was_while_rows_are_appended(
-    rng: np.random.Generator, dim: int | None
+    rng: np.random.Generator, dim: int | None, folder: Path | None
 ) -> None:
-    rows = GrowingRows(space_of(dim).form, dim)
+    rows = GrowingRows(space_of(dim).form, dim, folder)
     held: list[tuple[VectorBatch, list[tuple[dict[int, float], float]]]] = []
     for n in (2, 5, 50, 500, 3):
         rows.append(batch_of(rng, dim, n))
@@ -52,9 +60,9 @@ def test_a_view_stays_as_it_was_while_rows_are_appended(
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_rows_do_not_change_with_the_batch_they_came_from(
-    rng: np.random.Generator, dim: int | None
+    rng: np.random.Generator, dim: int | None, folder: Path | None
 ) -> None:
-    rows = GrowingRows(space_of(dim).form, dim)
+    rows = GrowingRows(space_of(dim).form, dim, folder)
     batch = batch_of(rng, dim, 4)
     rows.append(batch)
     before = content(rows.view())
@@ -65,9 +73,9 @@ def test_rows_do_not_change_with_the_batch_they_came_from(
 
 @pytest.mark.parametrize("dim", DIMS)
 def test_taking_rows_keeps_the_chosen_ones_in_order_and_leaves_the_old_ones(
-    rng: np.random.Generator, dim: int | None
+    rng: np.random.Generator, dim: int | None, folder: Path | None
 ) -> None:
-    rows = GrowingRows(space_of(dim).form, dim)
+    rows = GrowingRows(space_of(dim).form, dim, folder)
     rows.append(batch_of(rng, dim, 100))
     all_rows = content(rows.view())
     chosen = np.sort(rng.choice(100, 37, replace=False)).astype(np.int64)

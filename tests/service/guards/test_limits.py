@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import json
+import mmap
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -289,6 +291,16 @@ def test_shares_are_of_what_there_is(tmp_path: Path) -> None:
         admission.Room(
             Settings(data_dir=tmp_path, max_disk_share=1e-9, max_memory_share=1)
         ).require()
+
+
+def test_pages_of_files_are_not_held_against_the_share_of_memory(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile(dir=tmp_path) as file:
+        file.truncate(64 << 20)
+        before, unmapped = admission.resident_bytes(), admission.unmapped_bytes()
+        pages = np.frombuffer(mmap.mmap(file.fileno(), 64 << 20), np.uint8)
+        assert pages[::4096].sum() == 0  # reads each
+        assert admission.resident_bytes() >= before + (60 << 20)
+        assert admission.unmapped_bytes() <= unmapped + (30 << 20)
 
 
 def test_the_write_queue_has_a_length_of_its_own(serve: Serve) -> None:

@@ -40,6 +40,27 @@ def test_a_collection_shows_its_whole_configuration(serve: Serve) -> None:
         assert answer["versions"]
 
 
+def test_vectors_may_lie_in_a_mapped_file(client: Client) -> None:
+    url = "/v1/collections/rocks"
+    created = client.put(url, json={"dim": 3, "storage": "mapped"})
+    assert created.status_code == 201
+    assert created.json()["storage"] == "mapped"
+    items = [{"id": n, "vector": [n + 1, 2, -1]} for n in range(4)]
+    assert client.put(f"{url}/items", json={"items": items}).json()["inserted"] == 4
+    shown = client.get(url).json()
+    assert (shown["storage"], shown["items"]) == ("mapped", 4)
+    assert shown["bytes_mapped"] >= 4 * 3 * 4
+    hits = client.post(f"{url}/query", json={"vector": [4, 2, -1], "limit": 1}).json()["hits"]
+    assert [(hit["id"], hit["score"]) for hit in hits] == [("3", 1.0)]
+    assert client.put(url, json={"dim": 3, "storage": "mapped"}).status_code == 200
+    for other in ({"dim": 3}, {"dim": 3, "storage": "memory"}):
+        refused = client.put(url, json=other)
+        assert_problem(refused, 409, "collection_exists", "with storage mapped, not memory")
+    wrong = client.put("/v1/collections/other", json={"dim": 3, "storage": "disk"})
+    assert_problem(wrong, 422, "invalid_parameter", "storage", "disk")
+    assert client.get(URL).json()["storage"] == "memory"
+
+
 def test_the_list_names_every_collection(client: Client) -> None:
     client.put("/v1/collections/open", json={"dim": None, "backend": {"kind": "exact"}})
     found = client.get("/v1/collections").json()["collections"]

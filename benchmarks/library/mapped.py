@@ -1,0 +1,155 @@
+"""Vectors in memory beside vectors in a mapped file: ``python -m benchmarks.library.mapped``.
+
+The made, clustered set in a collection of each storage, each in a process of its own. Queries are
+held out and asked one by one on one thread. A *cold* one finds no vector in memory: all pages of
+the mapped file have just been given back to the disk.
+"""
+
+import mmap
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import numpy as np
+import psutil
+
+from benchmarks.harness.datasets import DataSet, made
+from benchmarks.harness.report import Table, arguments
+from benchmarks.library.growth import in_own_process
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
+
+ROWS: Final = 1_000_000
+DIM: Final = 128
+QUERIES: Final = 1000
+COLD_QUERIES: Final = 100
+SCANS: Final = 20
+TARGETS: Final = (0.9, 0.95, 0.99)
+_CHUNK: Final = 1 << 15
+_PAGE_OUT: Final = 21
+"""MADV_PAGEOUT of Linux, which Python has no name for."""
+
+COLUMNS: Final = (
+    "storage", "items", "dim", "load and build, s", "start, s", "memory after a start, GiB",
+    "mapped, GiB", *(f"µs a query at {target}" for target in TARGETS),
+    *(f"cold, µs at {target}" for target in TARGETS), "exact scan, ms", "cold, ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one storage costs; ``asked`` and ``cold`` are seconds of a query, a scan's the last."""
+
+    build_seconds: float
+    start_seconds: float
+    memory: int
+    mapped: int
+    asked: list[float]
+    cold: list[float]
+
+
+def measure(folder: Path, storage: Storage, rows: int, dim: int) -> Measured:
+    """Return what a collection of the made set costs."""
+    stored, queries = DataSet("made", made(rows=rows + QUERIES, dim=dim)).hold_out(QUERIES)
+    catalog = Catalog.open(folder, durability="normal")
+    catalog.load()
+    collection = catalog.create("made", CollectionConfig(dim=dim, storage=storage))[0]
+    began = time.perf_counter()
+    for first in range(0, rows, _CHUNK):
+        chunk = stored[first : first + _CHUNK]
+        ids = [*map(str, range(first, first + len(chunk)))]
+        collection.put(ItemBatch(ids, collection.space.from_dense(chunk), [None] * len(ids)))
+    collection.finish_background_work()
+    seconds = time.perf_counter() - began
+    catalog.close()
+    del stored, collection, catalog
+    return in_own_process(_started, folder, queries, seconds)  # type: ignore[no-any-return]
+
+
+def _started(folder: Path, queries: Any, build_seconds: float) -> Measured:  # noqa: ANN401
+    """Return what the collection costs a process that has just been started."""
+    before, began = _unmapped_bytes(), time.perf_counter()
+    catalog = Catalog.open(folder, durability="normal", threads=1)
+    catalog.load()
+    seconds = time.perf_counter() - began
+    collection = catalog.get("made")
+    collection.finish_background_work()
+    memory = _unmapped_bytes() - before
+    asked = [_median(collection, queries, each) for each in (*TARGETS, 1.0)]
+    cold = [_median(collection, queries, each, cold=True) for each in (*TARGETS, 1.0)]
+    mapped = collection.describe().bytes_mapped
+    catalog.close()
+    return Measured(build_seconds, seconds, memory, mapped, asked, cold)
+
+
+def _median(
+    collection: StoredCollection,
+    queries: Any,  # noqa: ANN401
+    recall: float,
+    *,
+    cold: bool = False,
+) -> float:
+    """Return the median time of a query; before a cold one all vectors are paged out."""
+    params = SearchParams(limit=10, recall=recall)
+    if recall == 1.0 or cold:
+        queries = queries[: SCANS if recall == 1.0 else COLD_QUERIES]
+    taken = []
+    for query in queries:
+        raw = collection.space.from_dense(query[None])
+        if cold:
+            _page_out(collection)
+        began = time.perf_counter()
+        collection.search(raw, params)
+        taken.append(time.perf_counter() - began)
+    return float(np.median(taken))
+
+
+def _page_out(collection: StoredCollection) -> None:
+    """Give the pages of the mapped vectors back to the disk."""
+    array: Any = collection.memory.view.vectors.dense
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None) if not isinstance(array, memoryview) else array.obj
+    if collection.config.storage == "mapped" and array is not None:
+        array.flush()
+        array.madvise(_PAGE_OUT)
+
+
+def _unmapped_bytes() -> int:
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - memory.shared)
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = arguments("Vectors in memory beside vectors in a mapped file.", data=False)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--dim", type=int, default=DIM)
+    options = parser.parse_args(given)
+    table = Table("mapped", COLUMNS)
+    for storage in get_args(Storage):
+        with tempfile.TemporaryDirectory() as name:
+            found = measure(Path(name), storage, options.rows, options.dim)
+        cold = found.cold if storage == "mapped" else []
+        cells = [*(f"{1e6 * each:,.0f}" for each in cold[:-1])] or [""] * len(TARGETS)
+        table.add(
+            storage, f"{options.rows:,}", str(options.dim), found.build_seconds,
+            found.start_seconds, found.memory / 2**30, found.mapped / 2**30,
+            *(f"{1e6 * each:,.0f}" for each in found.asked[:-1]), *cells,
+            1e3 * found.asked[-1], 1e3 * cold[-1] if cold else "",
+        )  # fmt: skip
+        print(table.rows[-1], flush=True)
+    table.notes.append(
+        f"Made, clustered; {QUERIES:,} held-out queries one by one, {COLD_QUERIES} of them cold, "
+        f"{SCANS} scans; top 10, medians of wall time. Memory is what the system cannot take back, "
+        "grown since before the start."
+    )
+    table.publish(options, threads="1 thread asks, all build")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Collections whose vectors lie in mapped files answer as those in memory do."""
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.errors import CollectionExists, DiskFull, InvalidParameter
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
+from gcws_search.index.contracts.policies import CompactionPolicy
+from tests.support.data.generated import Floats, clustered
+from tests.support.index.policies import graphs_from
+
+DIM = 24
+POLICY = replace(graphs_from(500), compaction=CompactionPolicy(min_dead=100))
+ASKED = SearchParams(limit=5, recall=1.0)
+
+
+def opened(directory: Path) -> Catalog:
+    catalog = Catalog.open(directory, threads=1, policies=POLICY)
+    catalog.load()
+    return catalog
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    made = opened(tmp_path)
+    yield made
+    made.close()
+
+
+def config(storage: Storage = "mapped", dim: int | None = DIM) -> CollectionConfig:
+    return CollectionConfig(dim=dim, storage=storage)
+
+
+def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
+    ids = [f"i{first + n}" for n in range(len(rows))]
+    places = np.tile(np.arange(rows.shape[1]), len(rows))
+    raw = (
+        stored.space.from_dense(rows)
+        if stored.config.form == "dense"
+        else stored.space.from_sparse(
+            np.arange(0, rows.size + 1, rows.shape[1]), places, rows.reshape(-1)
+        )
+    )
+    stored.put(ItemBatch(ids, raw, [None] * len(ids)))
+
+
+def answers(stored: StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
+    asked = replace(ASKED, recall=recall)
+    ids = sorted(item.id for item in stored.page(limit=10_000).items)[:40]
+    found = (stored.search_around(each, asked).hits for each in ids)
+    return [[(hit.id, hit.score) for hit in hits] for hits in found]
+
+
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, dim: int | None
+) -> None:
+    rows, _ = clustered(rng, 1500, 20, dim=DIM)
+    both = [catalog.create(name, config(name, dim))[0] for name in ("memory", "mapped")]
+
+    def all_alike() -> None:
+        for each in both:
+            each.finish_background_work()
+        for recall in (0.9, 1.0):
+            held, mapped = (answers(each, recall) for each in both)
+            assert held == mapped
+
+    for first in range(0, 1500, 250):
+        for each in both:
+            put(each, rows[first : first + 250], first)
+    all_alike()
+    for each in both:
+        put(each, rows[:100] * 2 + 0.5)
+        each.delete([f"i{n}" for n in range(300, 1200)])
+    assert [each.describe().rows for each in both] == [each.describe().items for each in both]
+    all_alike()
+    mapped = both[1].describe()
+    assert mapped.bytes_mapped > 0
+    assert mapped.bytes_in_memory < both[0].describe().bytes_in_memory
+    assert both[0].describe().bytes_mapped == 0
+    before = answers(both[1])
+    catalog.close()
+    again = opened(tmp_path)
+    assert again.get("mapped").config.storage == "mapped"
+    assert answers(again.get("mapped")) == before
+    assert {path.name for path in tmp_path.iterdir()} >= {"mapped.sqlite"}
+    again.close()
+
+
+def test_storage_is_a_part_of_the_configuration(catalog: Catalog) -> None:
+    stored, is_new = catalog.create("things", config())
+    assert is_new
+    assert catalog.create("things", config())[0] is stored
+    with pytest.raises(CollectionExists, match="with storage mapped, not memory"):
+        catalog.create("things", config("memory"))
+    with pytest.raises(InvalidParameter, match="'memory' or 'mapped'"):
+        CollectionConfig(dim=DIM, storage="disk")  # type: ignore[arg-type]
+    for wrong in ("disk", 3, None):
+        with pytest.raises(InvalidParameter):
+            CollectionConfig.from_dict(config().to_dict() | {"storage": wrong})
+    with pytest.raises(InvalidParameter, match="without a file"):
+        StoredCollection.in_memory("things", config())
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_write_without_room_for_its_vectors_stores_nothing(
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = clustered(rng, 6000, 20, dim=DIM)
+    stored = catalog.create("things", config())[0]
+    put(stored, rows[:100])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", no_space)
+        put(stored, rows[100:110], 100)  # there is room for these
+        with pytest.raises(DiskFull):
+            put(stored, rows[110:], 110)
+        assert len(stored) == 110
+        with pytest.raises(DiskFull):
+            put(stored, rows[110:], 0)
+    assert len(stored) == 110
+    before = answers(stored)
+    catalog.close()
+    again = opened(tmp_path)
+    stored = again.get("things")
+    assert answers(stored) == before
+    put(stored, rows[110:], 110)
+    assert len(stored) == 6000
+    again.close()
+
+
+def test_tombstones_stay_until_there_is_room_to_compact(
+    catalog: Catalog, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = clustered(rng, 400, 20, dim=DIM)
+    stored = catalog.create("things", config())[0]
+    put(stored, rows)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", no_space)
+        assert stored.delete([f"i{n}" for n in range(300)]) == 300
+        assert (stored.describe().rows, stored.describe().items) == (400, 100)
+        found = answers(stored)
+    assert stored.delete(["i300"]) == 1
+    assert (stored.describe().rows, stored.describe().items) == (99, 99)
+    assert {name for hits in found for name, _ in hits} <= {f"i{n}" for n in range(300, 400)}
+
+
+def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = clustered(rng, 400, 20, dim=DIM)
+    put(catalog.create("things", config())[0], rows)
+    before = answers(catalog.get("things"))
+    catalog.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", no_space)
+        again = opened(tmp_path)
+        assert isinstance(again.failures["things"], DiskFull)
+    again.load()
+    assert answers(again.get("things")) == before
+    again.close()
+
+
+def test_the_usual_storage_is_not_written_down() -> None:
+    """Files of before have none, and are read; their configurations stay byte for byte."""
+    assert "storage" not in config("memory").to_dict()
+    assert CollectionConfig.from_dict(config("memory").to_dict()) == config("memory")
+    assert CollectionConfig.from_dict(config().to_dict()) == config()
