@@ -11,6 +11,7 @@ from gcws_search.index import POLICIES, Catalog, Policies
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
+from gcws_search.service.execution.local_catalog import LocalCatalog, SearchContext
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
@@ -98,11 +99,13 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             inline_seconds=settings.inline_seconds,
         )
         startup = Startup(opened)
+        context = SearchContext(workers, startup, metrics, settings.max_answer_bytes)
         room = Room(settings)
         app.state.service = Service(
             settings,
             Limits.of(settings),
             startup,
+            LocalCatalog(opened, context),
             workers,
             AwaitedPuts(workers.writes),
             metrics,

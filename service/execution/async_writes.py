@@ -15,6 +15,7 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.pools import Pool
 from gcws_search.service.http.errors import Stopping
 
@@ -37,7 +38,7 @@ class AwaitedPuts:
 
     async def put(
         self,
-        collection: ix.StoredCollection,
+        collection: CollectionProtocol,
         read: Callable[[], ix.ItemBatch],
         mode: Literal["upsert", "insert"],
     ) -> ix.WriteResult:
@@ -45,7 +46,7 @@ class AwaitedPuts:
 
         Parameters
         ----------
-        collection : StoredCollection
+        collection : CollectionProtocol
         read : callable
             Returns the items; called in a thread.
         mode : {"upsert", "insert"}
@@ -56,7 +57,7 @@ class AwaitedPuts:
         Stopping
             The pool was closed before their turn.
         Exception
-            What ``read`` and `StoredCollection.put` raise.
+            What ``read`` and `CollectionProtocol.put` raise.
         """
         self._pool.enter()
         loop = asyncio.get_running_loop()

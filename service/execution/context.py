@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CatalogProtocol, CollectionProtocol
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
@@ -24,6 +25,7 @@ class Service:
     settings: Settings
     limits: Limits
     startup: Startup
+    collections: CatalogProtocol
     workers: Pools
     puts: AwaitedPuts
     metrics: Metrics
@@ -33,11 +35,12 @@ class Service:
     loads: Loads
 
     @property
-    def catalog(self) -> ix.Catalog:
+    def catalog(self) -> CatalogProtocol:
         """The catalog; NotReady until items of any form can be stored and scanned."""
-        return self.startup.require_basics()
+        self.startup.require_basics()
+        return self.collections
 
-    def collection(self, name: str) -> ix.StoredCollection:
+    def collection(self, name: str) -> CollectionProtocol:
         """Return a collection.
 
         Raises
@@ -49,7 +52,7 @@ class Service:
             self.startup.require_basics(found.config.form)
         return found
 
-    def create(self, name: str, config: ix.CollectionConfig) -> tuple[ix.StoredCollection, bool]:
+    def create(self, name: str, config: ix.CollectionConfig) -> tuple[CollectionProtocol, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
         Raises
@@ -57,8 +60,8 @@ class Service:
         NotReady, TooManyCollections, MemoryFull, DiskShareReached
         InvalidParameter, CollectionExists, CollectionBusy, CollectionLoading, DamagedFile, DiskFull
         """
-        catalog = self.startup.require_basics(config.form)
-        return catalog.create(name, config, admit=self.require_place)
+        self.startup.require_basics(config.form)
+        return self.collections.create(name, config, admit=self.require_place)
 
     def require_place(self, others: int) -> None:
         """Refuse a new collection where ``others`` leave no room for it.

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.ingest.job import Account
 
 MAX_ENDED: Final = 20
@@ -65,16 +66,16 @@ class Loads:
     """The loads of all collections; used on the event loop alone."""
 
     def __init__(self) -> None:
-        self._ended: WeakKeyDictionary[ix.StoredCollection, deque[LoadEntry]] = WeakKeyDictionary()
-        self._running: list[tuple[ix.StoredCollection, LoadEntry]] = []
+        self._ended: WeakKeyDictionary[object, deque[LoadEntry]] = WeakKeyDictionary()
+        self._running: list[tuple[object, LoadEntry]] = []
 
-    def require_free(self, collection: ix.StoredCollection, key: str) -> None:
+    def require_free(self, collection: CollectionProtocol, key: str) -> None:
         """Raise CollectionBusy while a load of this key runs."""
         if any(entry.key == key for entry in self._of(collection)):
             raise ix.CollectionBusy(collection.name, f"a load under the key {key!r} is under way")
 
     @contextmanager
-    def running(self, collection: ix.StoredCollection, entry: LoadEntry) -> Iterator[None]:
+    def running(self, collection: CollectionProtocol, entry: LoadEntry) -> Iterator[None]:
         """Count a load among those under way while it runs, and then among those that have ended.
 
         Raises
@@ -84,7 +85,8 @@ class Loads:
         """
         if entry.key is not None:
             self.require_free(collection, entry.key)
-        self._running.append((collection, entry))
+        running = collection.identity, entry
+        self._running.append(running)
         error: str | None = None
         try:
             yield
@@ -93,13 +95,13 @@ class Loads:
             raise
         finally:
             entry.end(error)
-            self._running.remove((collection, entry))
-            self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(entry)
+            self._running.remove(running)
+            self._ended.setdefault(collection.identity, deque(maxlen=MAX_ENDED)).append(entry)
 
-    def listed(self, collection: ix.StoredCollection) -> list[LoadEntry]:
+    def listed(self, collection: CollectionProtocol) -> list[LoadEntry]:
         """Return the loads of a collection, the last first, those under way before the others."""
-        ended = self._ended.get(collection, ())
+        ended = self._ended.get(collection.identity, ())
         return [*reversed([*self._of(collection)]), *reversed(ended)]
 
-    def _of(self, collection: ix.StoredCollection) -> Iterator[LoadEntry]:
-        return (entry for owner, entry in self._running if owner is collection)
+    def _of(self, collection: CollectionProtocol) -> Iterator[LoadEntry]:
+        return (entry for owner, entry in self._running if owner is collection.identity)

@@ -155,8 +155,14 @@ class Pools:
         self._inline_seconds = inline_seconds
 
     async def search(
-        self, key: object, entries: int, function: Callable[[], T], *, may_block: bool = False
-    ) -> tuple[T, float]:
+        self,
+        key: object,
+        entries: int,
+        function: Callable[[], T],
+        *,
+        count: int = 1,
+        may_block: bool = False,
+    ) -> T:
         """Call a search, here when it should be short, else in a thread.
 
         Parameters
@@ -166,19 +172,21 @@ class Pools:
         entries : int
             Stored entries a scan would read.
         function : callable
+        count : int
+            Searches that it does, at least 1.
         may_block : bool
             It may take far longer than searches of its key do: never on the event loop.
 
         Returns
         -------
-        answer, seconds
+        answer
         """
-        if not may_block and self.pace.expected(key, entries) <= self._inline_seconds:
+        if not may_block and count * self.pace.expected(key, entries) <= self._inline_seconds:
             answer, seconds = _timed(function)
         else:
             answer, seconds = await self.searches.run(_timed, function)
-        self.pace.record(key, seconds)
-        return answer, seconds
+        self.pace.record(key, seconds / count)
+        return answer
 
     @property
     def _pools(self) -> tuple[Pool, ...]:

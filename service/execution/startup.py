@@ -74,8 +74,8 @@ class Startup:
         if not self.is_compiled:
             self._refuse()
 
-    def require_basics(self, form: ix.Form | None = None) -> Catalog:
-        """Return the catalog; a collection that still loads says so itself.
+    def require_basics(self, form: ix.Form | None = None) -> None:
+        """Return once vectors can be stored and scanned; a collection that loads says so itself.
 
         Parameters
         ----------
@@ -89,7 +89,6 @@ class Startup:
         """
         if not (self.is_compiled or (self._basics if form is None else form in self._basics)):
             self._refuse()
-        return self._catalog
 
     def _refuse(self) -> NoReturn:
         if self._progress.phase == "stopping":

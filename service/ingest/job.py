@@ -13,6 +13,7 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import Int64s
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http.errors import IdempotencyMismatch, InvalidRequest
 from gcws_search.service.http.problems import document
 from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, Mark
@@ -162,7 +163,7 @@ class Load:
 
     Attributes
     ----------
-    collection : StoredCollection
+    collection : CollectionProtocol
     mode : {"upsert", "insert"}
     on_error : {"stop", "skip"}
     max_listed : int
@@ -174,7 +175,7 @@ class Load:
     key : LoadKey or None
     """
 
-    collection: ix.StoredCollection
+    collection: CollectionProtocol
     mode: Literal["upsert", "insert"]
     on_error: Literal["stop", "skip"]
     max_listed: int
@@ -247,7 +248,7 @@ class Load:
                     if storing is not None:
                         storing.result()
                     storing = storage.submit(self._store, staged, account, report)
-                    if self.collection.searches.are_expected:
+                    if self.collection.is_searched:
                         storing.result()  # two threads would take both of two processors
             finally:
                 if storing is not None:

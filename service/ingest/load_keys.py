@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http.errors import IdempotencyMismatch
 from gcws_search.service.ingest.source import Source
 
@@ -102,7 +103,7 @@ class LoadKey:
 
     @classmethod
     def of(
-        cls, collection: ix.StoredCollection, key: str, parameters: str, keep_seconds: int
+        cls, collection: CollectionProtocol, key: str, parameters: str, keep_seconds: int
     ) -> LoadKey:
         """Return the key, and what the collection's file says of it.
 
@@ -160,7 +161,7 @@ def require_key(key: str) -> None:
         )
 
 
-def progress_of(collection: ix.StoredCollection, record: ix.LoadRecord) -> LoadState:
+def progress_of(collection: CollectionProtocol, record: ix.LoadRecord) -> LoadState:
     """Return how far a load has come; DamagedFile where its record does not say."""
     try:
         return LoadState.read(record.progress)

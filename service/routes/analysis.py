@@ -89,7 +89,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     )
 
     def work() -> Response:
-        found = ix.map_items(collection.memory, params, where=where, also=also)
+        found = collection.map_items(params, where, also)
         return json_response(mapped(found))
 
     return await service.workers.analyses.run(work)
@@ -106,7 +106,7 @@ async def show_profile(request: Request, name: str, body: ProfileBody) -> Respon
     collection = service.collection(name)
 
     def work() -> Response:
-        found = ix.profile(collection.memory, sample=body.sample, seed=body.seed)
+        found = collection.profile(body.sample, body.seed)
         return json_response(found.to_dict())
 
     return await service.workers.analyses.run(work)

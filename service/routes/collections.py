@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
@@ -91,17 +92,17 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
     collection = service.collection(name)
     metadata = configurations.metadata(body.metadata, collection.config.dim)
     service.room.require()
-    await service.workers.writes.run(collection.metadata.replace, metadata)
+    await service.workers.writes.run(collection.replace_metadata, metadata)
     return json_response(await service.workers.searches.run(results.describe, collection))
 
 
 @reading.get("/{name}/recall", response_model=RecallAnswer)
 async def show_recall(request: Request, name: str) -> Response:
     """Show recall asked against recall found: some queries are answered exactly as well."""
-    audit = service_of(request).collection(name).audit
-    allowance = [{"limit": limit, "share": share} for limit, share in audit.allowance]
-    found = {"audited": [*map(asdict, audit.results())], "allowance": allowance}
-    return json_response({**found, "waiting": audit.waiting})
+    found = service_of(request).collection(name).audited()
+    allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
+    audited = {"audited": found.results, "allowance": allowance}
+    return json_response({**audited, "waiting": found.waiting})
 
 
 @paging.get("/{name}/curve", response_model=CurveAnswer)
@@ -115,7 +116,7 @@ async def show_curve(
     service = service_of(request)
     collection = service.collection(name)
     requests.require_limit(params.limit, service.limits)
-    curve = await service.workers.searches.run(collection.memory.curve, params.limit)
+    curve = await service.workers.searches.run(collection.curve, params.limit)
     points = [point._asdict() for point in curve.points]
     return json_response({**asdict(curve), "points": points})
 
@@ -152,7 +153,7 @@ async def list_names(
     return json_response(_named(collection, found))
 
 
-def _named(collection: ix.StoredCollection, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
+def _named(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
     named = [{"index": index, "name": name} for index, name in found]
     return {"names": named, "count": len(collection.names)}
 

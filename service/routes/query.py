@@ -1,15 +1,16 @@
 """Queries: one, and many at once; how many items pass a filter; why two are similar."""
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol, RankedHits
 from gcws_search.service.execution.context import Service, may_read, service_of
-from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
@@ -34,7 +35,7 @@ from gcws_search.service.schemas.requests import (
 from gcws_search.service.translate import (
     bodies,
     requests,
-    results as results_module,
+    results,
     vectors as vectors_module,
 )
 from gcws_search.service.translate.names import Naming
@@ -104,7 +105,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     asked = requests.query(body, collection, service.limits)
-    return await _answer_one(service, name, collection, asked)
+    return await _answer_one(collection, asked)
 
 
 async def query_packed(request: Request, name: str, kind: str) -> Response:
@@ -129,34 +130,17 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
     asked = await service.workers.parsing.run(read) if bodies.is_long(body) else read()
-    return await _answer_one(service, name, collection, asked)
+    return await _answer_one(collection, asked)
 
 
-async def _answer_one(
-    service: Service, name: str, collection: ix.StoredCollection, asked: requests.QueryRequest
-) -> Response:
-    """Return the answer to a query, from a thread where it may take long."""
-    if not service.startup.is_compiled:
-        asked = asked.exactly()
+async def _answer_one(collection: CollectionProtocol, asked: requests.QueryRequest) -> Response:
+    def show(found: Sequence[RankedHits]) -> Response:
+        return json_response(results.answer(asked, found[0]))
 
-    def work() -> Response:
-        start = time.perf_counter()
-        try:
-            [result] = results_module.search(collection, asked)
-        except ix.InvalidVector as error:  # what only the transform shows
-            raise requests.only(error, "vector") from None
-        seconds = time.perf_counter() - start
-        service.metrics.searched(result.totals())
-        _require_short(service, collection, [(asked, result)])
-        return json_response(results_module.answer(collection, asked, result, seconds))
-
-    answer, _ = await service.workers.search(
-        (name, asked.pace),
-        results_module.entries(collection),
-        work,
-        may_block=asked.may_block or results_module.may_compile(collection, asked),
-    )
-    return answer
+    try:
+        return await collection.search(asked, show)
+    except ix.InvalidVector as error:  # what only the transform shows
+        raise requests.only(error, "vector") from None
 
 
 @router.post("/count", response_model=CountAnswer)
@@ -165,7 +149,7 @@ async def count_items(request: Request, name: str, body: CountBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.limits)
-    count = await service.workers.searches.run(collection.items.count, where)
+    count = await service.workers.searches.run(collection.count, where)
     return json_response({"count": count})
 
 
@@ -220,12 +204,23 @@ async def query_batch(
         _require_none(params)
     formats.require_not_foreign(body, kind)
 
-    def work() -> Response:
+    def read() -> list[requests.QueryRequest]:
         if kind == bodies.JSON:
-            return _answer_json(service, collection, body)
-        return _answer_vectors(service, collection, body, kind, params)
+            return _read_json(service, collection, body)
+        vectors = _read_vectors(service, body, kind)
+        _require_count(len(vectors), service)
+        asked = _asked(service, collection, vectors, params)
+        return asked if len(vectors) else []
 
-    return await service.workers.batches.run(work)
+    try:
+        asked = await service.workers.batches.run(read)
+        if not asked:
+            return json_response({"results": []})
+        return await collection.search_batch(asked, partial(_answers, asked))
+    except ix.InvalidVector as error:
+        if not error.loc or error.loc[0] == "queries":  # of no query, or named already
+            raise
+        raise requests.within(error, "queries", "vector") from None
 
 
 def _require_none(params: BatchParams) -> None:
@@ -245,46 +240,12 @@ def _require_count(count: int, service: Service) -> None:
         )
 
 
-def _answer_json(service: Service, collection: ix.StoredCollection, body: bytes) -> Response:
+def _read_json(
+    service: Service, collection: CollectionProtocol, body: bytes
+) -> list[requests.QueryRequest]:
     batch = bodies.parse(BatchBody, body)
     _require_count(len(batch.queries), service)
-    queries = requests.batch(batch, collection, service.limits)
-    if not service.startup.is_compiled:
-        queries = [one.exactly() for one in queries]
-    start = time.perf_counter()
-    try:
-        found, costs = results_module.search_batch(collection, queries)
-    except ix.InvalidVector as error:
-        raise requests.within(error, "queries", "vector") from None
-    seconds = (time.perf_counter() - start) / max(1, len(found))
-    service.metrics.searched(costs)
-    return _answers(service, collection, queries, found, seconds)
-
-
-def _answer_vectors(
-    service: Service, collection: ix.StoredCollection, body: bytes, kind: str, params: BatchParams
-) -> Response:
-    """Answer queries that all ask for the same: a matrix, or an Arrow stream of vectors."""
-    try:
-        vectors = _read_vectors(service, body, kind)
-        _require_count(len(vectors), service)
-        queries = _asked(service, collection, vectors, params)
-        if not service.startup.is_compiled:
-            queries = [one.exactly() for one in queries]
-        start = time.perf_counter()
-        if len(queries) == len(vectors) != 1:
-            found, costs = results_module.search_batch(collection, queries)
-        else:
-            results = results_module.search(collection, queries[0]) if len(vectors) else []
-            costs, found = results_module.totals(results), [*results]
-            queries = [queries[0]] * len(found)
-    except ix.InvalidVector as error:
-        if not error.loc:  # of no query, but of the whole body
-            raise
-        raise requests.within(error, "queries", "vector") from None
-    seconds = (time.perf_counter() - start) / max(1, len(found))
-    service.metrics.searched(costs)
-    return _answers(service, collection, queries, found, seconds)
+    return requests.batch(batch, collection, service.limits)
 
 
 def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = False) -> Vectors:
@@ -304,7 +265,7 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
 
 
 def _asked(
-    service: Service, collection: ix.StoredCollection, vectors: Vectors, params: BatchParams
+    service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
 ) -> list[requests.QueryRequest]:
     """Return the queries of vectors that all ask for the same: one for all of them together.
 
@@ -321,34 +282,8 @@ def _asked(
     return [requests.matrix(rows, params, limits)]
 
 
-def _require_short(
-    service: Service,
-    collection: ix.StoredCollection,
-    answered: Iterable[tuple[requests.QueryRequest, ix.QueryResult]],
-) -> None:
-    payload_bytes = vectors = 0
-    for asked, whole in answered:
-        result = whole.after(asked.offset)
-        if asked.with_payload:
-            payload_bytes += sum(len(payload or b"") for payload in result.payloads)
-        if asked.with_vector:
-            vectors += len(result.ids)
-    require_short_answer(
-        payload_bytes, vectors, collection.config.dim, service.settings.max_answer_bytes
-    )
-
-
-def _answers(
-    service: Service,
-    collection: ix.StoredCollection,
-    queries: Sequence[requests.QueryRequest],
-    found: Sequence[ix.QueryResult],
-    seconds: float,
-) -> Response:
-    """Return the answers to a batch; ``seconds`` is the mean of one query."""
-    _require_short(service, collection, zip(queries, found, strict=True))
-    results = [
-        results_module.answer(collection, asked, result, seconds)
-        for asked, result in zip(queries, found, strict=True)
-    ]
-    return json_response({"results": results})
+def _answers(asked: Sequence[requests.QueryRequest], found: Sequence[RankedHits]) -> Response:
+    """Return the answers to a batch, whose vectors may all be of one request."""
+    each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
+    shown = [results.answer(one, hits) for one, hits in zip(each, found, strict=True)]
+    return json_response({"results": shown})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 
 Use = Literal["store", "search", "search together"]
@@ -16,7 +17,7 @@ class Naming:
 
     Parameters
     ----------
-    collection : StoredCollection
+    collection : CollectionProtocol
     use : {"store", "search", "search together"}
         What becomes of a name that no coordinate has: it takes one where items are stored, or it
         gets one for this query alone. Of queries that are searched together in a space of fixed dim
@@ -30,7 +31,7 @@ class Naming:
 
     __slots__ = ("_names", "_use", "unknown")
 
-    def __init__(self, collection: ix.StoredCollection, use: Use) -> None:
+    def __init__(self, collection: CollectionProtocol, use: Use) -> None:
         self._names = collection.names
         self._use = use
         self.unknown: list[str] = []

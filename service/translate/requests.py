@@ -13,6 +13,7 @@ import orjson
 from pydantic_core import from_json
 
 from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
 from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 from gcws_search.service.schemas.requests import (
@@ -97,7 +98,7 @@ class QueryRequest(NamedTuple):
 
 def vector(
     body: list[float] | SparseBody | NamedBody | PackedBody,
-    collection: ix.StoredCollection,
+    collection: CollectionProtocol,
     naming: Naming,
     limits: Limits,
     *loc: str | int,
@@ -124,7 +125,7 @@ def vector(
 
 def vectors(
     raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
-    collection: ix.StoredCollection,
+    collection: CollectionProtocol,
     use: Use,
     limits: Limits,
     name: str,
@@ -264,7 +265,7 @@ def item_id(text: str, name: str = "id") -> str:
     return text
 
 
-def items(raw: Sequence[ItemBody], collection: ix.StoredCollection, limits: Limits) -> ix.ItemBatch:
+def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limits) -> ix.ItemBatch:
     """Return items as the index stores them.
 
     Raises
@@ -446,7 +447,7 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
     return search_params(body, limits), sample
 
 
-def query(body: QueryBody, collection: ix.StoredCollection, limits: Limits) -> QueryRequest:
+def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> QueryRequest:
     """Return a checked query.
 
     Raises
@@ -493,7 +494,7 @@ def _with_unknown(
 
 def with_unknown_apart(
     raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
-    collection: ix.StoredCollection,
+    collection: CollectionProtocol,
     limits: Limits,
     name: str,
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
@@ -528,7 +529,7 @@ def with_unknown_apart(
     return [(rest, together), *parts]
 
 
-def batch(body: BatchBody, collection: ix.StoredCollection, limits: Limits) -> list[QueryRequest]:
+def batch(body: BatchBody, collection: CollectionProtocol, limits: Limits) -> list[QueryRequest]:
     """Return the queries of a batch; errors name the query.
 
     Raises

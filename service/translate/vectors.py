@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gcws_search import index as ix
+from gcws_search.service.contract import Point
 from gcws_search.service.guards.limits import Limits, require_short_vector
 from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
 from gcws_search.service.schemas.requests import ExplainedBody
@@ -10,8 +11,6 @@ from gcws_search.service.translate.names import require_different
 
 Vector = list[float] | SparseBody | NamedBody | PackedBody
 """A vector as bodies have it."""
-Point = str | list[float] | ix.SparseVector | ix.NamedVector
-"""An id or a vector, as the index takes it."""
 
 
 def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:

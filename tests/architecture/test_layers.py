@@ -252,6 +252,19 @@ def test_service_takes_the_index_by_its_public_names_alone() -> None:
         assert all(name.count(".") <= 1 for name in names), (path, names)
 
 
+def test_only_what_opens_collections_knows_where_they_are() -> None:
+    """Routes and all below them take protocols: the items may be in another process."""
+    local = {"Catalog", "StoredCollection"}
+    knowing = {
+        str(path.relative_to(REPOSITORY / "service"))
+        for path, tree in sources("service")
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in local)
+        or (isinstance(node, ast.Name) and node.id in local)
+    }
+    assert knowing == {"app.py", "execution/local_catalog.py", "execution/startup.py"}
+
+
 def test_service_knows_nothing_of_numba_or_sql() -> None:
     hidden = {"numba", "llvmlite", "sqlite3", "sqlite_utils"}
     found = {path: tops(tree) & hidden for path, tree in sources("service")}

@@ -252,7 +252,7 @@ def test_the_curve_is_what_the_graph_was_calibrated_to(
     client.put(URL, json={"dim": 24})
     rows = rng.standard_normal((3000, 24)) + 4 * rng.standard_normal((60, 24)).repeat(50, axis=0)
     client.post(f"{URL}/load", content=npy(rows), headers={"Content-Type": "application/x-npy"})
-    client.app.state.service.catalog.get("plants").finish_background_work()
+    client.app.state.service.catalog.get("plants").stored.finish_background_work()
     curve = client.get(f"{URL}/curve?limit=5").json()
     assert (curve["limit"], curve["holds"], curve["reason"]) == (5, True, None)
     assert 2800 < curve["rows"] < 3000  # without those that were the queries

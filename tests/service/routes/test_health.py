@@ -303,7 +303,7 @@ def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     }
     asked = {"id": "a", "limit": 2, "recall": 0.8, "explain": True}
     assert "measured_recall" not in client.post(f"{URL}/query", json=asked).json()["explain"]
-    client.app.state.service.collection("plants").finish_background_work()
+    client.app.state.service.collection("plants").stored.finish_background_work()
     shown = client.get(f"{URL}/recall").json()
     [audited] = shown["audited"]
     assert (audited["recall"], audited["limit"], audited["queries"]) == (0.8, 2, 1)

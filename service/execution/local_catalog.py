@@ -1,0 +1,420 @@
+"""The collections of this process as routes call them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, TypeVar
+
+from gcws_search import index as ix
+from gcws_search.service.contract import AuditedQueries, Point, RankedHits
+from gcws_search.service.execution.pools import Pools
+from gcws_search.service.execution.startup import Startup
+from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.service.translate.requests import QueryRequest
+
+T = TypeVar("T")
+
+_TYPICAL_NONZEROS: Final = 64
+_WARMED_UP: Final = ("gcws", "exact")
+"""Kinds of backends whose kernels are compiled at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchContext:
+    """What searches need besides their collection.
+
+    Attributes
+    ----------
+    pools : Pools
+    startup : Startup
+    metrics : Metrics
+    max_answer_bytes : int
+    """
+
+    pools: Pools
+    startup: Startup
+    metrics: Metrics
+    max_answer_bytes: int
+
+
+class LocalCatalog:
+    """The catalog of this process.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    context : SearchContext
+    """
+
+    def __init__(self, catalog: ix.Catalog, context: SearchContext) -> None:
+        self.catalog = catalog
+        self.snapshots = catalog.snapshots
+        self.list = catalog.list
+        self.drop = catalog.drop
+        self.snapshot = catalog.snapshot
+        self._context = context
+
+    def get(self, name: str) -> LocalCollection:
+        """Return a collection."""
+        return LocalCollection(self.catalog.get(name), self._context)
+
+    def create(
+        self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
+    ) -> tuple[LocalCollection, bool]:
+        """Return the collection of this name, and whether it was made just now."""
+        found, is_new = self.catalog.create(name, config, admit=admit)
+        return LocalCollection(found, self._context), is_new
+
+    def restore(
+        self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
+    ) -> LocalCollection:
+        """Make a collection of a snapshot."""
+        found = self.catalog.restore(name, snapshot, replace=replace, admit=admit)
+        return LocalCollection(found, self._context)
+
+
+class LocalCollection:
+    """A collection of this process, for as long as one request; see `CollectionProtocol`.
+
+    Parameters
+    ----------
+    stored : StoredCollection
+    context : SearchContext
+    """
+
+    __slots__ = ("_context", "config", "name", "names", "space", "stored")
+
+    def __init__(self, stored: ix.StoredCollection, context: SearchContext) -> None:
+        self.stored = stored
+        self.name = stored.name
+        self.config = stored.config
+        self.space = stored.space
+        self.names = stored.names
+        self._context = context
+
+    @property
+    def identity(self) -> ix.StoredCollection:
+        """The collection in memory."""
+        return self.stored
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether searches are expected beside a load."""
+        return self.stored.searches.are_expected
+
+    # Searching
+
+    def search(
+        self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]
+    ) -> Awaitable[T]:
+        """Search for vectors together: here where that should be short, else in a thread."""
+        context = self._context
+        if not context.startup.is_compiled:
+            asked = asked.exactly()
+        count = 1 if asked.vectors is None else len(asked.vectors)
+
+        def work() -> T:
+            start = time.perf_counter()
+            found = search(self.stored, asked)
+            results = [*found]
+            seconds = (time.perf_counter() - start) / count
+            context.metrics.searched(results[0].totals() if count == 1 else totals(found))
+            return show(self._ranked([asked] * count, results, seconds))
+
+        return context.pools.search(
+            (self.name, asked.pace),
+            self._entries(),
+            work,
+            count=count,
+            may_block=asked.may_block or self._may_compile(asked),
+        )
+
+    def search_batch(
+        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
+    ) -> Awaitable[T]:
+        """Search for many queries in a thread."""
+        context = self._context
+
+        def work() -> T:
+            queries = asked
+            if not context.startup.is_compiled:
+                queries = [one.exactly() for one in asked]
+            start = time.perf_counter()
+            found, costs = search_batch(self.stored, queries)
+            seconds = (time.perf_counter() - start) / max(1, len(found))
+            context.metrics.searched(costs)
+            each = queries if len(queries) == len(found) else [queries[0]] * len(found)
+            return show(self._ranked(each, found, seconds))
+
+        return context.pools.batches.run(work)
+
+    def _ranked(
+        self, queries: Sequence[QueryRequest], found: Sequence[ix.QueryResult], seconds: float
+    ) -> list[RankedHits]:
+        """Return what the answers show; ``seconds`` is the mean of one query.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        payload_bytes = vectors = 0
+        shown = []
+        for asked, whole in zip(queries, found, strict=True):
+            result = whole.after(asked.offset)
+            payloads = result.payloads if asked.with_payload else None
+            if payloads is not None:
+                payload_bytes += sum(len(payload or b"") for payload in payloads)
+            if asked.with_vector:
+                vectors += len(result.ids)
+            shown.append((asked, result, payloads))
+        limit_bytes = self._context.max_answer_bytes
+        require_short_answer(payload_bytes, vectors, self.config.dim, limit_bytes)
+        return [
+            RankedHits(
+                result.ids,
+                result.scores,
+                payloads,
+                self.stored.vectors(result.hits) if asked.with_vector else None,
+                result.explanation if asked.explain else None,
+                self._measured_recall(asked) if asked.explain else None,
+                seconds,
+            )
+            for asked, result, payloads in shown
+        ]
+
+    def _measured_recall(self, asked: QueryRequest) -> float | None:
+        if asked.backend not in (None, "gcws"):
+            return None
+        audited = self.stored.audit.of(asked.params)
+        return None if audited is None else audited.found
+
+    def _entries(self) -> int:
+        """Return about how many numbers a scan of the collection reads."""
+        config = self.config
+        is_dense = config.form == "dense" and config.dim is not None
+        return len(self.stored) * (config.dim or 0 if is_dense else _TYPICAL_NONZEROS)
+
+    def _may_compile(self, asked: QueryRequest) -> bool:
+        """Return whether the first search of its kind compiles kernels."""
+        is_compared = self.config.backend.kind not in _WARMED_UP
+        return is_compared or asked.backend is not None or asked.params.rerank != "gmm"
+
+    # Writing
+
+    def put(self, items: ix.ItemBatch, mode: ix.Mode) -> ix.WriteResult:
+        """Put items, all or none."""
+        return self.stored.put(items, mode)
+
+    def prepare(
+        self,
+        items: ix.ItemBatch,
+        mode: ix.Mode,
+        *,
+        keeps_payloads: bool,
+        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
+    ) -> ix.Put:
+        """Return items as `commit` takes them."""
+        return self.stored.prepare(items, mode, keeps_payloads=keeps_payloads, progress=progress)
+
+    def commit(self, write: ix.Put) -> ix.WriteResult:
+        """Put prepared items."""
+        return self.stored.commit(write)
+
+    def submit(
+        self,
+        read: Callable[[], ix.ItemBatch],
+        mode: ix.Mode,
+        ended: Callable[[ix.WriteResult | BaseException], None],
+        run: Callable[[Callable[[], None], Callable[[], None]], None],
+    ) -> None:
+        """Put items without a thread that waits for them."""
+        self.stored.submit(read, mode, ended, run)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete items, and return how many there were."""
+        return self.stored.delete(ids)
+
+    def delete_where(self, where: ix.Filter) -> int:
+        """Delete all items whose payloads pass a filter, and return how many did."""
+        return self.stored.delete_where(where)
+
+    def set_names(self, names: Sequence[str]) -> None:
+        """Give the first coordinates their names."""
+        self.stored.set_names(names)
+
+    def replace_metadata(self, value: bytes | None) -> None:
+        """Replace the metadata, JSON text of an object; None removes it."""
+        self.stored.metadata.replace(value)
+
+    def loads(self, since: int, key: str | None = None) -> list[ix.LoadRecord]:
+        """Return how far loads under keys have come."""
+        return self.stored.loads(since, key)
+
+    def save_load(self, record: ix.LoadRecord, forgotten: int) -> None:
+        """Store how far a load has come."""
+        self.stored.save_load(record, forgotten)
+
+    def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
+        """Attach a comparison backend."""
+        return self.stored.attach(params, name)
+
+    def detach(self, name: str) -> None:
+        """Drop a comparison backend."""
+        self.stored.detach(name)
+
+    # Reading
+
+    def get(self, item_id: str) -> ix.StoredItem:
+        """Return an item."""
+        return self.stored.get(item_id)
+
+    def page(
+        self,
+        *,
+        limit: int,
+        cursor: str | None,
+        with_vector: bool,
+        where: ix.Filter | None,
+        ids: Sequence[str] | None,
+    ) -> ix.Page:
+        """Return items in the order in which they were put."""
+        return self.stored.page(
+            limit=limit, cursor=cursor, with_vector=with_vector, where=where, ids=ids
+        )
+
+    def count(self, where: ix.Filter | None) -> int:
+        """Return the number of items, or of those whose payloads pass a filter."""
+        return self.stored.items.count(where)
+
+    def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
+        """Return the first coordinates that have names."""
+        return self.stored.find_names(prefix, limit)
+
+    def describe(self) -> ix.Description:
+        """Return all there is to know of the collection."""
+        return self.stored.describe()
+
+    def curve(self, limit: int) -> ix.CostCurve:
+        """Return what recall costs for a limit."""
+        return self.stored.memory.curve(limit)
+
+    def audited(self) -> AuditedQueries:
+        """Return recall asked against recall found."""
+        audit = self.stored.audit
+        return AuditedQueries([*map(asdict, audit.results())], audit.allowance, audit.waiting)
+
+    def compare(
+        self,
+        queries: Sequence[ix.RawBatch | ix.SparseVector] | None,
+        params: ix.SearchParams,
+        *,
+        sample: int,
+        seed: int,
+        backends: Sequence[str] | None,
+    ) -> ix.Comparison:
+        """Search for the same by several backends."""
+        return self.stored.compare(queries, params, sample=sample, seed=seed, backends=backends)
+
+    def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
+        """Return what each coordinate adds to a similarity."""
+        return self.stored.explain(a, b, limit=limit)
+
+    def sketch(
+        self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
+    ) -> ix.Signatures | ix.AnyArray:
+        """Return the samples of vectors, or their b-bit codes."""
+        return self.stored.sketch(vectors, encoding)
+
+    def pairs(
+        self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
+    ) -> list[tuple[str, str, float]]:
+        """Return near-duplicate pairs; soon, once ``stop`` is set."""
+        return self.stored.pairs(min_score=min_score, recall=recall, limit=limit, stop=stop)
+
+    def map_items(
+        self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
+    ) -> ix.ItemMap:
+        """Return places in a plane for a sample of the items."""
+        return ix.map_items(self.stored.memory, params, where=where, also=also)
+
+    def profile(self, sample: int, seed: int) -> ix.Profile:
+        """Return histograms of a sample of the items."""
+        return ix.profile(self.stored.memory, sample=sample, seed=seed)
+
+
+def search(collection: ix.StoredCollection, query: QueryRequest) -> Sequence[ix.QueryResult]:
+    """Return one result a query.
+
+    Raises
+    ------
+    BackendNotFound, ItemNotFound
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the row.
+    """
+    if query.vectors is not None:
+        return collection.search(
+            query.vectors, query.params, where=query.where, backend=query.backend
+        )
+    if query.with_unknown is not None:
+        found = collection.search_with_unknown(
+            query.with_unknown, query.params, where=query.where, backend=query.backend
+        )
+        return [found]
+    around = collection.search_around(
+        str(query.item_id), query.params, where=query.where, backend=query.backend
+    )
+    return [around]
+
+
+def search_batch(
+    collection: ix.StoredCollection, queries: Sequence[QueryRequest]
+) -> tuple[Sequence[ix.QueryResult], list[ix.Total]]:
+    """Return one result a query, in order, and what they cost; one a vector of an only query.
+
+    Queries that ask for the same are searched together.
+
+    Raises
+    ------
+    BackendNotFound, ItemNotFound
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the query's number.
+    """
+    if len(queries) == 1:
+        alone = search(collection, queries[0])
+        return [*alone], totals(alone)
+    results: dict[int, ix.QueryResult] = {}
+    costs: list[ix.Total] = []
+    groups: dict[Hashable, list[int]] = {}
+    for number, query in enumerate(queries):
+        if query.vectors is None:
+            try:
+                [results[number]] = search(collection, query)
+            except ix.InvalidVector as error:
+                error.loc = (number, *error.loc[1:])
+                raise
+            costs += results[number].totals()
+        else:
+            groups.setdefault(query.group, []).append(number)
+    for numbers in groups.values():
+        rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
+        together = queries[numbers[0]]._replace(vectors=ix.concatenate(rows))
+        try:
+            found = search(collection, together)
+        except ix.InvalidVector as error:
+            row, *rest = error.loc
+            error.loc = (numbers[int(row)], *rest)
+            raise
+        results.update(zip(numbers, found, strict=True))
+        costs += totals(found)
+    return [results[number] for number in range(len(queries))], costs
+
+
+def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
+    """Return what searches cost, by method."""
+    if isinstance(found, ix.QueryResults):
+        return found.totals()
+    return [total for result in found for total in result.totals()]
