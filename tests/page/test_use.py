@@ -6,6 +6,7 @@ import shlex
 
 import httpx
 import numpy as np
+import pytest
 from playwright.sync_api import Page, Route, expect
 from typer.testing import CliRunner
 
@@ -13,6 +14,8 @@ from gcws_search.commands.app import app
 from tests.support.documents import curl
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
+
+WIDTHS = "(all) => all.map((one) => one.offsetWidth / one.parentElement.offsetWidth)"
 
 
 def scores(page: Page) -> list[float]:
@@ -43,10 +46,14 @@ def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
     expect(page.locator(".fraction .number strong")).to_have_text(f"{hits[0]['score']:.4f}")
     assert page.locator(".five canvas").count() == 5
     page.get_by_role("button", name="only left").click()
-    column = page.locator("tbody tr td:nth-child(5)").all_inner_texts()
+    column = page.locator("tbody tr td:nth-child(6)").all_inner_texts()
     values = [float(text) for text in column]
     assert values == sorted(values, reverse=True)
     assert values[0] > 0
+    for bar in page.locator(".fraction-bar").all():
+        parts = [float(part) for part in bar.locator("span").evaluate_all(WIDTHS)]
+        full = hits[0]["score"] if bar.locator(".left").count() == 0 else 1.0
+        assert sum(parts) == pytest.approx(full, abs=0.01)
     page.go_back()
     expect(page.locator(".found strong")).to_have_text("20 of 20")
     page.go_back()
@@ -175,7 +182,8 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     page = tab(url).open("#/points/map?id=7")
     page.locator(".plane").wait_for()
     page.get_by_text("4,000 of 4,000 items").wait_for()
-    page.get_by_text("7 and its hits").wait_for()
+    page.get_by_role("heading", name="Similar to 7").wait_for()
+    expect(page.locator(".tiles[aria-label=Hits] .hit")).to_have_count(15)
     page.get_by_role("button", name="Arrange").click()
     page.get_by_text("arranging").wait_for()
     page.get_by_role("button", name="Stop").click()
@@ -191,8 +199,8 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     for place in places:
         page.mouse.move(*place, steps=3)
     page.mouse.up()
-    page.get_by_text("4,000 items in the lasso").wait_for()
-    expect(page.locator("[data-tile]")).to_have_count(60)
+    page.get_by_text("4,000 items chosen").wait_for()
+    expect(page.locator(".tiles[aria-label='Items chosen'] .hit")).to_have_count(60)
     page.get_by_role("button", name="Filter: group is one of 7").click()
     page.get_by_text("4,000 items of 4,000").wait_for()
 
@@ -271,6 +279,34 @@ def test_a_snapshot_is_made_downloaded_and_restored_after_its_name_is_typed(
     assert httpx.get(f"{url}/v1/collections/texts/items/t0").status_code == 200
 
 
+# The overview
+
+
+def test_what_is_live_is_a_table_too(url: str, tab: OpenTab) -> None:
+    page = tab(url).open()
+    page.locator(".live-table summary").press("Enter")
+    expect(page.locator(".live-table tbody tr")).to_have_count(2)
+    before, now = page.locator(".live-table tbody tr").all_inner_texts()[::-1]
+    assert not before.split("\t")[1].isdigit()
+    assert "NaN" not in before
+    assert float(now.split("\t")[1]) >= 0
+    assert now.endswith(("MB", "GB"))
+
+
+def test_no_item_of_a_strip_is_out_of_sight(url: str, tab: OpenTab) -> None:
+    page = tab(url).open()
+    for name in ("pictures", "texts", "points", "molecules"):
+        strip = page.locator(".card", has_text=name).locator(".strip")
+        page.locator(".card", has_text=name).scroll_into_view_if_needed()
+        strip.locator(".tile").first.wait_for()
+        heights = strip.evaluate(
+            "(strip) => [strip, ...strip.querySelectorAll('.tile')]"
+            ".map((one) => one.getBoundingClientRect().bottom)"
+        )
+        assert len(heights) == (6 if name == "molecules" else 9)
+        assert max(heights) == heights[0]
+
+
 # By keys alone
 
 
@@ -304,6 +340,31 @@ def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
     keys.press("ArrowDown")
     keys.press("d")
     page.wait_for_url("**/item?id=*")
+
+
+def test_a_map_is_used_by_keys_alone_and_stays_as_it_is(url: str, tab: OpenTab) -> None:
+    here = tab(url)
+    page = here.open("#/points/map?color=group")
+    page.locator(".plane").wait_for()
+    maps: list[str] = []
+    page.on("request", lambda request: maps.append(request.url) if "/map" in request.url else None)
+    while not page.evaluate("document.activeElement.matches('.plane')"):
+        page.keyboard.press("Tab")
+    page.locator(".hovered strong").wait_for()
+    under_the_cross = page.locator(".hovered strong").inner_text()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Similar to {under_the_cross}").wait_for()
+    expect(page.locator(".tiles[aria-label=Hits] .hit")).to_have_count(15)
+    assert page.evaluate("document.activeElement.matches('.plane')")
+    assert not maps
+    for key in ("+", "ArrowLeft", "ArrowUp", "0"):
+        page.keyboard.press(key)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    of_group = sum(number % 7 == 0 for number in range(4000))
+    page.get_by_text(f"{of_group} items chosen").wait_for()
+    page.get_by_role("button", name="Filter: group is 0").press("Enter")
+    page.get_by_text(f"{of_group} items of 4,000").wait_for()
 
 
 def test_every_view_is_reached_by_the_tabulator(url: str, tab: OpenTab) -> None:

@@ -21,7 +21,7 @@ VIEWS: Final = {
     "query": ("#/points/query?id=7&recall=0.8", ".found strong", "of 20"),
     "query-row": ("#/points/query?row=" + ",".join(["1"] * 16), ".found strong", "Similar to"),
     "query-names": ("#/texts/query?names=recall curve:2 zebra", ".hit", "zebra"),
-    "why-pictures": ("#/pictures/why?a=0&b=3", ".five canvas", "Right over"),
+    "why-pictures": ("#/pictures/why?a=0&b=3", ".five canvas", "Only right"),
     "why-texts": ("#/texts/why?a=t1&b=t2", ".fraction", "Σ max"),
     "map": ("#/points/map?sample=1000&id=7", ".plane", "1,000 of 4,000 items"),
     "understand": ("#/points/understand", "section:nth-child(2) .chart canvas", "the law says 95"),

@@ -114,7 +114,7 @@ export function useNames(collection, items, limit = BARS) {
 
 export function Bars({ vector, names, limit = BARS }) {
   const all = entries(vector);
-  const rows = all.length <= limit ? all : greatest(vector, limit);
+  const rows = Array.isArray(vector) && all.length <= limit ? all : greatest(vector, limit);
   const max = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-30);
   const isSigned = rows.some(([, value]) => value < 0);
   return html`<div class=${isSigned ? "bars signed" : "bars"}>

@@ -22,12 +22,12 @@ export default function Item({ collection, params }) {
   return html`<div class="head"><h1><bdi>${title(view, item).slice(0, 200)}</bdi></h1>
       <span class="tag">id <bdi>${item.id}</bdi></span><${Copy} text=${item.id} label="Copy id" /><span class="space"></span>
       <a class="button primary" href=${href(name, "query", { id: item.id })}>Find similar</a></div>
-    <div class="halves">
+    <div class="halves"><div class="stack">
       <section class="panel"><h2>${view.image ? "Picture" : "Shown"}</h2><div class="large"><${Drawn} item=${item} view=${view} names=${names} limit=${20} /></div><${Link} item=${item} view=${view} /></section>
       <section class="panel"><h2>Payload</h2>${payload.length ? html`<${Table} caption="All keys" columns=${[
         { key: 0, name: "key", show: (key) => html`<${Text} value=${key} />` },
-        { key: 1, name: "value", show: (value) => html`<${Text} value=${value} />` }]} rows=${payload} />` : html`<p class="small">None.</p>`}
-        <h2>Vector</h2><p class="small">${figures.plural(entries(item.vector).length, "value")} that ${entries(item.vector).length === 1 ? "is" : "are"} not 0; the greatest:</p>
+        { key: 1, name: "value", show: (value) => html`<${Text} value=${value} />` }]} rows=${payload} />` : html`<p class="small">None.</p>`}</section></div>
+      <section class="panel"><h2>Vector</h2><p class="small">${figures.plural(entries(item.vector).length, "value")} that ${entries(item.vector).length === 1 ? "is" : "are"} not 0; the greatest:</p>
         <${Bars} vector=${item.vector} names=${names} limit=${LARGEST} />
         <p><${Copy} text=${JSON.stringify(item.vector)} label="Copy vector as JSON" /></p></section></div>`;
 }

@@ -93,12 +93,14 @@ function Header({ address, server, onHelp }) {
   const chosen = address.collection;
   const shown = HIDDEN[address.view] || address.view;
   const state = server.gone ? "gone" : server.phase || "…";
+  const links = useRef();
+  useEffect(() => links.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [shown, chosen]);
   return html`<header>
     <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt="" width="22" height="22" />gcws-search</a>
     ${chosen && html`<select aria-label="Collection" value=${chosen}
       onChange=${(event) => go(href(event.target.value, "browse"))}>
       ${(names.includes(chosen) ? names : [chosen, ...names]).map((name) => html`<option value=${name} selected=${name === chosen}>${name}</option>`)}</select>
-    <nav aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a href=${href(chosen, view)}
+    <nav ref=${links} aria-label="Views of this collection">${VIEWS.map(([view, name]) => html`<a href=${href(chosen, view)}
       aria-current=${view === shown ? "page" : undefined}>${name}</a>`)}</nav>`}
     <span class="space"></span>
     <span class=${`state ${state}`} title="State of the server">${state}</span>

@@ -4,7 +4,7 @@ import { go, href, numberIn } from "./address.js";
 import { useAsk } from "./hooks.js";
 import { Skeleton, Text, Trouble } from "./parts.js";
 import { Plane } from "./plane.js";
-import { Tiles } from "./cards.js";
+import { Tiles, useTileKeys } from "./cards.js";
 import { added, Filter, parseFilter } from "./filters.js";
 import { Drawn, useNames } from "./draw.js";
 import { colors, title, viewOf } from "./view.js";
@@ -44,14 +44,14 @@ function useArrangement(map, isMoving, stop) {
   return { places, progress };
 }
 
-function litPlaces(map, places, ids, isArranged) {
-  if (!ids.length || !map || !places) return [];
-  const rows = new Map(map.ids.map((id, item) => [id, item]));
-  return ids.map((id, place) => {
+function litPlaces({ ids, rows, places, outside, beside, isArranged }) {
+  return ids.map((id) => {
     const item = rows.get(id);
     if (item !== undefined) return { x: places[2 * item], y: places[2 * item + 1] };
-    if (!isArranged) return { x: map.also.x[place], y: -map.also.y[place] };
-    const near = map.also.neighbours[place].slice(0, BESIDE);
+    const place = outside.indexOf(id);
+    if (!beside) return null;
+    if (!isArranged) return { x: beside.x[place], y: -beside.y[place] };
+    const near = beside.neighbours[place].slice(0, BESIDE);
     const mean = (axis) => near.reduce((sum, row) => sum + places[2 * row + axis], 0) / (near.length || 1);
     return { x: mean(0), y: mean(1) };
   });
@@ -66,18 +66,33 @@ function Hovered({ collection, id, place, view }) {
     ${item ? html`<${Drawn} item=${item} view=${view} names=${names} limit=${5} /><strong><bdi>${title(view, item).slice(0, 80)}</bdi></strong>` : html`<bdi>${id.slice(0, 80)}</bdi>`}</div>`;
 }
 
-function Chosen({ collection, ids, view, color, values, filter, onClear }) {
+function Listed({ collection, ids, hits, view, why, label }) {
   const shown = ids.slice(0, LISTED);
   const { data } = useAsk((signal) => (shown.length ? get(at(collection.name, `/items?limit=${LISTED}&with_vector=true&${shown.map((id) => `ids=${encodeURIComponent(id)}`).join("&")}`), signal) : null), [collection.name, shown.join("\n")]);
-  const items = data?.items || [];
+  const items = useMemo(() => {
+    const known = new Map((data?.items || []).map((item) => [item.id, item]));
+    return hits ? hits.filter(({ id }) => known.has(id)).map((hit, place) => ({ ...known.get(hit.id), ...hit, rank: place + 1 })) : data?.items || [];
+  }, [data, hits]);
   const names = useNames(collection, items);
+  return html`${ids.length > LISTED && html`<p class="small">The first ${LISTED}:</p>`}
+    <${Tiles} collection=${collection} items=${items} view=${view} names=${names} why=${why} label=${label} />`;
+}
+
+function Chosen({ collection, ids, view, color, values, filter, onClear }) {
   const kinds = [...new Set(values.filter((value) => value !== null && value !== undefined))];
   const narrowed = () => added(filter, { key: color, match: { any: kinds } });
-  return html`<section class="panel"><div class="head"><h2>${figures.plural(ids.length, "item")} in the lasso</h2><span class="space"></span>
+  return html`<section class="panel"><div class="head"><h2>${figures.plural(ids.length, "item")} chosen</h2><span class="space"></span>
       ${color && kinds.length > 0 && kinds.length <= 20 && html`<button type="button" onClick=${() => go(href(collection.name, "browse", { filter: narrowed() }))}>Filter: ${color} is ${kinds.length < 4 ? kinds.join(" or ") : `one of ${kinds.length}`}</button>`}
       <button type="button" onClick=${onClear}>Clear</button></div>
-    ${ids.length > LISTED && html`<p class="small">The first ${LISTED}:</p>`}
-    <${Tiles} collection=${collection} items=${items} view=${view} names=${names} label="Items in the lasso" /></section>`;
+    <${Listed} collection=${collection} ids=${ids} view=${view} label="Items chosen" /></section>`;
+}
+
+function Lit({ collection, id, hits, view, onClear }) {
+  const { name } = collection;
+  return html`<section class="panel"><div class="head"><h2>Similar to <a href=${href(name, "query", { id })}><bdi>${id.slice(0, 80)}</bdi></a></h2><span class="space"></span>
+      <button type="button" onClick=${onClear}>Put out</button></div>
+    <${Listed} collection=${collection} ids=${hits.map((hit) => hit.id)} hits=${hits} view=${view} label="Hits"
+      why=${(hit) => href(name, "why", { a: id, b: hit.id })} /></section>`;
 }
 
 export default function MapView({ collection, params }) {
@@ -90,17 +105,21 @@ export default function MapView({ collection, params }) {
   const color = params.color ?? view?.color ?? "";
   const hits = useAsk((signal) => (params.id === undefined ? null : post(at(name, "/query"), { id: params.id, limit: HITS, with_payload: false }, signal)), [name, params.id]);
   const lit = useMemo(() => (params.id === undefined || !hits.data ? [] : [params.id, ...hits.data.hits.map(({ id }) => id)]), [params.id, hits.data]);
-  const isWaiting = !view || (params.id !== undefined && !hits.data && !hits.problem);
-  const { data: map, problem } = useAsk((signal) => {
-    if (isWaiting) return null;
+  const drawn = (more, signal) => {
     try {
-      return post(at(name, "/map"), { sample, also: lit, ...(color && { key: color }), ...(params.filter && { filter: parseFilter(params.filter) }) }, signal);
+      return post(at(name, "/map"), { sample, ...more, ...(params.filter && { filter: parseFilter(params.filter) }) }, signal);
     } catch (error) {
       return Promise.reject(error);
     }
-  }, [name, sample, color, params.filter, lit, isWaiting]);
+  };
+  const { data: map, problem } = useAsk((signal) => (view ? drawn(color ? { key: color } : {}, signal) : null), [name, sample, color, params.filter, !view]);
+  const rows = useMemo(() => new Map((map?.ids || []).map((id, item) => [id, item])), [map]);
+  const outside = useMemo(() => (map ? lit.filter((id) => !rows.has(id)) : []), [lit, rows]);
+  const beside = useAsk((signal) => (outside.length ? drawn({ also: outside }, signal) : null), [outside]);
+  const same = useRef(null);
+  if (map && !(same.current?.ids.length === map.ids.length && map.ids.every((id, item) => same.current.ids[item] === id))) same.current = map;
   const [isMoving, move] = useState(!matchMedia("(prefers-reduced-motion: reduce)").matches);
-  const { places, progress } = useArrangement(map, isMoving, () => move(false));
+  const { places, progress } = useArrangement(same.current, isMoving, () => move(false));
   const [isLasso, lasso] = useState(false);
   const [chosen, choose] = useState([]);
   const [hover, set] = useState(null);
@@ -112,11 +131,12 @@ export default function MapView({ collection, params }) {
   }, [map, palette]);
   const scene = useMemo(() => places && map && places.length === 2 * map.ids.length && {
     places, colors: painted.found, order: painted.order, marked: new Set(chosen),
-    lit: litPlaces(map, places, lit, progress > 0), radius: map.ids.length > 6000 ? 1.3 : map.ids.length > 300 ? 2.2 : 4,
-  }, [places, painted, chosen, lit]);
-  useEffect(() => choose([]), [map]);
+    lit: litPlaces({ ids: lit, rows, places, outside, beside: beside.waiting ? null : beside.data?.also, isArranged: progress > 0 }), radius: map.ids.length > 6000 ? 1.3 : map.ids.length > 300 ? 2.2 : 4,
+  }, [places, painted, chosen, lit, beside.data, beside.waiting]);
+  useEffect(() => choose([]), [same.current]);
   const change = (part) => go(href(name, "map", { ...params, ...part }));
   const box = useRef();
+  useTileKeys(collection);
   const trouble = problem || first.problem || hits.problem;
   const ofFilter = params.filter && problem;
   return html`<div class="head"><h1>Map of <bdi>${name}</bdi></h1>${map && html`<span class="small figure">${figures.count(map.ids.length)} of ${figures.plural(collection.items, "item")}</span>`}
@@ -129,14 +149,16 @@ export default function MapView({ collection, params }) {
     <${Filter} text=${params.filter} problem=${ofFilter ? problem : null} onChange=${(filter) => change({ filter })} />
     ${!ofFilter && html`<${Trouble} problem=${trouble} />`}
     ${scene ? html`<div class="map panel" ref=${box}>
-      <${Plane} scene=${scene} isLasso=${isLasso} label=${`Map of ${figures.plural(map.ids.length, "item")}; similar items lie near each other. Arrows pan, plus and minus zoom.`}
+      <${Plane} scene=${scene} isLasso=${isLasso} label=${`Map of ${figures.plural(map.ids.length, "item")}; similar items lie near each other. Arrows pan, plus and minus zoom, Enter takes the item at the cross.`}
         onHover=${(item, place) => set(item === null ? null : { item, place })} onPick=${(item) => item !== null && change({ id: map.ids[item] })}
         onLasso=${(items) => { choose(items); lasso(false); }} />
       ${hover && html`<${Hovered} collection=${collection} id=${map.ids[hover.item]} place=${hover.place} view=${view} />`}
       ${progress > 0 && progress < 1 && html`<p class="arranging small figure">arranging, ${figures.share(progress)}</p>`}</div>
-      <ul class="legend" aria-label="Colours">${palette.classes.map((value) => html`<li class="class"><i style=${{ background: palette.of(value) }}></i><${Text} value=${value} limit=${30} /> <span class="small figure">${figures.count(palette.counts.get(value))}</span></li>`)}
+      <ul class="legend" aria-label="Colours">${palette.classes.map((value) => html`<li><button type="button" class="quiet class" aria-label=${`Choose ${value.slice(0, 60)}`} onClick=${() => choose(map.ids.map((_, item) => item).filter((item) => String(values[item]) === value))}>
+        <i style=${{ background: palette.of(value) }}></i><bdi>${value.slice(0, 30)}</bdi> <span class="figure">${figures.count(palette.counts.get(value))}</span></button></li>`)}
         ${palette.counts.size > palette.classes.length && html`<li class="class"><i style=${{ background: palette.of(null) }}></i>others</li>`}</ul>
-      <p class="small">Click a point to light its neighbours; drag to move, turn the wheel to zoom, shift and drag for a lasso. ${params.id !== undefined && html`Lit: <a href=${href(name, "query", { id: params.id })}><bdi>${params.id}</bdi> and its hits</a>. <button type="button" class="link" onClick=${() => change({ id: undefined })}>Put out</button>`}</p>
+      <p class="small">Click a point to light its neighbours; drag to move, turn the wheel to zoom, shift and drag for a lasso. Click a colour to choose its items. By keys: arrows, <kbd>+</kbd>, <kbd>-</kbd>, and <kbd>Enter</kbd> for the item at the cross.</p>
+      ${params.id !== undefined && hits.data && html`<${Lit} collection=${collection} id=${params.id} hits=${hits.data.hits} view=${view} onClear=${() => change({ id: undefined })} />`}
       ${chosen.length > 0 && html`<${Chosen} collection=${collection} ids=${chosen.map((item) => map.ids[item])} view=${view} color=${color} values=${chosen.map((item) => values[item])} filter=${params.filter} onClear=${() => choose([])} />`}
       <details><summary>Items as a list</summary><ul class="list">${map.ids.slice(0, 200).map((id) => html`<li><a href=${href(name, "map", { ...params, id })}><bdi>${id.slice(0, 80)}</bdi></a></li>`)}</ul></details>`
       : !trouble && html`<div class="map"><${Skeleton} rows=${1} kind="block" /></div>`}`;

@@ -31,12 +31,13 @@ function quantile(before, now, share) {
 }
 
 export function difference(before, now) {
-  const seconds = now.at - before.at;
+  const rate = (key) => before && (now[key] - before[key]) / (now.at - before.at);
   return {
-    queries: (now.queries - before.queries) / seconds,
-    commits: (now.commits - before.commits) / seconds,
-    p50: quantile(before, now, 0.5),
-    p99: quantile(before, now, 0.99),
+    time: new Date(),
+    queries: rate("queries"),
+    commits: rate("commits"),
+    p50: before && quantile(before, now, 0.5),
+    p99: before && quantile(before, now, 0.99),
     queue: now.queue,
     memory: now.memory,
   };

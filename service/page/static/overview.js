@@ -2,7 +2,7 @@ import { html, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useSeen, useTimer } from "./hooks.js";
-import { Bar, Command, Empty, Skeleton, Stat, Trouble } from "./parts.js";
+import { Bar, Command, Empty, Skeleton, Stat, Table, Trouble } from "./parts.js";
 import { Drawn, useNames } from "./draw.js";
 import { title, viewOf } from "./view.js";
 import { Spark } from "./spark.js";
@@ -11,27 +11,37 @@ import * as figures from "./figures.js";
 
 const EVERY = 2000;
 const POINTS = 60;
+const known = (show) => (x) => (x === null ? "–" : show(x));
+const LIVE = [
+  { name: "queries/s", key: "queries", show: known(figures.value) },
+  { name: "p50", key: "p50", show: known(figures.duration) },
+  { name: "p99", key: "p99", show: known(figures.duration) },
+  { name: "commits/s", key: "commits", show: known(figures.value) },
+  { name: "queue", key: "queue", show: figures.value },
+  { name: "memory", key: "memory", show: figures.bytes },
+].map((column) => ({ ...column, figure: true }));
 
 function Strip({ collection, items }) {
   const view = viewOf(collection, items);
   const names = useNames(collection, items, 4);
-  return html`<div class=${`strip ${view.image ? "pictures" : ""}`}>${items.map((item) => html`<a class="tile"
+  const kind = view.image || view.smiles ? "pictures" : view.text ? "texts" : "charts";
+  return html`<div class=${`strip ${kind}`}>${items.map((item) => html`<a class="tile"
     href=${href(collection.name, "query", { id: item.id })} title=${title(view, item).slice(0, 120)}>
-    <${Drawn} item=${item} view=${view} names=${names} limit=${4} /></a>`)}</div>`;
+    <${Drawn} item=${item} view=${view} names=${names} limit=${4} />
+    ${kind === "charts" && html`<span class="small"><bdi>${title(view, item).slice(0, 80)}</bdi></span>`}</a>`)}</div>`;
 }
 
-function graphState(backend) {
+function graphState(backend, curve) {
   if (backend.status === "building") return `building, ${figures.share(backend.progress)}`;
   if (backend.kind !== "gcws") return backend.kind;
-  const graph = backend.stats.graph;
-  return graph ? "neighbour lists ready" : "exact scan";
+  return backend.stats.graph ? "neighbour lists ready" : `no neighbour lists: ${curve.reason || "they are waited for"}`;
 }
 
 async function detailed(name, signal) {
-  const [collection, page, loads] = await Promise.all([
-    get(at(name), signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal),
+  const [collection, page, loads, curve] = await Promise.all([
+    get(at(name), signal), get(at(name, "/items?limit=8&with_vector=true"), signal), get(at(name, "/loads"), signal), get(at(name, "/curve?limit=10"), signal),
   ]);
-  return { collection, items: page.items, loads: loads.loads };
+  return { collection, items: page.items, loads: loads.loads, curve };
 }
 
 function Card({ summary, epoch }) {
@@ -45,14 +55,14 @@ function Card({ summary, epoch }) {
   return html`<article class="card" ref=${box}>
     <h2><a href=${href(name, "browse")}><bdi>${name}</bdi></a></h2>
     ${data ? data.items.length ? html`<${Strip} collection=${collection} items=${data.items} />`
-      : html`<p class="strip small">No items yet.</p>` : html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`}
+      : html`<p class="small">No items yet.</p>` : html`<div class="strip"><${Skeleton} rows=${1} kind="block" /></div>`}
     <dl class="stats">
       <${Stat} label="items">${figures.count(summary.items)}</${Stat}>
       <${Stat} label="dimension">${summary.dim === null ? "open" : figures.count(summary.dim)}</${Stat}>
       <${Stat} label="memory">${collection ? figures.bytes(collection.bytes_in_memory) : "…"}</${Stat}>
       <${Stat} label="disk">${figures.bytes(summary.bytes)}</${Stat}>
     </dl>
-    <p class="small">${primary ? graphState(primary) : "…"}${collection?.backends.length > 1 && ` · ${figures.plural(collection.backends.length - 1, "comparison backend")}`}</p>
+    <p class="small">${primary ? graphState(primary, data.curve) : "…"}${collection?.backends.length > 1 && ` · ${figures.plural(collection.backends.length - 1, "comparison backend")}`}</p>
     ${running.map((load) => html`<div class="load"><p class="small">Loading${load.key && html` <bdi>${load.key}</bdi>`}:
       ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p><${Bar} value=${1} label="A load is under way" /></div>`)}
     <p class="actions"><a class="button" href=${href(name, "browse")}>Browse</a>
@@ -67,10 +77,8 @@ function Live() {
   useTimer(EVERY, async () => {
     try {
       const now = parse(await (await raw("GET", "metrics")).text());
-      if (before.current) {
-        const point = difference(before.current, now);
-        set((points) => [...points, point].slice(-POINTS));
-      }
+      const point = difference(before.current, now);
+      set((points) => [...points, point].slice(-POINTS));
       before.current = now;
       fail(null);
     } catch (error) {
@@ -79,18 +87,12 @@ function Live() {
     }
   }, []);
   const last = series[series.length - 1];
-  const charts = [
-    ["queries/s", "queries", (x) => figures.value(x)],
-    ["p50", "p50", (x) => (x === null ? "–" : figures.duration(x))],
-    ["p99", "p99", (x) => (x === null ? "–" : figures.duration(x))],
-    ["commits/s", "commits", (x) => figures.value(x)],
-    ["queue", "queue", (x) => figures.value(x)],
-    ["memory", "memory", (x) => figures.bytes(x)],
-  ];
   if (problem) return html`<${Trouble} problem=${problem} />`;
-  return html`<div class="live" aria-label="Measured every two seconds" role="group">${charts.map(([name, key, show]) => html`<div class="spark">
+  return html`<div class="live" aria-label="Measured every two seconds" role="group">${LIVE.map(({ name, key, show }) => html`<div class="spark">
     <span class="small">${name}</span><strong class="figure">${last ? show(last[key]) : "…"}</strong>
-    <${Spark} values=${series.map((point) => point[key])} length=${POINTS} label=${`${name}, last two minutes`} /></div>`)}</div>`;
+    <${Spark} values=${series.map((point) => point[key])} length=${POINTS} label=${`${name}, last two minutes`} /></div>`)}</div>
+    <details class="live-table"><summary>As a table</summary><${Table} caption="The last two minutes, the last first" rows=${[...series].reverse()}
+      columns=${[{ key: "time", name: "time", show: (time) => time.toLocaleTimeString() }, ...LIVE]} /></details>`;
 }
 
 function Start({ phase }) {

@@ -2,6 +2,8 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
 import { ink, useInk } from "./ink.js";
 
 const REACH = 14;
+const REACH_OF_CROSS = 80;
+const CROSS = 9;
 const MARGIN = 24;
 
 function bounds(places) {
@@ -31,7 +33,7 @@ export function isInside(polygon, x, y) {
   return isIn;
 }
 
-function paint(canvas, { places, colors, order, lit, marked, radius }, frame, lasso) {
+function paint(canvas, { places, colors, order, lit, marked, radius }, frame, { lasso, isKeyed }) {
   const ratio = devicePixelRatio;
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -56,7 +58,8 @@ function paint(canvas, { places, colors, order, lit, marked, radius }, frame, la
   };
   for (const item of marked) dot(places[2 * item], places[2 * item + 1], zoomed + 1.5, colors[item]);
   if (lit.length) {
-    const [query, ...hits] = lit;
+    const query = lit[0];
+    const hits = query ? lit.slice(1).filter(Boolean) : [];
     context.strokeStyle = ink("text");
     context.lineWidth = 1;
     for (const hit of hits) {
@@ -66,7 +69,7 @@ function paint(canvas, { places, colors, order, lit, marked, radius }, frame, la
       context.stroke();
     }
     for (const hit of hits) dot(hit.x, hit.y, 5, ink("accent"));
-    dot(query.x, query.y, 7, ink("right"));
+    if (query) dot(query.x, query.y, 7, ink("right"));
   }
   if (lasso.length) {
     context.strokeStyle = ink("accent");
@@ -75,11 +78,22 @@ function paint(canvas, { places, colors, order, lit, marked, radius }, frame, la
     lasso.forEach(([x, y], place) => (place ? context.lineTo(x, y) : context.moveTo(x, y)));
     context.stroke();
   }
+  if (isKeyed) {
+    const [x, y] = [canvas.clientWidth / 2, canvas.clientHeight / 2];
+    context.strokeStyle = ink("text");
+    context.lineWidth = 2;
+    context.beginPath();
+    context.moveTo(x - CROSS, y);
+    context.lineTo(x + CROSS, y);
+    context.moveTo(x, y - CROSS);
+    context.lineTo(x, y + CROSS);
+    context.stroke();
+  }
 }
 
 export function Plane({ scene, isLasso, label, onHover, onPick, onLasso }) {
   const canvas = useRef();
-  const state = useRef({ pan: [0, 0], zoom: 1, lasso: [], drag: null, wanted: false });
+  const state = useRef({ pan: [0, 0], zoom: 1, lasso: [], drag: null, wanted: false, isKeyed: false });
   const current = useRef(scene);
   current.current = scene;
   const turn = useInk();
@@ -95,7 +109,7 @@ export function Plane({ scene, isLasso, label, onHover, onPick, onLasso }) {
     state.current.wanted = true;
     requestAnimationFrame(() => {
       state.current.wanted = false;
-      if (canvas.current) paint(canvas.current, current.current, frame(), state.current.lasso);
+      if (canvas.current) paint(canvas.current, current.current, frame(), state.current);
     });
   };
   const zoomBy = (factor, x, y) => {
@@ -112,10 +126,11 @@ export function Plane({ scene, isLasso, label, onHover, onPick, onLasso }) {
     const box = canvas.current.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   };
-  const nearest = ([x, y]) => {
+  const middle = () => [canvas.current.clientWidth / 2, canvas.current.clientHeight / 2];
+  const nearest = ([x, y], reach = REACH) => {
     const { places } = current.current;
     const { scale, x: left, y: top } = frame();
-    let best = REACH ** 2;
+    let best = reach ** 2;
     let found = null;
     for (let item = 0; 2 * item < places.length; item += 1) {
       const distance = (left + scale * places[2 * item] - x) ** 2 + (top + scale * places[2 * item + 1] - y) ** 2;
@@ -144,7 +159,13 @@ export function Plane({ scene, isLasso, label, onHover, onPick, onLasso }) {
   }, []);
   useEffect(draw, [scene, turn]);
 
+  const keyed = (isKeyed) => {
+    state.current.isKeyed = isKeyed;
+    if (isKeyed) onHover(nearest(middle(), REACH_OF_CROSS), middle());
+    draw();
+  };
   const down = (event) => {
+    state.current.isKeyed = false;
     canvas.current.setPointerCapture(event.pointerId);
     state.current.drag = { from: at(event), last: at(event), moved: false };
     if (isLasso || event.shiftKey) state.current.lasso = [at(event)];
@@ -181,19 +202,20 @@ export function Plane({ scene, isLasso, label, onHover, onPick, onLasso }) {
     draw();
   };
   const pressed = (event) => {
-    const { clientWidth: width, clientHeight: height } = canvas.current;
     const moves = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] };
     if (moves[event.key]) {
       state.current.pan[0] += moves[event.key][0];
       state.current.pan[1] += moves[event.key][1];
-    } else if (event.key === "+" || event.key === "=") zoomBy(1.3, width / 2, height / 2);
-    else if (event.key === "-") zoomBy(1 / 1.3, width / 2, height / 2);
+    } else if (event.key === "+" || event.key === "=") zoomBy(1.3, ...middle());
+    else if (event.key === "-") zoomBy(1 / 1.3, ...middle());
     else if (event.key === "0") Object.assign(state.current, { pan: [0, 0], zoom: 1 });
+    else if (event.key === "Enter") onPick(nearest(middle(), REACH_OF_CROSS));
     else return;
     event.preventDefault();
     event.stopPropagation();
-    draw();
+    keyed(true);
   };
   return html`<canvas ref=${canvas} class=${isLasso ? "plane lasso" : "plane"} tabindex="0" role="img" aria-label=${label}
-    onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => onHover(null)} onKeyDown=${pressed}></canvas>`;
+    onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => onHover(null)} onKeyDown=${pressed}
+    onFocus=${() => canvas.current.matches(":focus-visible") && keyed(true)} onBlur=${() => { keyed(false); onHover(null); }}></canvas>`;
 }

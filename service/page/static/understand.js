@@ -74,10 +74,11 @@ export default function Understand({ collection, params }) {
   if (problem) return html`<h1>Understand <bdi>${name}</bdi></h1><${Trouble} problem=${problem} />`;
   if (!profile) return html`<h1>Understand <bdi>${name}</bdi></h1><${Skeleton} rows=${3} kind="block" />`;
   const middle = (histogram) => {
+    if (!total(histogram)) return "–";
     let left = total(histogram) / 2;
     const place = histogram.counts.findIndex((count) => (left -= count) <= 0);
     const [low, high] = [histogram.edges[place], histogram.edges[place + 1]];
-    return place < 0 ? "–" : figures.value(high - low === 1 ? low : (low + high) / 2);
+    return figures.value(high - low === 1 ? low : (low + high) / 2);
   };
   return html`<div class="head"><h1>Understand <bdi>${name}</bdi></h1><span class="small figure">${figures.count(profile.sample)} of ${figures.plural(profile.items, "item")} looked at</span></div>
     <section class="panel"><dl class="stats wide"><${Stat} label="median of random pairs">${middle(profile.pairs)}</${Stat}><${Stat} label="median of 1st neighbours">${middle(profile.first)}</${Stat}>

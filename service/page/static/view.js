@@ -32,7 +32,7 @@ export function guess(collection, items) {
   const view = {};
   const side = Math.sqrt(collection.dim || 0);
   const isPositive = items.every(({ vector }) => entries(vector).every(([, value]) => value >= 0));
-  if (items.length && Number.isInteger(side) && side >= 4 && side <= 256 && isPositive) {
+  if (items.length && Number.isInteger(side) && side >= 8 && side <= 256 && isPositive) {
     const wide = Array.isArray(items[0].vector);
     if (wide) view.image = { width: side, height: side };
   }

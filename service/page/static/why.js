@@ -10,10 +10,12 @@ import * as figures from "./figures.js";
 
 const CUTS = 14;
 const LISTED = 200;
+const SHOWN = 25;
 const WHOLE = 4096;
 
 const isUnlike = ({ a, b }) => a * b < 0;
 const leftOver = (row) => (isUnlike(row) ? Math.abs(row.a) : Math.max(0, Math.abs(row.a) - row.min));
+const either = (row) => row.min + leftOver(row) + rightOver(row);
 const rightOver = (row) => (isUnlike(row) ? Math.abs(row.b) : Math.max(0, Math.abs(row.b) - row.min));
 
 function sums(answer) {
@@ -28,18 +30,33 @@ function sums(answer) {
 
 function Cut({ parts, total, label }) {
   return html`<div class="fraction-bar" role="img" aria-label=${label}>${parts.map(({ size, kind, name }) => html`<span class=${kind}
-    style=${{ width: `${(100 * size) / total}%` }} title=${name}>${size / total > 0.09 ? html`<bdi>${name}</bdi>` : ""}</span>`)}</div>`;
+    style=${{ width: `${(100 * size) / total}%` }} title=${`${name}: ${figures.value(size)}`}>${size / total > 0.06 ? html`<bdi>${name}</bdi>` : ""}</span>`)}</div>`;
+}
+
+function cutBy(of, kind, whole, { coordinates, total }, nameOf) {
+  const cuts = coordinates.filter((row) => of(row) > 0).sort((x, y) => of(y) - of(x)).slice(0, CUTS);
+  const listed = cuts.reduce((sum, row) => sum + of(row), 0);
+  const parts = cuts.map((row) => ({ size: of(row), kind, name: nameOf(row) }));
+  if (whole - listed > 1e-9 * total) parts.push({ size: whole - listed, kind: `${kind} other`, name: "others" });
+  return parts;
+}
+
+function Amounts({ parts }) {
+  return html`<ul class="amounts">${parts.map(([kind, name, size]) => html`<li class="class"><i class=${kind}></i>${name} <strong class="figure">${figures.value(size)}</strong></li>`)}</ul>`;
+}
+
+function RowBar({ row, longest }) {
+  const part = (kind, size) => size > 0 && html`<i class=${kind} style=${{ width: `${(100 * size) / longest}%` }}></i>`;
+  return html`<span class="row-bar" aria-hidden="true">${part("shared", row.min)}${part("left", leftOver(row))}${part("right", rightOver(row))}</span>`;
 }
 
 function Fraction({ answer, nameOf }) {
-  const { shared, total, coordinates, rest } = answer;
-  const cuts = coordinates.filter(({ min }) => min > 0).slice(0, CUTS);
-  const listed = cuts.reduce((sum, { min }) => sum + min, 0);
-  const top = cuts.map((row) => ({ size: row.min, kind: "shared", name: nameOf(row) }));
-  if (shared - listed > 1e-9 * total) top.push({ size: shared - listed, kind: "shared other", name: "others" });
+  const { shared, total, rest } = answer;
+  const top = cutBy((row) => row.min, "shared", shared, answer, nameOf);
   const { left, right, rest: other } = sums(answer);
-  const bottom = [{ size: shared, kind: "shared", name: "shared" }, { size: left, kind: "left", name: "only left" }, { size: right, kind: "right", name: "only right" }];
-  if (other > 1e-9 * total) bottom.push({ size: other, kind: "other", name: "not listed" });
+  const bottom = [{ size: shared, kind: "shared", name: "shared" }, ...cutBy(leftOver, "left", left, answer, nameOf), ...cutBy(rightOver, "right", right, answer, nameOf)];
+  if (other > 1e-9 * total) bottom.push({ size: other, kind: "unlisted", name: "not listed" });
+  const amounts = [["shared", "shared", shared], ["left", "only left", left], ["right", "only right", right], ...(other > 1e-9 * total ? [["unlisted", "not listed", other]] : [])];
   return html`<div class="fraction panel">
     <div class="number"><span class="small">Similarity</span><strong class="figure">${figures.score(answer.score)}</strong></div>
     <div class="sides">
@@ -48,6 +65,7 @@ function Fraction({ answer, nameOf }) {
       <hr />
       <${Cut} parts=${bottom} total=${total || 1} label=${`Total: shared ${figures.value(shared)}, only left ${figures.value(left)}, only right ${figures.value(right)}`} />
       <p class="small">What either has, Σ max = <strong class="figure">${figures.value(total)}</strong>${rest.coordinates > 0 && `; ${figures.plural(rest.coordinates, "coordinate")} not listed`}</p>
+      <${Amounts} parts=${amounts} />
     </div></div>`;
 }
 
@@ -63,14 +81,14 @@ function Pictures({ answer, view, sides }) {
       vectors: [
         [sides[0], of((row) => row.a)],
         [sides[1], of((row) => row.b)],
-        ["Shared", of((row) => row.min * Math.sign(row.a || row.b))],
-        ["Left over", of((row) => leftOver(row) * Math.sign(row.a))],
-        ["Right over", of((row) => rightOver(row) * Math.sign(row.b))],
+        ["Shared", of((row) => row.min * Math.sign(row.a || row.b)), "shared"],
+        ["Only left", of((row) => leftOver(row) * Math.sign(row.a)), "left"],
+        ["Only right", of((row) => rightOver(row) * Math.sign(row.b)), "right"],
       ],
     };
   }, [answer]);
-  return html`<section class="panel five">${vectors.map(([name, vector]) => html`<figure><${Picture} vector=${vector} image=${image} range=${range} label=${typeof name === "string" ? name : name.label} />
-    <figcaption>${typeof name === "string" ? name : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`}</figcaption></figure>`)}</section>`;
+  return html`<section class="panel five">${vectors.map(([name, vector, kind]) => html`<figure><${Picture} vector=${vector} image=${image} range=${range} label=${typeof name === "string" ? name : name.label} />
+    <figcaption class="class">${kind && html`<i class=${kind}></i>`}${typeof name === "string" ? name : html`${name.label}: <a href=${name.href}><bdi>${name.text}</bdi></a>`}</figcaption></figure>`)}</section>`;
 }
 
 function Marked({ text, words }) {
@@ -83,8 +101,8 @@ function Side({ label, item, asked, view, names, words, collection }) {
   const text = payloadAt(item.payload, view.text);
   return html`<section class="panel side"><p class="small">${label}</p>
     <h2><a href=${href(collection.name, "item", { id: item.id })}><bdi>${title(view, item).slice(0, 120)}</bdi></a></h2>
-    <div class="drawn"><${Drawn} item=${item} view=${typeof text === "string" ? { ...view, text: undefined } : view} names=${names} limit=${8} /></div>
-    ${typeof text === "string" && html`<${Marked} text=${text} words=${words} />`}</section>`;
+    ${typeof text === "string" && html`<${Marked} text=${text} words=${words} />`}
+    <div class="drawn"><${Drawn} item=${item} view=${typeof text === "string" ? { ...view, text: undefined } : view} names=${names} limit=${8} /></div></section>`;
 }
 
 const useItem = (name, id) => useAsk((signal) => id !== undefined && itemOf(name, id, signal), [name, id]);
@@ -107,18 +125,22 @@ export default function Why({ collection, params }) {
   }, [name, params.a, params.row, params.names, params.b, limit]);
   const names = useNames(collection, items, 8);
   const [sort, order] = useState("min");
+  const [isWhole, show] = useState(false);
   const answer = explained.data;
   const nameOf = (row) => row.name ?? String(row.coordinate);
   const words = useMemo(() => new Set((answer?.coordinates || []).filter(({ min }) => min > 0).map((row) => nameOf(row).toLowerCase())), [answer]);
   const problem = explained.problem || a.problem || b.problem;
   const rows = useMemo(() => {
-    const sorts = { name: (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true }), a: (x, y) => Math.abs(y.a) - Math.abs(x.a), b: (x, y) => Math.abs(y.b) - Math.abs(x.b), min: (x, y) => y.min - x.min, left: (x, y) => leftOver(y) - leftOver(x), right: (x, y) => rightOver(y) - rightOver(x) };
-    return [...(answer?.coordinates || [])].sort(sorts[sort]).slice(0, LISTED);
-  }, [answer, sort]);
+    const sorts = { name: (x, y) => nameOf(x).localeCompare(nameOf(y), "en", { numeric: true }), a: (x, y) => Math.abs(y.a) - Math.abs(x.a), b: (x, y) => Math.abs(y.b) - Math.abs(x.b), min: (x, y) => y.min - x.min, either: (x, y) => either(y) - either(x), left: (x, y) => leftOver(y) - leftOver(x), right: (x, y) => rightOver(y) - rightOver(x) };
+    return [...(answer?.coordinates || [])].sort(sorts[sort]).slice(0, isWhole ? LISTED : SHOWN);
+  }, [answer, sort, isWhole]);
+  const longest = Math.max(...(answer?.coordinates || []).map(either), 1e-30);
+  const listed = Math.min(LISTED, answer?.coordinates.length ?? 0);
   const linked = (label, item) => ({ label, text: title(view, item).slice(0, 60), href: href(name, "item", { id: item.id }) });
   const figure = (of) => (_, row) => html`<span>${figures.value(of(row))}</span>`;
   const columns = [
     { key: "name", name: "coordinate", show: (_, row) => html`<${Text} value=${nameOf(row)} limit=${60} />` },
+    { key: "either", name: "either", show: (_, row) => html`<${RowBar} row=${row} longest=${longest} />` },
     { key: "a", name: "left", figure: true, show: figure((row) => row.a) },
     { key: "b", name: "right", figure: true, show: figure((row) => row.b) },
     { key: "min", name: "shared", figure: true, show: figure((row) => row.min) },
@@ -136,5 +158,6 @@ export default function Why({ collection, params }) {
       <${Side} label="Left" item=${a.data} asked=${params.row ?? params.names} ...${{ view, names, words, collection }} />
       <${Side} label="Right" item=${b.data} ...${{ view, names, words, collection }} /></div>`}
     <section class="panel"><h2>By coordinate</h2>
-      <${Table} caption=${`The ${rows.length} of ${answer.coordinates.length + answer.rest.coordinates} coordinates that count most, under the collection's transform`} columns=${columns} rows=${rows} sort=${sort} onSort=${order} /></section>`;
+      <${Table} caption=${`The ${rows.length} of ${answer.coordinates.length + answer.rest.coordinates} coordinates that count most, under the collection's transform`} columns=${columns} rows=${rows} sort=${sort} onSort=${order} />
+      ${!isWhole && listed > rows.length && html`<p class="actions"><button type="button" onClick=${() => show(true)}>Show ${figures.count(listed)}</button></p>`}</section>`;
 }
