@@ -28,6 +28,8 @@ class LoadEntry:
     ----------
     key : str or None
     account : Account
+    total_bytes : int or None
+        Bytes of the whole body; None where they are not known.
     rows_before : int
         Rows that were stored or rejected under the key before.
     started : float
@@ -39,6 +41,7 @@ class LoadEntry:
 
     key: str | None
     account: Account
+    total_bytes: int | None = None
     rows_before: int = 0
     started: float = field(default_factory=time.time)
     state: State = "running"

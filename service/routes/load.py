@@ -115,7 +115,7 @@ class _Run:
         collection = self._load.collection
         try:
             key = header(self._request, b"idempotency-key")
-            entry = LoadEntry(key, self._load.begin())
+            entry = LoadEntry(key, self._load.begin(), self._announced_bytes)
             with self._service.loads.running(collection, entry):
                 if key is not None:
                     self._load = replace(self._load, key=await self._found(key))
@@ -133,9 +133,14 @@ class _Run:
         seconds = self._service.settings.load_key_seconds
         work = partial(LoadKey.of, self._load.collection, key, parameters, seconds)
         found = await self._service.workers.searches.run(work)
+        return replace(found, announced_bytes=self._announced_bytes or 0)
+
+    @property
+    def _announced_bytes(self) -> int | None:
+        """How many bytes the body is said to have; None where nothing is said, or not of these."""
         is_plain = not header(self._request, b"content-encoding")
         announced = header(self._request, b"content-length") if is_plain else None
-        return replace(found, announced_bytes=int(announced or 0))
+        return None if announced is None else int(announced)
 
     async def _finish(self, chunks: Read, account: Account) -> None:
         feeder = asyncio.create_task(self._feed())
@@ -258,6 +263,7 @@ def _entry(entry: LoadEntry) -> dict[str, Any]:
         "state": entry.state,
         "rows": entry.account.rows,
         "bytes": entry.account.size,
+        "total_bytes": entry.total_bytes,
         "rejected": entry.account.rejected_count,
         "rate": round(entry.rate, 1),
         "started": told_time(entry.started),
@@ -272,6 +278,7 @@ def _earlier(key: str, progress: LoadState) -> dict[str, Any]:
         "state": "done" if progress.is_complete else "interrupted",
         "rows": progress.mark.rows,
         "bytes": progress.mark.size,
+        "total_bytes": progress.mark.size if progress.is_complete else None,
         "rejected": progress.rejected_count,
         "rate": round(progress.mark.rows / max(progress.seconds, 1e-9), 1),
         "started": told_time(progress.started),

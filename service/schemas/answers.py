@@ -109,6 +109,9 @@ class LoadEntryAnswer(Answer):
     )
     rows: int = Field(description="Rows of the body that are stored or rejected so far.")
     bytes: int = Field(description="Bytes of the body read so far, decompressed.")
+    total_bytes: int | None = Field(
+        description="Bytes of the whole body; null where its length was not sent, or is compressed."
+    )
     rejected: int = Field(description="Rows not stored so far.")
     rate: float = Field(description="Rows a second.")
     started: str = Field(description="When it began, in UTC.")
@@ -126,6 +129,7 @@ class LoadList(Answer):
                     "state": "running",
                     "rows": 8192,
                     "bytes": 1048576,
+                    "total_bytes": 4194304,
                     "rejected": 1,
                     "rate": 65536.0,
                     "started": "2026-01-02T03:04:05+00:00",

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import socket
 
 import httpx
 import numpy as np
@@ -259,6 +260,31 @@ def test_a_new_collection_takes_files_of_all_kinds(
     assert items[2]["payload"]["says"] == "a, b"
     load(page, "items.parquet", b"PAR1")
     page.get_by_text("gcws-search load 'items.parquet' --into fresh").wait_for()
+
+
+def test_a_load_under_way_is_a_bar_of_what_is_read(url: str, tab: OpenTab) -> None:
+    httpx.put(f"{url}/v1/collections/slow", json={"dim": 2})
+    body = b"".join(b'{"id": %d, "vector": [1, 2]}\n' % row for row in range(3000))
+    place = httpx.URL(url)
+    head = (
+        "POST /v1/collections/slow/load HTTP/1.1\r\nHost: here\r\n"
+        f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    told = re.compile(f"read, of {len(body) / 1000:.1f} kB")
+    here = tab(url)
+    with socket.create_connection((place.host, place.port or 80)) as sender:
+        sender.sendall(head.encode() + body[:60_000])
+        page = here.open("#/slow/load")
+        expect(page.locator(".bar")).to_have_attribute("aria-label", told)
+        here.look("load-running")
+        page = here.open()
+        page.locator(".card", has_text="slow").scroll_into_view_if_needed()
+        expect(page.locator(".card .bar")).to_have_attribute("aria-label", told)
+        sender.sendall(body[60_000:])
+        assert sender.recv(12) == b"HTTP/1.1 200"
+    page = here.open("#/slow/load")
+    page.get_by_role("cell", name="done").wait_for()
+    expect(page.locator(".bar")).to_have_count(0)
 
 
 def test_a_snapshot_is_made_downloaded_and_restored_after_its_name_is_typed(

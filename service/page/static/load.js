@@ -1,7 +1,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, hasKey, post, raw, root } from "./api.js";
 import { useAsk, useTimer } from "./hooks.js";
-import { Command, Dialog, Table, Text, Trouble } from "./parts.js";
+import { Command, Dialog, LoadBar, Table, Text, Trouble } from "./parts.js";
 import { columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, parsed } from "./csv.js";
 import * as figures from "./figures.js";
 
@@ -87,6 +87,7 @@ function Loads({ name, turn }) {
   useTimer(isRunning ? 1000 : 5000, () => repeat(), [isRunning]);
   const loads = data?.loads || [];
   return html`<section class="panel"><h2>Loads</h2><${Trouble} problem=${problem} />
+    ${loads.filter(({ state }) => state === "running").map((load) => html`<${LoadBar} load=${load} />`)}
     ${loads.length ? html`<${Table} caption="Under way, and the last 20" columns=${[
       { key: "started", name: "started", show: (time) => new Date(time).toLocaleString() }, { key: "state", name: "state" },
       { key: "rows", name: "rows", figure: true, show: figures.count }, { key: "rejected", name: "rejected", figure: true, show: figures.count },

@@ -2,7 +2,7 @@ import { html, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, raw } from "./api.js";
 import { go, href } from "./address.js";
 import { useAsk, useSeen, useTimer } from "./hooks.js";
-import { Bar, Command, Empty, Skeleton, Stat, Table, Trouble } from "./parts.js";
+import { Bar, Command, Empty, LoadBar, Skeleton, Stat, Table, Trouble } from "./parts.js";
 import { Drawn, useNames } from "./draw.js";
 import { title, viewOf } from "./view.js";
 import { Spark } from "./spark.js";
@@ -64,7 +64,7 @@ function Card({ summary, epoch }) {
     </dl>
     <p class="small">${primary ? graphState(primary, data.curve) : "…"}${collection?.backends.length > 1 && ` · ${figures.plural(collection.backends.length - 1, "comparison backend")}`}</p>
     ${running.map((load) => html`<div class="load"><p class="small">Loading${load.key && html` <bdi>${load.key}</bdi>`}:
-      ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p><${Bar} value=${1} label="A load is under way" /></div>`)}
+      ${" "}${figures.plural(load.rows, "row")}, ${figures.count(Math.round(load.rate))} rows/s</p><${LoadBar} load=${load} /></div>`)}
     <p class="actions"><a class="button" href=${href(name, "browse")}>Browse</a>
       <a class="button primary" href=${href(name, "query")}>Query</a></p>
   </article>`;

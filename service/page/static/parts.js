@@ -95,3 +95,9 @@ export function Dialog({ title, onClose, children, isOpen = true }) {
 export function Bar({ value, max = 1, label }) {
   return html`<div class="bar" role="img" aria-label=${label}><div style=${{ width: `${(100 * value) / max}%` }}></div></div>`;
 }
+
+export function LoadBar({ load: { bytes, total_bytes: total } }) {
+  const read = `${figures.bytes(bytes)} read`;
+  return total ? html`<${Bar} value=${bytes} max=${total} label=${`${read}, of ${figures.bytes(total)}`} /><p class="small figure">${read}, of ${figures.bytes(total)}</p>`
+    : html`<p class="small figure">${read}</p>`;
+}

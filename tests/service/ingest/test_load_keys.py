@@ -88,11 +88,12 @@ def test_keys_outlive_the_process(serve: Serve, monkeypatch: pytest.MonkeyPatch)
     client = serve(load_chunk_rows=7)  # chunks need not be those of before
     [entry] = client.get(f"{PLANTS}/loads").json()["loads"]
     assert (entry["key"], entry["state"], entry["rows"]) == ("k", "interrupted", 8)
+    assert entry["total_bytes"] is None
     assert counts(keyed(client, "ndjson", body)) == (ROWS, 0, 0)
     client = serve()
     [entry] = client.get(f"{PLANTS}/loads").json()["loads"]
     assert (entry["key"], entry["state"], entry["rows"]) == ("k", "done", ROWS)
-    assert entry["bytes"] == len(body)
+    assert entry["bytes"] == entry["total_bytes"] == len(body)
 
 
 def test_inserts_that_are_sent_again_are_no_conflict(
@@ -221,6 +222,7 @@ def test_a_load_under_a_key_that_runs_keeps_another_from_it(empty: Client) -> No
     assert_problem(second, 409, "collection_busy", "'k'")
     assert second.headers["retry-after"] == "1"
     assert (listed[0]["key"], listed[0]["state"]) == ("k", "running")
+    assert listed[0]["total_bytes"] is None
     assert counts(first) == (1, 0, 0)
     assert counts(empty.run(empty.http.post(URL, content=line, headers=headers))) == (1, 0, 0)
 
@@ -237,7 +239,14 @@ def test_the_last_loads_are_listed(empty: Client) -> None:
     assert (failed["state"], failed["rows"], failed["key"]) == ("failed", 4, None)
     assert "row 4" in failed["error"]
     assert (skipped["state"], skipped["rows"], skipped["rejected"]) == ("done", 7, 1)
-    assert (skipped["bytes"], skipped["error"]) == (len(body), None)
+    assert (skipped["bytes"], skipped["total_bytes"], skipped["error"]) == (len(body),) * 2 + (
+        None,
+    )
+    zipped = gzip.compress(body)
+    sent = {"Content-Type": TYPES["ndjson"], "Content-Encoding": "gzip"}
+    empty.post(URL, content=zipped, headers=sent, params={"on_error": "skip"})
+    [last, *_] = empty.get(f"{PLANTS}/loads").json()["loads"]
+    assert (last["bytes"], last["total_bytes"]) == (len(body), None)
     assert all(entry["rate"] > 0 and entry["started"].endswith("+00:00") for entry in others)
     assert empty.get("/v1/collections/nowhere/loads").status_code == 404
     empty.delete(PLANTS)
