@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Route, expect
 from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
+from tests.page.conftest import wait_for
 from tests.support.documents import curl
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
@@ -221,6 +222,27 @@ def test_backends_are_attached_compared_and_dropped(url: str, tab: OpenTab) -> N
     page.get_by_role("alert").get_by_text("params.features").wait_for()
     page.get_by_role("button", name="Drop nrff").click()
     expect(rows).to_have_count(1)
+
+
+def test_hits_begin_at_the_top_and_back_leads_to_the_place_before(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/browse")
+    page.locator('[data-tile="47"]').scroll_into_view_if_needed()
+    page.locator('[data-tile="95"]').scroll_into_view_if_needed()
+    page.locator('[data-tile="143"]').wait_for()
+    before = page.evaluate("scrollY")
+    assert before > 1000
+    page.locator('[data-tile="95"] .main').click()
+    page.locator(".found strong").wait_for()
+    wait_for(lambda: page.evaluate("scrollY") == 0)
+    page.locator(".tiles .hit").last.scroll_into_view_if_needed()
+    page.locator(".tiles .hit .main").last.click()
+    wait_for(lambda: page.evaluate("scrollY") == 0)
+    page.go_back()
+    page.go_back()
+    wait_for(lambda: abs(page.evaluate("scrollY") - before) < 2)
+    expect(page.locator('[data-tile="95"]')).to_be_in_viewport()
+    page.reload()
+    wait_for(lambda: abs(page.evaluate("scrollY") - before) < 2)
 
 
 # Files

@@ -31,7 +31,7 @@ export function href(collection, view, params = {}) {
 
 export function go(target, { replace = false } = {}) {
   if (replace) {
-    history.replaceState(null, "", target);
+    history.replaceState(history.state, "", target);
     dispatchEvent(new HashChangeEvent("hashchange"));
   } else {
     location.hash = target;

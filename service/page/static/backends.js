@@ -143,7 +143,7 @@ export default function Backends({ collection, params, writes, refresh }) {
   return html`<div class="head"><h1>Backends of <bdi>${collection.name}</bdi></h1></div>
     <div class="two wide"><aside class="stack">
       <section class="panel"><h2>Attached</h2><ul class="plain">${collection.backends.map((backend) => html`<li>
-        <div class="actions"><strong><bdi>${backend.name}</bdi></strong><span class="tag">${backend.primary ? "primary" : backend.kind}</span><span class="space"></span>
+        <div class="actions"><strong><bdi>${backend.name}</bdi></strong>${(backend.primary || backend.kind !== backend.name) && html`<span class="tag">${backend.primary ? "primary" : backend.kind}</span>`}<span class="space"></span>
           ${writes && !backend.primary && html`<button type="button" class="quiet danger" onClick=${() => drop(backend.name)} aria-label=${`Drop ${backend.name}`}>drop</button>`}</div>
         ${backend.status === "building" ? html`<${Bar} value=${backend.progress} label=${`Built: ${figures.share(backend.progress)}`} />` : html`<p class="small figure">${figures.bytes(backend.bytes_in_memory)}, built in ${figures.duration(backend.build_seconds)}</p>`}</li>`)}</ul>
         <${Trouble} problem=${dropped} /></section>

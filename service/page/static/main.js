@@ -4,6 +4,7 @@ import { go, href, useAddress } from "./address.js";
 import { useAsk, useKeys, useServer } from "./hooks.js";
 import { Command, Dialog, Empty, Skeleton, Trouble } from "./parts.js";
 import { Overview } from "./overview.js";
+import { keepPlace } from "./place.js";
 
 const VIEWS = [
   ["browse", "Browse"],
@@ -165,4 +166,5 @@ function App() {
 const ahead = window.requestIdleCallback || setTimeout;
 ahead(() => [...VIEWS.map(([view]) => view), ...Object.keys(HIDDEN)].map((view) => import(`./${view}.js`).catch(() => {})));
 start();
+keepPlace();
 render(html`<${App} />`, document.getElementById("app"));

@@ -29,7 +29,7 @@ function Similarities({ profile, depth }) {
   const data = useMemo(() => [rows.map((row) => row.similarity), ...SERIES.map(([key]) => rows.map((row) => row[key])), rows.map((row) => row.chance)], [rows]);
   const options = useMemo(() => (ink, Plot) => ({
     scales: { x: { time: false, range: [0, 1] }, chance: { range: [0, 1.02] }, y: { range: (_, __, max) => [0, (max || 1) * 1.05] } },
-    axes: [{ label: "similarity" }, { label: "share", size: 52, values: (_, ticks) => ticks.map(figures.share) },
+    axes: [{ label: "similarity" }, { label: "share", size: 52, values: (_, ticks) => ticks.map((x) => `${figures.value(100 * x)} %`) },
       { label: "chance of a shared bucket", side: 1, scale: "chance", size: 48, grid: { show: false } }],
     series: [{}, ...SERIES.map(([, label, color]) => ({ label, stroke: ink(color), width: 1.5, fill: `color-mix(in srgb, ${ink(color)} 22%, transparent)`, paths: Plot.paths.stepped({ align: 1 }), points: { show: false } })),
       { label: "S-curve", scale: "chance", stroke: ink("shared"), width: 2.5, dash: [6, 4], points: { show: false } }],
