@@ -31,7 +31,7 @@ _TILE_TURNED: Final = 0.6
 float takes, which they share; see `kernels.tiles`."""
 _COPY_QUERY: Final = 12_000.0
 _COPY_ROW: Final = 1.0
-_COPY_BYTE: Final = 0.01
+_COPY_BYTE: Final = 0.02
 _COPY_READ: Final = 0.035
 _COPY_LEFT_OUT: Final = 0.5
 """Nanoseconds of a query, for the rows that it reads as floats; of a row that has a copy, and of a
@@ -61,6 +61,42 @@ _EXPANDED_ROW: Final = 60.0
 _HASH_GENERATED: Final = 1.0
 _HASH_STORED: Final = 0.16
 _HASH_STORED_ALONE: Final = 0.3  # its parameters are read from a far cache
+
+
+class Tally:
+    """What searches of one kind cost, of late, where that cannot be told beforehand.
+
+    Threads add to it without a lock; a number lost makes no difference.
+
+    Parameters
+    ----------
+    expected : float
+        Nanoseconds a query, before any was searched for.
+
+    Attributes
+    ----------
+    nanoseconds : float
+    seen : int
+        Queries.
+    """
+
+    _WEIGHT: Final = 1 / 8
+
+    def __init__(self, expected: float) -> None:
+        self.nanoseconds = expected
+        self.seen = 0
+        self._passed_over = 0
+
+    def add(self, queries: int, nanoseconds: float) -> None:
+        """Count ``queries`` that took ``nanoseconds`` each, on average."""
+        self.seen += queries
+        remaining = (1.0 - self._WEIGHT) ** queries
+        self.nanoseconds = remaining * self.nanoseconds + (1.0 - remaining) * nanoseconds
+
+    def try_again(self, every: int) -> bool:
+        """Return whether a plan that has been too slow is followed all the same."""
+        self._passed_over += 1
+        return self._passed_over % every == 0
 
 
 def _sample(view: RowView) -> LiveSample:

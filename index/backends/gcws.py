@@ -26,6 +26,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
+from gcws_search.index.cost_model import Tally
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.graph.lifecycle import GraphLifecycle
 from gcws_search.index.graph.search import GraphSearch
@@ -41,6 +42,7 @@ from gcws_search.index.similarities.public import GmmKernel
 from gcws_search.index.threads import Workers
 
 _NONE: Final = np.full(1, -1, np.int64)
+_MAX_TALLIES: Final = 256
 """Stands for the row that one query must not return."""
 
 
@@ -106,6 +108,7 @@ class GcwsBackend:
         self.band_keys = BandKeys(self.plan, self.hash, workers)
         self.graphs = GraphLifecycle(self.band_keys, workers, policies.graph)
         self._all_wanted = False  # once there was use for all tables
+        self._tallies: dict[tuple[int, float, float, int], Tally] = {}
 
     @property
     def code_width(self) -> int:
@@ -389,14 +392,28 @@ class GcwsBackend:
         skip: Int64s,
     ) -> BatchHits:
         """Return the hits found by tables alone, or by a scan where that is quicker."""
+        tally = None
         if params.guarantee == "proven":
             self._ask_for_tables(state)
+            tally = self._tally(view, params)
         bands = state.tables.bands
         plan, keys_of = self.plan.of_first(bands), partial(self.band_keys.keys, last=bands)
         tables = TableSearch(
-            plan, keys_of, state.tables, state.inverted, self.workers, self._policies.probe
+            plan, keys_of, state.tables, state.inverted, self.workers, self._policies.probe, tally
         )
         return tables.search(view, queries, params, skip)
+
+    def _tally(self, view: RowView, params: SearchParams) -> Tally | None:
+        """Return what proofs like one have taken of late; classical banding has no choice."""
+        if not self.plan.prefix:
+            return None
+        kind = params.limit, params.recall, params.min_score, view.permitted_count.bit_length()
+        known = self._tallies.get(kind)
+        if known is None:
+            if len(self._tallies) >= _MAX_TALLIES:  # any recall may be asked for
+                self._tallies.clear()
+            known = self._tallies[kind] = Tally(0.0)
+        return known
 
     def pairs(
         self,

@@ -204,9 +204,9 @@ class ProbePolicy:
     ----------
     scan_factor : float
         A scan is taken to cost what the cost model says, times this.
-    hashing, hashing_of_many : float
+    hashing, hashing_of_tried : float
         Share of a scan's time that hashing may take, and what goes with it: of a lone query, and
-        where a few queries of a call are tried first.
+        where it is known what tables have won of late, or a few queries of a call are tried first.
     dense_probing, sparse_probing : float
         Share of a scan's time that probing may look like taking: it is harder to foresee, above all
         where a scan touches only the rows that share a slot.
@@ -218,11 +218,14 @@ class ProbePolicy:
     tried, tried_share : int
         Of a call of many, one query in ``tried_share`` is tried first, at most ``tried``. Where
         tables have not paid for these, the others are scanned without being hashed.
+    tries : int
+        Where proofs of lone queries have taken longer than scans of late, one in this many is tried
+        all the same.
     """
 
     scan_factor: float = 1.0
     hashing: float = 0.1
-    hashing_of_many: float = 0.5
+    hashing_of_tried: float = 0.5
     dense_probing: float = 0.6
     sparse_probing: float = 0.12
     dense_nanoseconds: float = 15_000.0
@@ -230,6 +233,7 @@ class ProbePolicy:
     many: int = 64
     tried: int = 12
     tried_share: int = 16
+    tries: int = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.cost_curve import CostCurve, CurvePoint
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.cost_model import dense_scan_nanoseconds
+from gcws_search.index.cost_model import Tally, dense_scan_nanoseconds
 from gcws_search.index.graph.miss_allowance import MissAllowance
 from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLinks
 from gcws_search.index.graph.recall_curve import (
@@ -31,7 +31,6 @@ from gcws_search.index.graph.search_plan import (
     SearchPolicy,
     Skipped,
     Stage,
-    Tally,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph

@@ -12,12 +12,13 @@ from enum import Enum
 from math import inf
 from typing import Final
 
+from gcws_search.index.cost_model import Tally
 from gcws_search.index.graph.recall_curve import Extension, SearchSetting
 from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.kernels.graph.batch_search import Outcome, Plan as KernelPlan
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 
-__all__ = ["STAGES", "TRIED", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage", "Tally"]
+__all__ = ["STAGES", "TRIED", "Outcome", "SearchPlan", "SearchPolicy", "Skipped", "Stage"]
 
 
 class Stage(Enum):
@@ -191,42 +192,6 @@ segments of tables; queries of a thread's part of the batch."""
 
 TRIED: Final = 16
 """Queries of a call that come first under a filter not seen before: they tell what it costs."""
-
-
-class Tally:
-    """What the searches of one plan cost, of late: a filter may leave the rows near to a query out.
-
-    Threads add to it without a lock; a number lost makes no difference.
-
-    Parameters
-    ----------
-    expected : float
-        Nanoseconds a query, before any was searched for.
-
-    Attributes
-    ----------
-    nanoseconds : float
-    seen : int
-        Queries.
-    """
-
-    _WEIGHT: Final = 1 / 8
-
-    def __init__(self, expected: float) -> None:
-        self.nanoseconds = expected
-        self.seen = 0
-        self._passed_over = 0
-
-    def add(self, queries: int, nanoseconds: float) -> None:
-        """Count ``queries`` that took ``nanoseconds`` each, on average."""
-        self.seen += queries
-        remaining = (1.0 - self._WEIGHT) ** queries
-        self.nanoseconds = remaining * self.nanoseconds + (1.0 - remaining) * nanoseconds
-
-    def try_again(self, every: int) -> bool:
-        """Return whether a plan that has been too slow is followed all the same."""
-        self._passed_over += 1
-        return self._passed_over % every == 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

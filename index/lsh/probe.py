@@ -16,6 +16,7 @@ from gcws_search.index.contracts.hits import TABLES as BY_TABLES, BatchHits, Liv
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import (
+    Tally,
     hash_nanoseconds,
     max_scan_nanoseconds,
     row_nanoseconds,
@@ -68,6 +69,8 @@ class TableSearch:
         For scans of sparse rows.
     workers : Workers
     policy : ProbePolicy
+    tally : Tally or None
+        What lone queries like these have taken of late; None takes no account of it.
     """
 
     plan: BandPlan
@@ -76,6 +79,7 @@ class TableSearch:
     inverted: InvertedIndex
     workers: Workers
     policy: ProbePolicy
+    tally: Tally | None = None
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
@@ -97,10 +101,13 @@ class TableSearch:
             return self._scan(view, queries, params, skip)
         if queries.form == "sparse" and view.sample is None:
             view = replace(view, sample=LiveSample.of(view.permitted))
-        chosen, scan_cost = self._chosen(view, queries)
-        if len(chosen) == 0:
-            return self._scan(view, queries, params, skip)
         policy = self.policy
+        tally = self.tally if m < policy.many else None
+        # What a scan of sparse rows takes is costly to tell: only what is soon hashed is tried.
+        is_known = tally is not None and queries.form == "dense"
+        chosen, hash_cost, scan_cost = self._chosen(view, queries, is_known=is_known)
+        if len(chosen) == 0 or not (tally is None or self._pays(tally, scan_cost)):
+            return self._scan(view, queries, params, skip)
         share = policy.dense_probing if queries.form == "dense" else policy.sparse_probing
         limits = share * scan_cost
         parts: list[tuple[Int64s, BatchHits]] = []
@@ -109,6 +116,11 @@ class TableSearch:
             whole = len(group) == m
             some = queries if whole else queries[group]
             found, answered = self.answers(view, some, params, skip[group], limits[group])
+            if tally is not None:
+                taken = hash_cost[group] + limits[group] + scan_cost[group]
+                probing = found.candidates * row_nanoseconds(view)
+                taken[answered] = hash_cost[group[answered]] + probing[answered]
+                tally.add(len(group), float(taken.mean()))
             if len(answered) == m:
                 return found
             if len(answered):
@@ -132,6 +144,11 @@ class TableSearch:
         first = min(self.policy.tried, len(chosen) // self.policy.tried_share)
         return chosen[:first], chosen[first:]
 
+    def _pays(self, tally: Tally, scan_cost: Float64s) -> bool:
+        """Return whether lone queries are tried: they have been quicker of late, or it is time."""
+        quicker = tally.nanoseconds <= scan_cost.mean()
+        return bool(quicker) or tally.try_again(self.policy.tries)
+
     def _have_not_paid(
         self, view: RowView, tried: VectorBatch, found: BatchHits, spared: Float64s
     ) -> bool:
@@ -139,19 +156,25 @@ class TableSearch:
         probing = int(found.candidates.sum()) * row_nanoseconds(view)
         return bool(hash_nanoseconds(tried, self.plan).sum() + probing > spared.sum())
 
-    def _chosen(self, view: RowView, queries: VectorBatch) -> tuple[Int64s, Float64s]:
-        """Return the queries that are worth hashing, and what scans would take for each of all."""
+    def _chosen(
+        self, view: RowView, queries: VectorBatch, *, is_known: bool
+    ) -> tuple[Int64s, Float64s, Float64s]:
+        """Return the queries that are worth hashing, what that takes, and what scans would take.
+
+        The latter two are for each of all; ``is_known`` is whether there is a tally.
+        """
         policy, is_sparse = self.policy, queries.form == "sparse"
         fixed = policy.sparse_nanoseconds if is_sparse else policy.dense_nanoseconds
         cost = hash_nanoseconds(queries, self.plan) + fixed / len(queries)
-        share = policy.hashing if len(queries) < policy.many else policy.hashing_of_many
+        are_tried = is_known or len(queries) >= policy.many
+        share = policy.hashing_of_tried if are_tried else policy.hashing
         share *= policy.scan_factor
         if is_sparse:
             max_cost = max_scan_nanoseconds(view, queries)
             if (cost[0] if len(cost) == 1 else cost.min()) > share * max_cost:  # min takes longer
-                return np.empty(0, np.int64), np.empty(0, np.float64)
+                return np.empty(0, np.int64), cost, np.empty(0, np.float64)
         scans = scan_nanoseconds(view, queries, self.workers.threads)
-        return np.flatnonzero(cost <= share * scans), policy.scan_factor * scans
+        return np.flatnonzero(cost <= share * scans), cost, policy.scan_factor * scans
 
     def _scan(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s

@@ -8,10 +8,11 @@ from numba import njit
 
 from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.cost_model import Tally
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_curve import BeamSetting, Extension, SearchSetting
 from gcws_search.index.graph.search import GraphSearch
-from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped, Tally
+from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped
 from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import (
     BYTES,

@@ -366,3 +366,35 @@ def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_o
     best = [float(hits.scores[0]) for hits in results]
     reached = np.isclose(best, truth.max(axis=1), rtol=RELATIVE)
     assert np.mean(reached) >= 0.9 - SIGMAS * np.sqrt(0.9 * 0.1 / 200)
+
+
+@pytest.mark.parametrize("paying", [True, False])
+def test_proofs_of_lone_queries_go_by_what_such_have_taken_of_late(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, paying: bool
+) -> None:
+    rows, _, dim = made("dense", rng)
+    queries = rows[:160]
+    if not paying:
+        monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
+    index = asked(config_of("dense", GcwsParams())).add(rows)
+    assert isinstance(index.backend, GcwsBackend)
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    hashed = counted(index, monkeypatch)
+    params = SearchParams(limit=1, recall=0.9, guarantee="proven")
+    results, tried = [], []
+    for place in range(len(queries)):
+        results += index.search(queries[place : place + 1], params)
+        tried.append(len(hashed))
+    if paying:
+        assert tried[-1] == len(queries)
+    else:
+        learned = tried[31]
+        assert learned < 16  # at most every second query, while nothing is known
+        assert tried[-1] == learned + (len(queries) - 32) // ProbePolicy().tries
+    best = [float(hits.scores[0]) for hits in results]
+    reached = np.isclose(best, all_scores(queries, rows, dim).max(axis=1), rtol=RELATIVE)
+    assert np.mean(reached) >= 0.9 - SIGMAS * np.sqrt(0.9 * 0.1 / len(queries))
+    other = replace(params, recall=0.5)  # of which nothing is known yet
+    before = len(hashed)
+    index.search(queries[:1], other)
+    assert len(hashed) == before + 1

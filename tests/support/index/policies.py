@@ -22,7 +22,7 @@ FREE_SEARCHES: Final = SearchPolicy(
 """Searches of the graph are thought to take no time: so few rows would be scanned."""
 
 FREE_HASHING: Final = Policies(
-    probe=ProbePolicy(hashing=inf, hashing_of_many=inf, dense_nanoseconds=0.0, scan_factor=2.0)
+    probe=ProbePolicy(hashing=inf, hashing_of_tried=inf, dense_nanoseconds=0.0, scan_factor=2.0)
 )
 """Every query is hashed, and probed for until that takes as long as a scan is thought to."""
 
