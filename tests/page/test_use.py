@@ -128,6 +128,20 @@ def test_hits_that_a_search_missed_are_shown_as_ghosts_in_their_places(
     assert missed == [exact[0], exact[2]]
 
 
+def test_values_are_those_of_the_hits_that_are_shown(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/points/query?id=7&limit=1")
+    for item_id in ("7", "8", "9"):
+        [hit] = asked(url, "points", id=item_id, limit=1)
+        page.locator(f'[data-tile="{hit["id"]}"]').wait_for()
+        if page.locator(".narrow[open]").count() == 0:
+            page.get_by_text("Values of these hits").click()
+        if page.locator(".facet[open]").count() == 0:
+            page.locator(".facet summary", has_text="group").click()
+        expect(page.locator(".value bdi")).to_have_text([str(hit["payload"]["group"])])
+        page.get_by_label("Item id").fill(str(int(item_id) + 1))
+        page.get_by_role("button", name="Search").click()
+
+
 def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/query")
     row = "\t".join(["-0.5"] * 16)
@@ -135,6 +149,8 @@ def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:
     page.get_by_role("button", name="Search").click()
     expect(page.locator(".found strong")).to_contain_text("of 20")
     assert scores(page)[0] == round(asked(url, "points", vector=[-0.5] * 16)[0]["score"], 4)
+    page.locator(".tiles .hit").first.get_by_role("link", name=re.compile("^Why")).click()
+    page.get_by_role("link", name="Back to the hits").click()
     page.get_by_text("This request, to copy").click()
     page.get_by_text("Python", exact=True).click()
     program = page.locator(".command code").inner_text()

@@ -84,7 +84,7 @@ function Theme() {
 }
 
 function Gone({ since }) {
-  return html`<div class="gone" role="status">The server has not answered since
+  return html`<div class="away" role="status">The server has not answered since${" "}
     <time>${since.toLocaleTimeString()}</time>. This page goes on by itself when it does.</div>`;
 }
 

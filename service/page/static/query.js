@@ -154,7 +154,7 @@ export default function Query({ collection, params }) {
       <${Form} collection=${collection} params=${params} problem=${ofFilter(trouble) ? null : trouble} />
       <${Filter} text=${params.filter} problem=${ofFilter(trouble) ? trouble : null} onChange=${(filter) => change({ filter })} />
       ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
-        <${Facets} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
+        <${Facets} key=${params.id ?? params.row ?? params.names} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
       <${Recall} collection=${collection} limit=${numberOr(params.limit, 20)} recall=${numberOr(params.recall, 0.9)} onChange=${slide} />
       ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}

@@ -150,7 +150,7 @@ export default function Why({ collection, params }) {
   if (problem) return html`<h1>Why</h1><${Trouble} problem=${problem} />`;
   if (!answer || (params.a !== undefined && !a.data) || !b.data) return html`<${Skeleton} rows=${4} kind="block" />`;
   return html`<div class="head"><h1>Why these two are ${answer.score > 0 ? "similar" : "not similar"}</h1><span class="space"></span>
-      ${params.a !== undefined && html`<a class="button" href=${href(name, "query", { id: params.a })}>Back to the hits of <bdi>${params.a.slice(0, 40)}</bdi></a>`}
+      <a class="button" href=${href(name, "query", { id: params.a, row: params.row, names: params.names })}>Back to the hits${params.a !== undefined && html` of <bdi>${params.a.slice(0, 40)}</bdi>`}</a>
       <a class="button" href=${href(name, "query", { id: params.b })}>Find similar to <bdi>${params.b.slice(0, 40)}</bdi></a></div>
     <${Fraction} answer=${answer} nameOf=${nameOf} />
     ${view.image ? html`<${Pictures} answer=${answer} view=${view} sides=${[a.data ? linked("Left", a.data) : "Left, as asked", linked("Right", b.data)]} />`
