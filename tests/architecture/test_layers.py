@@ -27,7 +27,8 @@ ARROWS: dict[str, set[str]] = {
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
-    "backends": {"exact", "features", "graph", "hashing", "joins", "lsh", "similarities"}
+    "backends": {"cost_model", "exact", "features", "graph", "hashing", "joins", "lsh"}
+    | {"similarities"}
     | EVERYWHERE,
     "collection": {"backends", "payload", "similarities", "vectors"} | EVERYWHERE,
     "analysis": {"backends", "collection", "exact", "hashing", "payload", "similarities"}
