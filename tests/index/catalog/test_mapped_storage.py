@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,13 @@ import pytest
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import CollectionExists, DiskFull, InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
 from gcws_search.index.contracts.policies import CompactionPolicy
+from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.policies import graphs_from
 
@@ -42,15 +47,16 @@ def config(storage: Storage = "mapped", dim: int | None = DIM) -> CollectionConf
 
 def put(stored: StoredCollection, rows: Floats, first: int = 0) -> None:
     ids = [f"i{first + n}" for n in range(len(rows))]
+    stored.put(ItemBatch(ids, raw_of(stored.space, rows), [None] * len(ids)))
+
+
+def raw_of(space: VectorSpace, rows: Floats) -> RawBatch:
+    """Return rows as clients send them, by all coordinates or by the numbers of all."""
+    if space.form == "dense":
+        return space.from_dense(rows)
     places = np.tile(np.arange(rows.shape[1]), len(rows))
-    raw = (
-        stored.space.from_dense(rows)
-        if stored.config.form == "dense"
-        else stored.space.from_sparse(
-            np.arange(0, rows.size + 1, rows.shape[1]), places, rows.reshape(-1)
-        )
-    )
-    stored.put(ItemBatch(ids, raw, [None] * len(ids)))
+    ends = np.arange(0, rows.size + 1, rows.shape[1])
+    return space.from_sparse(ends, places, rows.reshape(-1))
 
 
 def answers(stored: StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
@@ -177,3 +183,29 @@ def test_the_usual_storage_is_not_written_down() -> None:
     assert "storage" not in config("memory").to_dict()
     assert CollectionConfig.from_dict(config("memory").to_dict()) == config("memory")
     assert CollectionConfig.from_dict(config().to_dict()) == config()
+
+
+@pytest.mark.parametrize("dim", [DIM, None])
+def test_room_is_made_for_all_that_is_put_and_for_what_is_pending(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dim: int | None
+) -> None:
+    rows, _ = clustered(rng, 4000, 20, dim=DIM)
+    made = MemoryCollection(config(dim=dim), threads=1, policies=POLICY, folder=tmp_path)
+    first, were_pending = 0, 0
+    for size in (1, 3, 700, *[1] * 200, 60, *[1] * 100):
+        raw = raw_of(made.space, rows[first : first + size])
+        ids = [f"i{n}" for n in range(first, first + size)]
+        parts = made.encode([ItemBatch(ids, raw, [None] * size)])
+        parts[0].sequences = range(first + 1, first + size + 1)
+        made.make_room([each.vectors for each in parts])
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "posix_fallocate", no_space)
+            made.put(parts)
+            were_pending += made.pending_count > 1
+            if first % 64 == 0:
+                assert len(made.view) == first + size
+        first += size
+        if first == 704:
+            assert optimize(made, lambda adopt: adopt(), threading.Event())
+    assert were_pending > 2
+    assert len(made.view) == first

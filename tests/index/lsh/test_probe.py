@@ -1,6 +1,7 @@
 """Search by tables: the recall promised, and the naive search to the table."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.contracts.policies import ProbePolicy
-from gcws_search.index.cost_model import scan_nanoseconds
+from gcws_search.index.cost_model import Tally, hash_nanoseconds, scan_nanoseconds
 from gcws_search.index.lsh import probe
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.index.known_rows import (
@@ -398,3 +399,31 @@ def test_proofs_of_lone_queries_go_by_what_such_have_taken_of_late(
     before = len(hashed)
     index.search(queries[:1], other)
     assert len(hashed) == before + 1
+
+
+def test_what_a_lone_proof_is_told_to_have_taken_includes_the_scan_that_it_ended_in(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _, _ = made("dense", rng)
+    index = asked(config_of("dense", GcwsParams())).add(rows)
+    backend, view = index.backend, RowView(index.rows.view(), np.ones(len(rows), np.uint8), ROWS)
+    assert isinstance(backend, GcwsBackend)
+    tally, query = Tally(0.0), index.prepare(rows[:1])
+    policy = ProbePolicy(hashing_of_tried=np.inf, dense_probing=0.5)
+    search = probe.TableSearch(
+        backend.plan.of_first(index.state.tables.bands),
+        partial(backend.band_keys.keys, last=index.state.tables.bands),
+        index.state.tables,
+        index.state.inverted,
+        backend.workers,
+        policy,
+        tally,
+    )
+    params = SearchParams(limit=50, recall=0.99, guarantee="proven")
+    nobody = np.full(1, -1)
+    scan, hashing = scan_nanoseconds(view, query)[0], hash_nanoseconds(query, backend.plan)[0]
+    monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
+    found = search.search(view, query, params, nobody)
+    assert found.explanation(0).method == "scan"
+    assert tally.seen == 1
+    assert 8 * tally.nanoseconds >= hashing + 1.5 * scan
