@@ -95,12 +95,13 @@ def load_seconds(server: Server, name: str, dim: int | None, body: bytes, type_:
 
 
 def lists_seconds(server: Server, name: str) -> float:
-    """Return the seconds until a collection's neighbour lists are made."""
+    """Return the seconds until a collection's neighbour lists are made, or found to be no use."""
     connection = Connection(server.port)
     began = perf_counter()
     while True:
         description = connection.ask("GET", collection(name))
-        if description["backends"][0]["stats"]["graph"] is not None:
+        stats = description["backends"][0]["stats"]
+        if stats["graph"] is not None or stats["rows_better_scanned"]:
             break
         time.sleep(POLL_SECONDS)
     connection.close()

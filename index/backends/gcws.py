@@ -504,4 +504,5 @@ class GcwsBackend:
             "postings_bytes": state.inverted.nbytes,
             "delta_rows": state.delta.count,
             "graph": None if state.graph is None else state.graph.stats(),
+            "rows_better_scanned": state.scanned,
         }

@@ -75,7 +75,8 @@ class BackendAnswer(Answer):
         "`table_bytes`, `bytes_per_item_and_table`; `parameter_bytes` of the hash; "
         "`postings_bytes`, the inverted index that exact scans of sparse vectors use, "
         "0 for dense ones; `graph`, null without one, with its `calibration` in short: the `rows` "
-        "measured, the `limits`, and the greatest recall of each.",
+        "measured, the `limits`, and the greatest recall of each; `rows_better_scanned`, for how "
+        "many rows a scan was found to be as quick as a graph.",
     )
 
 

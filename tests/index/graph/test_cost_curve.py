@@ -148,6 +148,7 @@ def test_limits_beyond_the_calibrated_ones_and_scans_have_a_reason(index: SmallI
     assert f"up to {greatest}" in str(beyond.reason)
     index.state = replace(index.state, graph=None, scanned=ROWS)
     assert "scans are about as quick" in str(curve_of(index, 10).reason)
+    assert index.backend.stats(index.state)["rows_better_scanned"] == ROWS
 
 
 def test_a_collection_refuses_limits_that_are_none() -> None:
