@@ -55,6 +55,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.library.writes"),
     Benchmark("benchmarks.library.file_maintenance"),
     Benchmark("benchmarks.service.http", needs_data=True),
+    Benchmark("benchmarks.service.workers", needs_data=True),
     Benchmark("benchmarks.service.durability"),
     Benchmark("benchmarks.service.client", needs_data=True),
     Benchmark("benchmarks.service.explanation", needs_data=True),

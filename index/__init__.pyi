@@ -179,6 +179,7 @@ from .storage.snapshots import (
 )
 from .threads import (
     give_way as give_way,
+    work_alone as work_alone,
 )
 from .vectors.names import (
     MAX_NAME_LENGTH as MAX_NAME_LENGTH,

@@ -2,6 +2,7 @@
 
 - `app`: the application, built of its parts
 - `contract`: what routes call
+- `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
 - `cli`: the commands ``serve``, ``check``, ``vacuum``
 """

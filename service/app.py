@@ -91,26 +91,20 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         opened = catalog
         if opened is None:
             opened = await asyncio.to_thread(open_catalog, settings)
-        workers = Pools(
-            threads=settings.threads,
-            max_queue=settings.max_queue,
-            max_write_queue=settings.max_write_queue,
-            max_loads=settings.max_loads,
-            inline_seconds=settings.inline_seconds,
-        )
+        workers = Pools.of(settings)
         startup = Startup(opened)
         context = SearchContext(workers, startup, metrics, settings.max_answer_bytes)
         room = Room(settings)
         app.state.service = Service(
             settings,
             Limits.of(settings),
-            startup,
-            LocalCatalog(opened, context),
             workers,
-            AwaitedPuts(workers.writes),
             metrics,
             keys,
             admission,
+            startup,
+            LocalCatalog(opened, context),
+            AwaitedPuts(workers.writes),
             room,
             Loads(),
         )

@@ -3,17 +3,15 @@
 `gcws_search.commands.app` has the list of all commands.
 """
 
-import gc
 import inspect
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,21 +20,15 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import typer
 import uvicorn
 from pydantic import ValidationError
-from threadpoolctl import threadpool_limits
 
 from gcws_search.index import GcwsError, check_directory, vacuum_directory
 from gcws_search.service.app import create_app, open_catalog
+from gcws_search.service.fronts.processes import Processes
 from gcws_search.service.guards.keys import require_guard
 from gcws_search.service.http.errors import ServiceError
-from gcws_search.service.http.timeouts import timed
+from gcws_search.service.server import server_options, tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
-
-_KEEP_ALIVE_SECONDS = 75
-
-_SWITCH_SECONDS: Final = 0.0005
-"""How long a thread that computes in Python, as a load does, keeps the interpreter from others. By
-default that is ten times as long, and a query waits for it several times."""
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -114,33 +106,20 @@ def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from t
     try:
         require_guard(settings)
         require_address(settings)
+        if settings.workers > 1:
+            raise typer.Exit(Processes(settings).run())
         catalog = open_catalog(settings)
     except (GcwsError, ServiceError, OSError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
-    _allow_descriptors()
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    # Modules stay: going through them at each full collection takes 60 ms, and nobody is answered.
-    gc.collect()
-    gc.freeze()
-    # Work is split over threads above products of matrices. Threads that BLAS starts besides wait
-    # busily for each other: features by 256 landmarks took 5 s among other work, without them 0.15.
-    threadpool_limits(1, user_api="blas")
+    tune_process()
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create_app(settings, catalog=catalog),
         host=settings.host,
         port=settings.port,
-        log_level=settings.log_level,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=settings.shutdown_seconds,
-        http=timed(settings),
-        ws="none",
-        proxy_headers=False,  # nothing here asks who the client is
+        **server_options(settings),
     )
 
 
@@ -174,13 +153,6 @@ def require_address(settings: Settings) -> None:
     except OSError as error:
         told = f"cannot listen on {settings.host}, port {settings.port}: {error.strerror or error}"
         raise OSError(f"{told}; --host and --port choose another address") from None
-
-
-def _allow_descriptors() -> None:
-    """Let the process have as many files and connections open as the system lets it take."""
-    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):  # some systems name a limit they do not give
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 serve.__signature__ = _flags()  # type: ignore[attr-defined]

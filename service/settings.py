@@ -21,6 +21,13 @@ class Settings(BaseSettings):
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
     )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="Processes that speak HTTP; 1: one process does all. Of more, each checks and "
+        "reads requests, and one besides has the collections.",
+    )
     api_key: SecretStr | None = Field(
         default=None,
         min_length=1,

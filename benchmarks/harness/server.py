@@ -38,7 +38,11 @@ class Server:
 
 @contextmanager
 def serving(
-    data_dir: Path, *, kernels: Path | None = None, program: Sequence[str] = SERVICE
+    data_dir: Path,
+    *,
+    kernels: Path | None = None,
+    program: Sequence[str] = SERVICE,
+    workers: int = 1,
 ) -> Iterator[Server]:
     """Start a server, wait until it is ready, stop it at the end.
 
@@ -49,6 +53,8 @@ def serving(
         Folder of the compiled kernels; None for the usual one.
     program : sequence of str
         What Python runs.
+    workers : int
+        Processes that speak HTTP.
     """
     port = free_port()
     settings = {
@@ -56,6 +62,7 @@ def serving(
         "GCWS_PORT": str(port),
         "GCWS_HOST": HOST,
         "GCWS_LOG_LEVEL": "warning",
+        "GCWS_WORKERS": str(workers),
     }
     cache = {} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels)}
     began = time.perf_counter()

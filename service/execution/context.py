@@ -19,18 +19,24 @@ from gcws_search.service.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """The parts of one application while it runs."""
+class Guards:
+    """What every process has that takes requests."""
 
     settings: Settings
     limits: Limits
-    startup: Startup
-    collections: CatalogProtocol
     workers: Pools
-    puts: AwaitedPuts
     metrics: Metrics
     keys: ApiKeys
     admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Guards):
+    """The parts of one application while it runs."""
+
+    startup: Startup
+    collections: CatalogProtocol
+    puts: AwaitedPuts
     room: Room
     loads: Loads
 
@@ -75,6 +81,12 @@ class Service:
             raise TooManyCollections(self.settings.max_collections)
 
 
+def guards_of(request: Request) -> Guards:
+    """Return what guards the application that serves this request."""
+    guards: Guards = request.scope["app"].state.service
+    return guards
+
+
 def service_of(request: Request) -> Service:
     """Return the parts of the application that serves this request."""
     service: Service = request.scope["app"].state.service
@@ -111,11 +123,11 @@ def permission_of(request: Request) -> Permission:
     ------
     KeyMissing, KeyRefused
     """
-    return service_of(request).keys.permission(_key_of(request))
+    return guards_of(request).keys.permission(_key_of(request))
 
 
 def _check_key(request: Request, *, writes: bool) -> None:
-    keys = service_of(request).keys
+    keys = guards_of(request).keys
     if keys.are_set:
         keys.check(_key_of(request), writes=writes)
         return

@@ -1,5 +1,7 @@
 """Pools: short searches run on the event loop, all other work in threads with bounded queues."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import time
@@ -11,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.http.errors import QueueFull, Stopping
+from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
 
@@ -153,6 +156,17 @@ class Pools:
         self.files = Pool("files", threads=1, limit=max_loads)
         self.pace = Pace()
         self._inline_seconds = inline_seconds
+
+    @classmethod
+    def of(cls, settings: Settings) -> Pools:
+        """Return the pools that the settings give."""
+        return cls(
+            threads=settings.threads,
+            max_queue=settings.max_queue,
+            max_write_queue=settings.max_write_queue,
+            max_loads=settings.max_loads,
+            inline_seconds=settings.inline_seconds,
+        )
 
     async def search(
         self,

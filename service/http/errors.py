@@ -22,6 +22,7 @@
     ├── AnswerTooLarge             limit_bytes
     ├── RequestTimeout             seconds
     ├── NotReady                   phase
+    ├── OwnerUnavailable           the process that has the collections is not there
     └── Stopping                   the request had not ended when the time to stop was over
 """
 
@@ -188,6 +189,16 @@ class RequestTimeout(ServiceError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"expected the body within {seconds:g} s, got a part of it")
+
+
+class OwnerUnavailable(ServiceError):
+    """The process that has the collections has ended, or has not begun yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the process that has the collections starts again; what the request was to store may "
+            "be stored"
+        )
 
 
 class Stopping(ServiceError):

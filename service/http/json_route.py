@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from gcws_search.index import InvalidParameter
-from gcws_search.service.execution.context import service_of
+from gcws_search.service.execution.context import guards_of
 from gcws_search.service.translate import bodies
 
 Endpoint = Callable[..., Awaitable[Response]]
@@ -79,7 +79,7 @@ async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Mode
     if bodies.media_type(request) != bodies.JSON:
         bodies.require_media_type(request, bodies.JSON)
     bodies.require_plain(request)
-    service = service_of(request)
+    service = guards_of(request)
     body = await bodies.read(request, service.settings.max_body_bytes, model.instead)
     if bodies.is_long(body):
         return await service.workers.parsing.run(bodies.parse, model, body)

@@ -92,6 +92,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.AnswerTooLarge: Kind(422, "answer_too_large"),
     sv.RequestTimeout: Kind(408, "request_timeout"),
     sv.NotReady: Kind(503, "loading", 1),
+    sv.OwnerUnavailable: Kind(503, "owner_unavailable", 1),
     sv.Stopping: Kind(503, "stopping", 1),
 }
 

@@ -42,6 +42,11 @@ class _JsonResponse(Response):
         ]
 
 
+def raw_json_response(body: bytes) -> Response:
+    """Return bytes of JSON as an answer."""
+    return _JsonResponse(body, 200)
+
+
 def json_response(
     value: object, status: int = 200, *, headers: Mapping[str, str] | None = None
 ) -> Response:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -84,6 +84,26 @@ class _Work:
     recall: float = 0.0
 
 
+class RouteCounts(NamedTuple):
+    """How often requests of one kind took how long.
+
+    Attributes
+    ----------
+    route, method : str
+    status : int
+    counts : list of int
+        Of each bucket.
+    seconds : float
+        All together.
+    """
+
+    route: str
+    method: str
+    status: int
+    counts: list[int]
+    seconds: float
+
+
 class Metrics(Collector):
     """Counters of one application.
 
@@ -95,6 +115,7 @@ class Metrics(Collector):
         self._work: dict[str, _Work] = {}
         self._searching = threading.Lock()
         self._loaded_rows = 0
+        self._fronts: dict[object, tuple[int, int]] = {}
         self._summaries: Callable[[], Iterable[Summary]] = list
         self._is_ready: Callable[[], bool] = bool
         self._gauges: Callable[[], Gauges] = dict
@@ -112,6 +133,26 @@ class Metrics(Collector):
             times = self._times[key] = _Times()
         times.counts[bisect_left(_BUCKETS, seconds)] += 1
         times.seconds += seconds
+
+    def take(self) -> list[RouteCounts]:
+        """Return what has been counted of requests, and forget it."""
+        times, self._times = self._times, {}
+        return [RouteCounts(*key, each.counts, each.seconds) for key, each in times.items()]
+
+    def add(self, counted: Iterable[RouteCounts]) -> None:
+        """Add what another process has counted."""
+        for route, method, status, counts, seconds in counted:
+            times = self._times.setdefault((route, method, status), _Times())
+            times.counts = [ours + more for ours, more in zip(times.counts, counts, strict=True)]
+            times.seconds += seconds
+
+    def report_front(self, front: object, requests: int, held_bytes: int) -> None:
+        """Take note of what a front has under way."""
+        self._fronts[front] = requests, held_bytes
+
+    def forget_front(self, front: object) -> None:
+        """Take note that a front has ended."""
+        self._fronts.pop(front, None)
 
     def searched(self, totals: Iterable[Total]) -> None:
         """Count queries."""
@@ -238,7 +279,12 @@ class Metrics(Collector):
 
     def _now(self) -> Iterable[Metric]:
         families: dict[str, GaugeMetricFamily] = {}
-        for (name, pool), value in self._gauges().items():
+        gauges = dict(self._gauges())
+        # What is under way here is so in a front too, whose last report may be from before.
+        for place, name in enumerate(("gcws_requests_under_way", "gcws_held_bytes")):
+            of_fronts = sum(front[place] for front in [*self._fronts.values()])
+            gauges[name, ""] = max(of_fronts, gauges.get((name, ""), 0))
+        for (name, pool), value in gauges.items():
             if name not in families:
                 labels = ["pool"] if pool else []
                 families[name] = GaugeMetricFamily(name, _GAUGES[name], labels=labels)

@@ -9,7 +9,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
-from gcws_search.service.execution.context import header, service_of
+from gcws_search.service.execution.context import guards_of, header
 from gcws_search.service.http.errors import (
     BodyTooLarge,
     MalformedBody,
@@ -100,7 +100,7 @@ async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
     RequestTimeout, Overloaded
     """
     refuse_announced(request, limit_bytes, instead)
-    service = service_of(request)
+    service = guards_of(request)
     chunks: list[bytes] = []
     received = 0
     try:
@@ -130,7 +130,7 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
     RequestTimeout
         The next piece does not come.
     """
-    seconds = service_of(request).settings.body_seconds
+    seconds = guards_of(request).settings.body_seconds
     stream = aiter(request.stream())
     while True:
         try:

@@ -457,15 +457,26 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> Qu
     if (body.vector is None) == (body.id is None):
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
-    where, text = condition(body.filter, limits)
+    asked = query_of(body, limits)
     naming, raw = Naming(collection, "search"), body.vector
     with_unknown, found = None, None
     if isinstance(raw, NamedBody) and not collection.names.is_open:
         with_unknown = _with_unknown(raw, naming, limits, "vector")
     if raw is not None and with_unknown is None:
         found = vector(raw, collection, naming, limits, "vector")
+    return asked._replace(vectors=found, unknown_names=naming.unknown, with_unknown=with_unknown)
+
+
+def query_of(body: QueryBody, limits: Limits) -> QueryRequest:
+    """Return all of a checked query but its vector.
+
+    Raises
+    ------
+    InvalidParameter, InvalidFilter
+    """
+    where, text = condition(body.filter, limits)
     return QueryRequest(
-        vectors=found,
+        vectors=None,
         item_id=None if body.id is None else str(body.id),
         params=search_params(body, limits),
         where=where,
@@ -475,8 +486,6 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> Qu
         with_vector=body.with_vector,
         explain=body.explain,
         offset=body.offset,
-        unknown_names=naming.unknown,
-        with_unknown=with_unknown,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.threads import Searches, Workers, give_way
+from gcws_search.index.threads import Searches, Workers, give_way, work_alone
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -163,3 +163,24 @@ def test_every_search_of_a_collection_is_announced() -> None:
     query = collection.space.prepare(RawBatch("dense", dense=np.ones((1, 2), np.float32)))
     collection.search(collection.view, query, SearchParams(limit=1))
     assert searches.are_expected
+
+
+def test_who_works_alone_is_helped_by_no_thread() -> None:
+    workers, found = Workers(4), dict[str, int]()
+
+    def count(name: str) -> None:
+        parts: list[int] = []
+        workers.split(60, lambda first, last: parts.append(last - first))
+        assert sum(parts) == 60
+        found[name] = len(parts)
+
+    def work() -> None:
+        count("before")
+        work_alone()
+        count("alone")
+
+    caller = threading.Thread(target=work)
+    caller.start()
+    caller.join(60)
+    count("others")
+    assert found == {"before": 4, "alone": 1, "others": 4}

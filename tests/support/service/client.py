@@ -69,12 +69,19 @@ class Client:
         return self._runner.run(work)
 
 
-def started(data_dir: Path, *, policies: Policies = POLICIES, **settings: Json) -> Client:
-    """Return a client of an application that is starting on a directory."""
+def application(
+    data_dir: Path, *, policies: Policies = POLICIES, **settings: Json
+) -> tuple[FastAPI, Settings]:
+    """Return an application on a directory, and its settings."""
     defaults: dict[str, Json] = {"threads": 1, "durability": "normal"}
     chosen = Settings(data_dir=data_dir, **(defaults | settings))
     catalog = None if policies is POLICIES else open_catalog(chosen, policies=policies)
-    client = Client(create_app(chosen, catalog=catalog))
+    return create_app(chosen, catalog=catalog), chosen
+
+
+def started(data_dir: Path, *, policies: Policies = POLICIES, **settings: Json) -> Client:
+    """Return a client of an application that is starting on a directory."""
+    client = Client(application(data_dir, policies=policies, **settings)[0])
     client.start()
     return client
 

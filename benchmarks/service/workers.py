@@ -1,0 +1,113 @@
+"""One process against fronts and an owner: ``python -m benchmarks.service.workers --data DIR``.
+
+Both servers have Fashion-MNIST. 32 clients query them by turns; the processor time of the process
+that has the collections is read before and after.
+"""
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from benchmarks.harness import client
+from benchmarks.harness.datasets import load
+from benchmarks.harness.report import Table, arguments
+from benchmarks.harness.server import Server, serving
+from benchmarks.service.http import (
+    DENSE,
+    SETS,
+    collection,
+    hold_out,
+    lists_seconds,
+    load_seconds,
+    npy,
+    queries,
+)
+
+CLIENTS: Final = 32
+FRONTS: Final = 2
+TURNS: Final = 7
+SECONDS: Final = 3.0
+COLUMNS: Final = ("what", "one process", f"{FRONTS} fronts and an owner", "ratio", "goal")
+
+
+class Turn(NamedTuple):
+    """What one run of queries gave.
+
+    Attributes
+    ----------
+    load : client.Load
+    owner_seconds : float
+        Processor time a query of the process that has the collections.
+    """
+
+    load: client.Load
+    owner_seconds: float
+
+
+def owner_of(server: Server, folder: Path) -> psutil.Process:
+    """Return the process that has the files of a folder open."""
+    parent = psutil.Process(server.pid)
+    for process in (parent, *parent.children()):
+        if any(file.path.startswith(str(folder)) for file in process.open_files()):
+            return process
+    raise RuntimeError(f"no process of the server has a file of {folder} open")
+
+
+def turn(server: Server, owner: psutil.Process, asked: list[bytes]) -> Turn:
+    """Query a server for some seconds."""
+    before = owner.cpu_times()
+    found = client.run(server.port, asked, connections=CLIENTS, seconds=SECONDS)
+    after = owner.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    return Turn(found, used / (found.rate * SECONDS))
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments("One process against an owner with fronts.").parse_args()
+    table = Table("workers", COLUMNS)
+    vectors = load(SETS[DENSE], options.data).vectors
+    asked = queries(vectors, f"{collection(DENSE)}/query")
+    with tempfile.TemporaryDirectory() as name:
+        one, several = Path(name, "one"), Path(name, "several")
+        with serving(one) as alone, serving(several, workers=FRONTS) as fronted:
+            for server in (alone, fronted):
+                body = npy(vectors)
+                load_seconds(server, DENSE, vectors.shape[1], body, "application/x-npy")
+                lists_seconds(server, DENSE)
+                hold_out(server.port, DENSE, len(asked))
+                client.run(server.port, asked, connections=CLIENTS, seconds=1)
+            owners = [(alone, owner_of(alone, one)), (fronted, owner_of(fronted, several))]
+            turns = [[turn(*each, asked) for each in owners] for _ in range(TURNS)]
+    ours, theirs = zip(*turns, strict=True)
+    rates = [statistics.median(each.load.rate for each in side) for side in (ours, theirs)]
+    ratio = statistics.median(b.load.rate / a.load.rate for a, b in turns)
+    table.add(
+        f"queries/s, {CLIENTS} clients", *(f"{rate:,.0f}" for rate in rates), f"{ratio:.2f}", "1.2"
+    )
+    for name, place in (("p50", "p50_seconds"), ("p99", "p99_seconds")):
+        times = [
+            statistics.median(getattr(each.load, place) for each in side) for side in (ours, theirs)
+        ]
+        told = [f"{each * 1e3:.2f} ms" for each in times]
+        table.add(name, *told, f"{times[1] / times[0]:.2f}", "")
+    used = [statistics.median(each.owner_seconds for each in side) * 1e6 for side in (ours, theirs)]
+    table.add(
+        "processor time a query of the process that has the collections",
+        *(f"{each:.0f} µs" for each in used),
+        f"{used[1] / used[0]:.2f}",
+        "60 µs",
+    )
+    table.notes.append(
+        f"{TURNS} turns of {SECONDS:g} s each; medians, and the median of the turns' ratios. "
+        "Client and servers share the machine. Queries ask for 10 hits at recall 0.9, by vectors "
+        "that are not stored."
+    )
+    table.publish(options, threads="1 client process, 1 server process or 3")
+
+
+if __name__ == "__main__":
+    main()

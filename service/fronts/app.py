@@ -1,0 +1,313 @@
+"""The application of a front: hot routes as messages, all others forwarded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from gcws_search.service.execution.context import Guards, header, may_read, may_write
+from gcws_search.service.execution.pools import Pools
+from gcws_search.service.fronts import packing
+from gcws_search.service.fronts.forward import COUNTED, Forward, answer_headers, request_headers
+from gcws_search.service.fronts.frames import MAX_BODY_BYTES, FrameKind
+from gcws_search.service.fronts.link import Link
+from gcws_search.service.guards.admission import ALWAYS, Admission
+from gcws_search.service.guards.keys import ApiKeys
+from gcws_search.service.guards.limits import Limits
+from gcws_search.service.http import problems
+from gcws_search.service.http.dispatch import Application
+from gcws_search.service.http.errors import OwnerUnavailable
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import json_response, raw_json_response
+from gcws_search.service.schemas.requests import BatchBody, PutItemsBody, QueryBody
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.service.translate import bodies
+
+CHANNEL: Final = "messages"
+"""Name of the owner's socket for messages, ..."""
+HTTP: Final = "http"
+"""... and of that for HTTP, in the folder of sockets."""
+_REPORT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FrontService(Guards):
+    """The parts of a front while it runs."""
+
+    link: Link
+    forward: Forward
+
+
+class _FrontMetrics(Metrics):
+    """Counts what the owner has not counted."""
+
+    def observe(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count one request by its route's pattern."""
+        if COUNTED not in scope:
+            super().observe(scope, status, seconds)
+
+
+class _Forwarded(Response):
+    """An answer that the owner gives.
+
+    Parameters
+    ----------
+    forward : Forward
+    body : bytes or None
+        Of the request; None where it has not been read.
+    changes : dict
+        What is another in the scope that the owner sees.
+    """
+
+    def __init__(self, forward: Forward, body: bytes | None = None, **changes: object) -> None:
+        super().__init__()
+        self._forward = forward
+        self._events: list[Message] = []
+        if body is not None:
+            self._events.append({"type": "http.request", "body": body, "more_body": False})
+        self._changes = changes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request."""
+
+        async def received() -> Message:
+            return self._events.pop() if self._events else await receive()
+
+        changed = {**scope, **self._changes}
+        try:
+            await self._forward(changed, received, send)
+        except OwnerUnavailable as error:
+            await problems.response(error)(scope, receive, send)
+        if COUNTED in changed:
+            scope[COUNTED] = True
+
+
+class FrontRoute(JsonRoute):
+    """Calls the endpoint where the request is short, and forwards it as a stream where it is not.
+
+    Parameters in the URL, and bodies of other content types, are the owner's to read.
+    """
+
+    max_bytes: int | None = MAX_BODY_BYTES
+    """Of a short body; None: as the settings say of any."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        """Return the handler of this route."""
+        endpoint: Callable[..., Awaitable[Response]] = self.endpoint
+        checks = [depends.dependency for depends in self.dependencies if depends.dependency]
+
+        async def handle(request: Request) -> Response:
+            service = front_of(request)
+            if not _is_short(request, self.max_bytes or service.settings.max_body_bytes):
+                return _Forwarded(service.forward)
+            for check in checks:
+                await check(request)
+            return await endpoint(request=request, **request.path_params)
+
+        return handle
+
+
+def front_of(request: Request) -> FrontService:
+    """Return the parts of the front that serves this request."""
+    service: FrontService = request.scope["app"].state.service
+    return service
+
+
+class _BatchRoute(FrontRoute):
+    """Reads a body of any length that is permitted."""
+
+    max_bytes = None
+
+
+def _is_short(request: Request, max_bytes: int) -> bool:
+    """Whether a request has no body, or a short one of JSON, and nothing in its URL."""
+    scope = request.scope
+    if scope["query_string"] or header(request, b"transfer-encoding") is not None:
+        return False
+    size = header(request, b"content-length")
+    if size is None:
+        return scope["method"] in {"GET", "DELETE"}
+    is_plain = header(request, b"content-encoding") is None
+    is_json = bodies.media_type(request) == bodies.JSON
+    return size.isdigit() and int(size) <= max_bytes and is_plain and is_json
+
+
+_PREFIX: Final = "/v1/collections/{name}"
+reading = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_read)], route_class=FrontRoute)
+batches = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_read)], route_class=_BatchRoute)
+writing = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_write)], route_class=FrontRoute)
+
+
+@reading.post("/query")
+async def query(request: Request, name: str) -> Response:
+    """Search: together with the queries of others."""
+    service = front_of(request)
+    text = await bodies.read(request, service.settings.max_body_bytes)
+    asked = packing.packed(name, bodies.parse(QueryBody, text), service.limits)
+    if asked is not None:
+        answer = await service.link.ask(FrameKind.QUERY, *asked)
+        if answer:
+            return raw_json_response(answer)
+    return await _whole(request, text)
+
+
+@batches.post("/query/batch")
+async def query_batch(request: Request, name: str) -> Response:
+    """Answer many queries at once; those that ask for the same are forwarded as a matrix."""
+    del name
+    service = front_of(request)
+    text = await bodies.read(request, service.settings.max_body_bytes)
+
+    def read() -> tuple[bytes, bytes] | None:
+        found = bodies.parse(BatchBody, text).queries
+        return packing.matrix_of(found, service.limits) if found else None
+
+    short = not bodies.is_long(text)
+    matrix = read() if short else await service.workers.parsing.run(read)
+    if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
+        return _Forwarded(service.forward, text)
+    parameters, body = matrix
+    own = {b"content-type": bodies.NPY.encode(), b"content-length": str(len(body)).encode()}
+    others = [pair for pair in request.scope["headers"] if pair[0] not in own]
+    headers = [*others, *own.items()]
+    return _Forwarded(service.forward, body, headers=headers, query_string=parameters)
+
+
+@writing.put("/items")
+async def put_items(request: Request, name: str) -> Response:
+    """Store items; the body is checked here, and read again by the owner."""
+    del name
+    service = front_of(request)
+    text = await bodies.read(request, service.settings.max_body_bytes, PutItemsBody.instead)
+    bodies.parse(PutItemsBody, text)
+    return await _whole(request, text)
+
+
+@reading.get("/items/{item_id:any_text}")
+async def show_item(request: Request, name: str, item_id: str) -> Response:
+    """Show one item."""
+    del name, item_id
+    return await _whole(request)
+
+
+@writing.delete("/items/{item_id:any_text}")
+async def delete_item(request: Request, name: str, item_id: str) -> Response:
+    """Delete one item."""
+    del name, item_id
+    return await _whole(request)
+
+
+async def _whole(request: Request, body: bytes = b"") -> Response:
+    """Return the owner's answer to a request, sent in one message.
+
+    Raises
+    ------
+    OwnerUnavailable
+    """
+    head = packing.packed_request(request.scope, request_headers(request.scope))
+    frame = await front_of(request).link.ask(FrameKind.REQUEST, head, body)
+    status, headers, content = packing.unpacked_answer(frame)
+    request.scope[COUNTED] = True
+    response = Response(content, status)
+    response.raw_headers = answer_headers(headers)
+    return response
+
+
+class _Others:
+    """All other routes: forwarded; a front without its owner is alive, and not ready."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        try:
+            await self._forward(scope, receive, send)
+        except OwnerUnavailable:
+            if scope["path"] not in ALWAYS:
+                raise
+            await _starting(scope)(scope, receive, send)
+
+
+def _starting(scope: Scope) -> Response:
+    """Return what a front says of its health while there is no owner."""
+    if scope["path"] == "/readyz":
+        found = {"phase": "starting", "loaded": 0, "total": 0}
+        return json_response(found, 503, headers={"Retry-After": "1"})
+    return json_response({"status": "ok", "phase": "starting"})
+
+
+def create_front(settings: Settings, folder: Path) -> FastAPI:
+    """Return the application of a front.
+
+    Parameters
+    ----------
+    settings : Settings
+    folder : Path
+        Where the owner's sockets are.
+
+    Raises
+    ------
+    OSError
+        A file of keys cannot be read.
+    """
+    metrics, keys, admission = _FrontMetrics(), ApiKeys(settings), Admission(settings)
+    link, forward = Link(folder / CHANNEL), Forward(folder / HTTP)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        workers = Pools.of(settings)
+        app.state.service = FrontService(
+            settings, Limits.of(settings), workers, metrics, keys, admission, link, forward
+        )
+        link.start()
+        reporting = asyncio.create_task(_report(link, metrics, admission))
+        try:
+            yield
+        finally:
+            reporting.cancel()
+            _tell(link, metrics, admission)
+            await link.stop()
+            await asyncio.to_thread(workers.close)
+
+    hot = [*reading.routes, *batches.routes, *writing.routes]
+    app = Application(
+        metrics=metrics,
+        admission=admission,
+        access_log=settings.access_log,
+        direct=hot,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        openapi_url=None,
+    )
+    app.router.routes[:] = [*hot, Route("/{path:path}", _Others(forward))]
+    problems.install(app)
+    return app
+
+
+async def _report(link: Link, metrics: Metrics, admission: Admission) -> None:
+    while True:
+        await asyncio.sleep(_REPORT_SECONDS)
+        _tell(link, metrics, admission)
+
+
+def _tell(link: Link, metrics: Metrics, admission: Admission) -> None:
+    """Report to the owner what this front has counted since the last report."""
+    counts = metrics.take()
+    document = {
+        "routes": [[*each] for each in counts],
+        "requests": admission.requests,
+        "held_bytes": admission.held_bytes,
+    }
+    if not link.tell(FrameKind.COUNTS, orjson.dumps(document)):
+        metrics.add(counts)

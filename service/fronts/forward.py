@@ -1,0 +1,177 @@
+"""Whole HTTP requests, forwarded to the owner as streams in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import httptools
+from starlette.types import Message, Receive, Scope, Send
+
+from gcws_search.service.http.envelope import BREAK_OFF
+from gcws_search.service.http.errors import OwnerUnavailable
+from gcws_search.service.telemetry import logs
+
+COUNTED: Final = "gcws.counted"
+"""In the scope of a request that the owner has answered, and counted."""
+_PIECE_BYTES: Final = 1 << 16
+_HOPS: Final = frozenset(
+    {
+        b"connection", b"keep-alive", b"transfer-encoding", b"te", b"trailer", b"upgrade",
+        b"expect", b"x-request-id",
+    }
+)  # fmt: skip
+"""Headers of requests that are of one connection, or that the front writes itself."""
+_OWN: Final = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"date", b"x-request-id"}
+)
+"""The same of answers."""
+
+
+def request_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a request as the owner is to see them."""
+    found = [(name, value) for name, value in scope["headers"] if name not in _HOPS]
+    return [*found, (b"x-request-id", logs.request_id.get().encode())]
+
+
+def answer_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of the owner's answer as the client is to see them."""
+    return [(name, value) for name, value in headers if name.lower() not in _OWN]
+
+
+class _Answer:
+    """What the parser has read of an answer and nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.pieces: list[bytes] = []
+        self.has_head = self.is_complete = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Note that the head is whole."""
+        self.has_head = True
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self.pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """Note the end."""
+        self.is_complete = True
+
+
+class Forward:
+    """An ASGI application that the owner answers in place of.
+
+    Parameters
+    ----------
+    path : Path
+        Of the socket at which the owner speaks HTTP.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request.
+
+        Raises
+        ------
+        OwnerUnavailable
+            Nothing has been answered.
+        """
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self._path))
+        except OSError:
+            raise OwnerUnavailable from None
+        is_chunked = _write_head(scope, writer)
+        feeder = asyncio.create_task(_feed(receive, writer, is_chunked=is_chunked))
+        try:
+            await _answer(scope, reader, send, feeder)
+        finally:
+            writer.transport.abort()
+            feeder.cancel()
+            await asyncio.gather(feeder, return_exceptions=True)
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:
+    """Write a request's head, and return whether its body has no length that is known."""
+    target = scope["raw_path"] or b"/"
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    lines = [scope["method"].encode() + b" " + target + b" HTTP/1.1"]
+    lines += [name + b": " + value for name, value in request_headers(scope)]
+    if is_chunked:
+        lines.append(b"transfer-encoding: chunked")
+    writer.write(b"\r\n".join([*lines, b"", b""]))
+    return is_chunked
+
+
+async def _feed(receive: Receive, writer: asyncio.StreamWriter, *, is_chunked: bool) -> None:
+    """Write the body as it comes, no quicker than the owner reads; end with the client."""
+    more = True
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            writer.transport.abort()
+            return
+        piece = message.get("body", b"")
+        if not more or writer.is_closing():  # the owner has answered already
+            continue
+        more = message.get("more_body", False)
+        if is_chunked:
+            end = b"" if more else b"0\r\n\r\n"
+            piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + end
+        writer.write(piece)
+        with suppress(OSError):
+            await writer.drain()
+
+
+async def _answer(
+    scope: Scope, reader: asyncio.StreamReader, send: Send, feeder: asyncio.Task[None]
+) -> None:
+    """Send the owner's answer on as it comes."""
+    answer = _Answer()
+    parser = httptools.HttpResponseParser(answer)
+    has_started = False
+    while not answer.is_complete:
+        try:
+            data = await reader.read(_PIECE_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            if feeder.done():  # the client has gone
+                return
+            if not has_started:
+                raise OwnerUnavailable
+            if BREAK_OFF in scope:
+                scope[BREAK_OFF]()
+            return
+        parser.feed_data(data)
+        if answer.has_head and not has_started:
+            has_started = scope[COUNTED] = True
+            headers = answer_headers(answer.headers)
+            status = parser.get_status_code()
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+        if scope["method"] == "HEAD" and has_started:
+            break
+        pieces, answer.pieces = answer.pieces, []
+        if pieces and not answer.is_complete:
+            await send(_body(pieces, more=True))
+        elif answer.is_complete:
+            await send(_body(pieces, more=False))
+            return
+    await send(_body([], more=False))
+
+
+def _body(pieces: list[bytes], *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": b"".join(pieces), "more_body": more}

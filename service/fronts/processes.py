@@ -1,0 +1,269 @@
+"""The processes of one service: an owner and its fronts, started, started again, and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import uvicorn
+from fastapi import FastAPI
+
+from gcws_search import index as ix
+from gcws_search.service.app import create_app, open_catalog
+from gcws_search.service.fronts.app import CHANNEL, HTTP, create_front
+from gcws_search.service.fronts.channel import Channel, Gathering
+from gcws_search.service.server import server_options, tune_process
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry import logs
+
+Address: TypeAlias = tuple[int, Any]
+"""Family and address of a socket."""
+
+_BACKLOG: Final = 2048
+_STEADY_SECONDS: Final = 1.0
+"""A process that ends sooner is started again after a while, ..."""
+_MAX_DELAY_SECONDS: Final = 5.0
+"""... of at most this."""
+_GRACE_SECONDS: Final = 5.0
+"""A front that has not ended this long after its time to stop is killed."""
+
+_log = logging.getLogger(__name__)
+
+
+def reserved(host: str, port: int) -> list[socket.socket]:
+    """Return bound sockets that hold the addresses to listen on, and do not listen.
+
+    Each front listens on sockets of its own at these addresses: the system spreads connections.
+
+    Raises
+    ------
+    OSError
+    """
+    found: list[socket.socket] = []
+    kinds = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, _, _, _, address in dict.fromkeys(kinds):
+        if found and not port:  # one free port, where any will do
+            break
+        found.append(_bound((family, address)))
+    return found
+
+
+def _bound(address: Address) -> socket.socket:
+    family, place = address
+    found = socket.socket(family)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    found.bind(place)
+    return found
+
+
+def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) -> None:
+    """Be a front until told to stop."""
+    _begin(settings)
+    sockets = [_bound(address) for address in addresses]
+    for each in sockets:
+        each.listen(_BACKLOG)
+    config = uvicorn.Config(create_front(settings, folder), **server_options(settings))
+    uvicorn.Server(config).run(sockets)
+
+
+def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: ANN401
+    """Have the collections until told to stop; exit with 1 where they cannot be opened.
+
+    Parameters
+    ----------
+    settings : Settings
+    folder : Path
+        Of the sockets.
+    opened : multiprocessing Event
+        Is set once the data directory is this process's.
+    """
+    _begin(settings)
+    try:
+        catalog = open_catalog(settings)
+    except (ix.GcwsError, OSError) as error:
+        sys.stderr.write(f"gcws-search: {error}\n")
+        sys.exit(1)
+    opened.set()
+    ix.work_alone()  # this thread will be the loop's, and the fronts want the other processors
+    quiet = settings.model_copy(update={"access_log": False})  # fronts have a line each already
+    app = create_app(quiet, catalog=catalog)
+    attach_channel(app, folder / CHANNEL)
+    for name in (CHANNEL, HTTP):  # of an owner that was killed
+        (folder / name).unlink(missing_ok=True)
+    config = uvicorn.Config(app, uds=str(folder / HTTP), **server_options(quiet))
+    uvicorn.Server(config).run()
+
+
+def attach_channel(app: FastAPI, path: Path) -> None:
+    """Let an application take messages of fronts while it runs.
+
+    Parameters
+    ----------
+    app : FastAPI
+    path : Path
+        Of the socket.
+    """
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
+        async with inner(app) as state:
+            service = app.state.service
+            gathering = Gathering(service)
+            server = await asyncio.get_running_loop().create_unix_server(
+                lambda: Channel(app, service, gathering), str(path)
+            )
+            try:
+                yield state
+            finally:
+                server.close()
+                for channel in [*gathering.channels]:
+                    channel.close()
+
+    app.router.lifespan_context = lifespan
+
+
+def _begin(settings: Settings) -> None:
+    """Set a process up that ends with its parent, which alone hears the terminal."""
+    os.setpgrp()
+    logs.configure(settings.log_level, settings.log_format)
+    tune_process()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        watch = threading.Thread(target=_end_with, args=[parent.sentinel], daemon=True)
+        watch.start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass(eq=False)
+class _Child:
+    """One process, whichever runs at the moment."""
+
+    name: str
+    start_process: Callable[[], Any]
+    process: Any = None
+    started: float = 0.0
+    due: float = 0.0
+    failures: int = field(default=0)
+
+    def start(self) -> None:
+        """Start it."""
+        self.process = self.start_process()
+        self.started = time.monotonic()
+
+    def note_end(self) -> int:
+        """Note that the process has ended: the next one starts soon; return the exit code."""
+        code: int = self.process.exitcode
+        self.process = None
+        now = time.monotonic()
+        self.failures = 0 if now - self.started > _STEADY_SECONDS else self.failures + 1
+        self.due = now + min(_MAX_DELAY_SECONDS, 0.1 * (2**self.failures - 1))
+        return code
+
+
+class Processes:
+    """An owner and fronts.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._settings = settings
+        self._sockets = reserved(settings.host, settings.port)
+        self._folder = Path(tempfile.mkdtemp(prefix="gcws-"))
+        self._opened = context.Event()
+        addresses = [(each.family, each.getsockname()) for each in self._sockets]
+
+        def start(target: Callable[..., None], *arguments: object) -> Any:  # noqa: ANN401
+            process = context.Process(target=target, args=(settings, *arguments))
+            process.start()
+            return process
+
+        self._owner = _Child("owner", lambda: start(run_owner, self._folder, self._opened))
+        self._fronts = [
+            _Child(f"front {number}", lambda: start(run_front, addresses, self._folder))
+            for number in range(1, settings.workers + 1)
+        ]
+        self._woken, self._waker = os.pipe()
+
+    def run(self) -> int:
+        """Serve until told to stop; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os.write(self._waker, b"."))
+        children = [self._owner, *self._fronts]
+        try:
+            for child in children:
+                child.start()
+            for address in self._sockets:
+                _log.info("serving at %s by %d fronts", address.getsockname(), len(self._fronts))
+            while (ended := self._next_end(children)) is not None:
+                code = ended.note_end()
+                if ended is self._owner and not self._opened.is_set():
+                    return code or 1
+                _log.warning("the %s has ended (%s); it is started again", ended.name, code)
+            return 0
+        finally:
+            self._stop()
+
+    def _next_end(self, children: Sequence[_Child]) -> _Child | None:
+        """Start what is due, and return the next child whose process ends; None to stop."""
+        while True:
+            now = time.monotonic()
+            for child in children:
+                if child.process is None and child.due <= now:
+                    child.start()
+            due = [child.due - now for child in children if child.process is None]
+            running = {child.process.sentinel: child for child in children if child.process}
+            found = wait([self._woken, *running], timeout=max(0.0, min(due)) if due else None)
+            if self._woken in found:
+                return None
+            for sentinel in found:
+                child = running[sentinel]
+                child.process.join()
+                return child
+
+    def _stop(self) -> None:
+        """End the fronts, then the owner."""
+        for front in self._fronts:
+            if front.process is not None:
+                front.process.terminate()
+        limit = time.monotonic() + self._settings.shutdown_seconds + _GRACE_SECONDS
+        for front in self._fronts:
+            if front.process is not None:
+                front.process.join(max(0.0, limit - time.monotonic()))
+                if front.process.is_alive():
+                    front.process.kill()
+                    front.process.join()
+        if self._owner.process is not None:
+            self._owner.process.terminate()
+            self._owner.process.join()
+        for each in self._sockets:
+            each.close()
+        with suppress(OSError):
+            shutil.rmtree(self._folder)

@@ -1,0 +1,164 @@
+"""What a front does by itself: it gathers queries, rewrites batches, and misses its owner."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from gcws_search.service.execution import local_catalog
+from gcws_search.service.fronts import packing
+from gcws_search.service.guards.limits import Limits
+from gcws_search.service.schemas.requests import BatchBody, QueryBody
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+from tests.support.service.fronts import FrontClient
+
+URL = "/v1/collections/plants"
+LIMITS = Limits.of(Settings())
+SAME: list[Json] = [{"vector": [1, -2, 0, 3], "limit": 2}, {"vector": [0, 1, 1, 0], "limit": 2}]
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many vectors each search of the index had."""
+    search, counts = local_catalog.search, list[int]()
+
+    def counted(collection: Json, query: Json) -> Json:
+        counts.append(1 if query.vectors is None else len(query.vectors))
+        return search(collection, query)
+
+    monkeypatch.setattr(local_catalog, "search", counted)
+    return counts
+
+
+def together(client: Client, documents: Sequence[Json]) -> list[httpx.Response]:
+    """Ask for all of them at once."""
+
+    async def ask() -> list[httpx.Response]:
+        return await asyncio.gather(
+            *(client.http.post(f"{URL}/query", json=document) for document in documents)
+        )
+
+    return cast(list[httpx.Response], client.run(ask()))
+
+
+def alone(client: Client, path: str, document: Json) -> httpx.Response:
+    """Return the answer of the owner itself, without a front."""
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            return await http.post(path, json=document)
+
+    return cast(httpx.Response, client.run(ask()))
+
+
+def test_queries_that_come_together_are_searched_together(
+    client: Client, searched: list[int]
+) -> None:
+    documents = [{"vector": [1, 0, number, 2]} for number in range(1, 9)]
+    found = together(client, documents)
+    assert sum(searched) == 8
+    assert max(searched) > 1
+    for document, answer in zip(documents, found, strict=True):
+        assert answer.json() == alone(client, f"{URL}/query", document).json()
+
+
+def test_a_query_that_is_refused_leaves_those_beside_it_alone(serve: Serve) -> None:
+    client = serve()
+    fill(client, transform={"center": [9, 9, 9, 9]})
+    documents = [{"vector": [1, 0, 1, 2]}, {"vector": [9, 9, 9, 9]}, {"vector": [0, 1, 1, 2]}]
+    first, refused, last = together(client, documents)
+    assert_problem(refused, 422, "invalid_vector", "vector: ")
+    assert (first.status_code, last.status_code) == (200, 200)
+    assert first.json() == alone(client, f"{URL}/query", documents[0]).json()
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        [1, -2, 0, 3],
+        {"indices": [3, 1], "values": [2.5, -2]},
+        {"indices": [0, 2]},
+        {"base64": "zczMPQAAAMAAAAAAAABAQA=="},
+    ],
+)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"limit": 2, "offset": 1, "recall": 1, "min_score": 0.1},
+        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
+        {"guarantee": "proven", "with_payload": False},
+        {"rerank": "none", "candidates": 3},
+        {"with_vector": True},
+        {"limit": 5000},
+        {"backend": "nowhere"},
+    ],
+)
+def test_every_form_of_query_is_answered_as_by_the_owner(
+    client: Client, vector: Json, more: Json
+) -> None:
+    document = {"vector": vector} | more
+    ours = client.post(f"{URL}/query", json=document)
+    theirs = alone(client, f"{URL}/query", document)
+    assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())
+
+
+@pytest.mark.parametrize(
+    ("queries", "is_matrix"),
+    [
+        (SAME, True),
+        ([query | {"recall": 1, "with_payload": False} for query in SAME], True),
+        ([query | {"backend": "gcws", "guarantee": "proven"} for query in SAME], True),
+        ([SAME[0], SAME[1] | {"limit": 3}], False),
+        ([SAME[0], {"id": "a", "limit": 2}], False),
+        ([query | {"filter": {"must": []}} for query in SAME], False),
+        ([query | {"id": "a"} for query in SAME], False),
+        ([SAME[0], SAME[1] | {"vector": [1, 2]}], False),
+        ([SAME[0], SAME[1] | {"vector": [1e39, 0, 0, 0]}], False),
+        ([SAME[0], SAME[1] | {"vector": [0, 0, 0, 0]}], True),
+        ([query | {"vector": [1, 2]} for query in SAME], True),
+    ],
+)
+def test_a_batch_is_answered_as_by_the_owner_be_it_a_matrix_or_not(
+    client: Client, queries: list[Json], is_matrix: bool
+) -> None:
+    body = BatchBody.model_validate({"queries": queries})
+    assert (packing.matrix_of(body.queries, LIMITS) is not None) == is_matrix
+    ours = client.post(f"{URL}/query/batch", json={"queries": queries})
+    theirs = alone(client, f"{URL}/query/batch", {"queries": queries})
+    assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())
+
+
+def test_a_query_that_no_message_can_hold_is_asked_as_it_came() -> None:
+    refused: list[Any] = [
+        {"id": "a"},
+        {"vector": [1e39]},
+        {"vector": {"names": ["x"], "values": [1]}},
+        {"vector": {"indices": [1, 2], "values": [1]}},
+        {"vector": {"indices": [2**31], "values": [1]}},
+    ]
+    for document in refused:
+        assert packing.packed("plants", QueryBody.model_validate(document), LIMITS) is None
+
+
+def test_without_its_owner_a_front_is_alive_and_not_ready(client: Client) -> None:
+    assert isinstance(client, FrontClient)
+    client.run(client.front.state.service.link.stop())
+    client.forget_http()
+    assert client.get("/livez").json() == {"status": "ok", "phase": "starting"}
+    ready = client.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.headers["retry-after"] == "1"
+    assert ready.json() == {"phase": "starting", "loaded": 0, "total": 0}
+    for answer in (
+        client.get("/v1/collections"),
+        client.post(f"{URL}/query", json=SAME[0]),
+        client.post(f"{URL}/query/batch", json={"queries": SAME}),
+        client.get(f"{URL}/items/a"),
+    ):
+        assert_problem(answer, 503, "owner_unavailable")
+        assert answer.headers["retry-after"] == "1"
