@@ -11,9 +11,9 @@ from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
-from gcws_search.service.guards.keys import ApiKeys, Permission
+from gcws_search.service.guards.keys import ApiKeys, Permission, is_local
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http.errors import OriginRefused, TooManyCollections
+from gcws_search.service.http.errors import HostRefused, OriginRefused, TooManyCollections
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -131,20 +131,23 @@ def _check_key(request: Request, *, writes: bool) -> None:
     if keys.are_set:
         keys.check(_key_of(request), writes=writes)
         return
+    host = header(request, b"host")
+    if not (host is None or is_local(host) or service_of(request).settings.allow_no_key):
+        raise HostRefused(host)
     # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. A
     # browser says itself which page is this service's own, also where a proxy changes the host.
     origin = header(request, b"origin")
     if origin is None or header(request, b"sec-fetch-site") == "same-origin":
         return
-    if origin.partition("://")[2] != header(request, b"host"):
+    if origin.partition("://")[2] != host:
         raise OriginRefused(origin)
 
 
 async def may_read(request: Request) -> None:
-    """Raise KeyMissing, KeyRefused or OriginRefused unless the request may read."""
+    """Raise KeyMissing, KeyRefused OriginRefused or HostRefused unless the request may read."""
     _check_key(request, writes=False)
 
 
 async def may_write(request: Request) -> None:
-    """Raise KeyMissing, KeyRefused or OriginRefused unless the request may write."""
+    """Raise KeyMissing, KeyRefused OriginRefused or HostRefused unless the request may write."""
     _check_key(request, writes=True)

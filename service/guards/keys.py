@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -143,6 +144,23 @@ def require_guard(settings: Settings) -> None:
     guarded = ApiKeys(settings).are_set
     if not (guarded or settings.allow_no_key or is_loopback(reached_at)):
         raise ExposedWithoutKey(reached_at)
+
+
+@lru_cache(maxsize=64)
+def is_local(host: str) -> bool:
+    """Return whether a Host header names what only this machine or its network calls so.
+
+    Anybody may let a public name point to this machine: to a browser, pages of that name then are
+    of the same origin as the service.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if "." not in name or name.rstrip(".").endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -8,6 +8,7 @@
     ├── KeyMissing
     ├── KeyRefused
     ├── OriginRefused              origin
+    ├── HostRefused                host: a name that others may point to this machine
     ├── ExposedWithoutKey          host
     ├── RouteNotFound
     ├── MethodNotAllowed           allowed
@@ -78,6 +79,17 @@ class OriginRefused(ServiceError):
         self.origin = origin
         super().__init__(
             f"expected a request of no page, or of this service's own, got one of {origin[:80]!r}"
+        )
+
+
+class HostRefused(ServiceError):
+    """A request was sent to a public name, and no key is set that its sender would have to know."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            "expected a request to localhost, an IP address or a name without dots, as no key is "
+            f"set, got one to {host[:80]!r} (a key or GCWS_ALLOW_NO_KEY=true permits it)"
         )
 
 

@@ -78,6 +78,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.KeyMissing: Kind(401, "key_missing"),
     sv.KeyRefused: Kind(403, "key_refused"),
     sv.OriginRefused: Kind(403, "origin_refused"),
+    sv.HostRefused: Kind(403, "host_refused"),
     sv.ExposedWithoutKey: Kind(500, "internal_error"),
     sv.RouteNotFound: Kind(404, "route_not_found"),
     sv.MethodNotAllowed: Kind(405, "method_not_allowed"),

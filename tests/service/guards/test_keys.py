@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -194,6 +194,46 @@ def test_pages_of_other_sites_are_refused_where_no_key_is_set(serve: Serve, orig
         assert_problem(answer, 403, "origin_refused")
     own = ask(client, "GET", "/v1/collections", Origin="http://test")
     assert own.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost:8000", True),
+        ("localhost", True),
+        ("gcws.localhost:8000", True),
+        ("gcws:8000", True),
+        ("127.0.0.1:8000", True),
+        ("10.0.0.7", True),
+        ("[::1]:8000", True),
+        ("[::1]", True),
+        ("[::ffff:127.0.0.1]:8000", True),
+        ("test", True),
+        ("evil.example:8000", False),
+        ("evil.example", False),
+        ("evil.example.", False),
+        ("127.0.0.1.evil.example:8000", False),
+        ("localhost.evil.example", False),
+    ],
+)
+def test_requests_to_public_names_are_refused_where_no_key_is_set(
+    serve: Serve, host: str, local: bool
+) -> None:
+    client = serve()
+    fill(client)
+    for method, path in GUARDED:
+        answer = ask(client, method, path, Host=host)
+        if local:
+            assert answer.status_code not in {401, 403}
+        else:
+            assert_problem(answer, 403, "host_refused", host)
+    assert client.get("/livez", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("settings", [{"api_key": SecretStr("k")}, {"allow_no_key": True}])
+def test_a_key_or_a_setting_permits_public_names(serve: Serve, settings: dict[str, Any]) -> None:
+    sent = {"Host": "public.example", "Authorization": "Bearer k"}
+    assert ask(serve(**settings), "GET", "/v1/collections", **sent).status_code == 200
 
 
 @pytest.mark.parametrize(
