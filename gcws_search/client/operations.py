@@ -44,7 +44,7 @@ class Send:
         A callable is called again for each attempt.
     headers, params : mapping of str to str
     repeatable : bool
-        Whether the request may be sent again when its connection broke.
+        Whether the request may be sent again where it may have been served.
     """
 
     method: str

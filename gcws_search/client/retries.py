@@ -16,6 +16,8 @@ from gcws_search.client.operations import Pause, Plan, Reply, Send
 _TOLD_SECONDS: Final = 1.0
 """Waits shorter than this are not worth a word."""
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
+"""Codes of problems after which the request may have been served all the same."""
 
 
 class DroppedConnection(Exception):
@@ -101,10 +103,13 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
             after = _retry_after_seconds(reply.headers)
             # Of conflicts only another operation on the same name is over soon.
             is_busy = reply.status in _BUSY or (reply.status == HTTPStatus.CONFLICT and after > 0)
+            problem = _document(reply)
+            if not request.repeatable and problem.get("code") in _DOUBTFUL:
+                is_busy = False
             if is_last or not is_busy or after > policy.max_seconds:
-                raise error_of(reply.status, _document(reply), collection=collection)
+                raise error_of(reply.status, problem, collection=collection)
             wait = after + policy.wait_seconds(attempt)
-            cause = str(_document(reply).get("detail") or f"the server answered {reply.status}")
+            cause = str(problem.get("detail") or f"the server answered {reply.status}")
         waited += wait
         if not is_told and waited >= _TOLD_SECONDS and policy.report is not None:
             is_told = True

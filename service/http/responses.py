@@ -24,7 +24,8 @@ _MEANINGS = {
     429: "Too much work is waiting.",
     503: "It cannot be answered now: something is still loading (`loading`), too much is under way "
     "(`overloaded`), no file descriptor is free (`out_of_descriptors`), the disk refused to read "
-    "or write (`storage_failed`), or the service stops (`stopping`).",
+    "or write (`storage_failed`), the process that has the collections starts again "
+    "(`owner_unavailable`), or the service stops (`stopping`).",
     507: "The disk or the memory is full, or there are too many collections; nothing was stored.",
 }
 

@@ -120,6 +120,18 @@ def test_what_may_have_happened_is_not_asked_for_twice() -> None:
     assert effects == [request]
 
 
+@pytest.mark.parametrize("code", ["owner_unavailable", "stopping"])
+def test_a_doubtful_answer_is_final_for_what_may_have_happened_alone(code: str) -> None:
+    doubtful = problem(503, code, retry_after="1")
+    request = Send("POST", "/v1/load", repeatable=False)
+    end, effects = carried_out(request, [doubtful])
+    assert isinstance(end, ServerBusy)
+    assert effects == [request]
+    assert carried_out(GET, [doubtful, DONE])[0] == DONE
+    full = problem(503, "overloaded", retry_after="1")
+    assert carried_out(request, [full, DONE])[0] == DONE
+
+
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
     [(401, "key_missing", AccessRefused), (403, "key_refused", AccessRefused)],
