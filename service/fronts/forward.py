@@ -117,23 +117,25 @@ def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:
 
 
 async def _feed(receive: Receive, writer: asyncio.StreamWriter, *, is_chunked: bool) -> None:
-    """Write the body as it comes, no quicker than the owner reads; end with the client."""
+    """Write the body as it comes, no quicker than the owner reads; end with the client.
+
+    The connection ends with this, so that the owner knows too.
+    """
     more = True
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            writer.transport.abort()
-            return
-        piece = message.get("body", b"")
-        if not more or writer.is_closing():  # the owner has answered already
-            continue
-        more = message.get("more_body", False)
-        if is_chunked:
-            end = b"" if more else b"0\r\n\r\n"
-            piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + end
-        writer.write(piece)
-        with suppress(OSError):
-            await writer.drain()
+    try:
+        while (message := await receive())["type"] != "http.disconnect":
+            piece = message.get("body", b"")
+            if not more or writer.is_closing():  # the owner has answered already
+                continue
+            more = message.get("more_body", False)
+            if is_chunked:
+                end = b"" if more else b"0\r\n\r\n"
+                piece = (b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"") + end
+            writer.write(piece)
+            with suppress(OSError):
+                await writer.drain()
+    finally:
+        writer.transport.abort()
 
 
 async def _answer(
@@ -150,6 +152,7 @@ async def _answer(
             data = b""
         if not data:
             if feeder.done():  # the client has gone
+                feeder.result()
                 return
             if not has_started:
                 raise OwnerUnavailable

@@ -109,7 +109,12 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
     for name in (CHANNEL, HTTP):  # of an owner that was killed
         (folder / name).unlink(missing_ok=True)
     config = uvicorn.Config(app, uds=str(folder / HTTP), **server_options(quiet))
-    uvicorn.Server(config).run()
+    try:
+        uvicorn.Server(config).run()
+    finally:
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():  # else it removes the folder itself
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def attach_channel(app: FastAPI, path: Path) -> None:

@@ -1,7 +1,8 @@
 """What a front does by itself: it gathers queries, rewrites batches, and misses its owner."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import httpx
@@ -162,3 +163,21 @@ def test_without_its_owner_a_front_is_alive_and_not_ready(client: Client) -> Non
     ):
         assert_problem(answer, 503, "owner_unavailable")
         assert answer.headers["retry-after"] == "1"
+
+
+def test_a_body_that_breaks_off_leaves_no_connection_to_the_owner(client: Client) -> None:
+    assert isinstance(client, FrontClient)
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield b'{"id": "x", "vector": [1, 2, 3, 4]}\n'
+        raise ZeroDivisionError
+
+    async def load() -> None:
+        kind = {"Content-Type": "application/x-ndjson"}
+        async with asyncio.timeout(30):  # half of what a body may take to arrive
+            with suppress(ZeroDivisionError):
+                await client.http.post(f"{URL}/load", content=lines(), headers=kind)
+            while client.speaking.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    client.run(load())

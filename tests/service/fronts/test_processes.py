@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -261,7 +262,11 @@ def test_a_stop_under_load_answers_what_is_under_way_and_loses_nothing(service: 
 
 
 def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    variables = {"GCWS_DATA_DIR": str(tmp_path / "data"), "GCWS_PORT": str(free_port())}
+    variables = {
+        "GCWS_DATA_DIR": str(tmp_path / "data"),
+        "GCWS_PORT": str(free_port()),
+        "TMPDIR": tempfile.mkdtemp(),  # short: the names of sockets are
+    }
     command = [sys.executable, "-m", "gcws_search.service", "serve", "--workers", "2"]
     parent = subprocess.Popen(command, env=os.environ | variables, cwd=REPOSITORY)
     limit = time.monotonic() + SECONDS
@@ -275,3 +280,4 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent.wait()
     _, alive = psutil.wait_procs(children, SECONDS)
     assert not alive
+    os.rmdir(variables["TMPDIR"])  # nothing is left in it

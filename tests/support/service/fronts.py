@@ -47,7 +47,8 @@ class FrontClient(Client):
         """Let the owner speak HTTP at its socket."""
         config = uvicorn.Config(self.app, lifespan="off", log_config=None)
         config.load()
-        state, speaker = ServerState(), timed(self._settings)
+        self.speaking, speaker = ServerState(), timed(self._settings)
+        state = self.speaking
 
         def protocol() -> Json:
             return speaker(config=config, server_state=state, app_state={})
