@@ -3,13 +3,13 @@
 import errno
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
@@ -35,10 +35,8 @@ def opened(directory: Path) -> Catalog:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    made = opened(tmp_path)
-    yield made
-    made.close()
+def policies() -> Policies:
+    return POLICY
 
 
 def config(storage: Storage = "mapped", dim: int | None = DIM) -> CollectionConfig:

@@ -26,13 +26,6 @@ def opened(directory: Path) -> Catalog:
     return catalog
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    made = opened(tmp_path)
-    yield made
-    made.close()
-
-
 # Two processes, and one that is killed
 
 

@@ -33,7 +33,7 @@ from tests.support.index.known_rows import (
     known,
     made,
 )
-from tests.support.index.small_index import Mask, SmallIndex, all_scores, answer
+from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer
 from tests.support.reference import mathematics
 from tests.support.statistics import SIGMAS, assert_proportion, standard_error
 
@@ -348,18 +348,25 @@ def test_each_query_is_scanned_for_in_less_time_the_more_come_together_in_a_thre
     assert scan_nanoseconds(view, batch[:64], 2)[0] == costs[1]
 
 
+def with_tables(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch, *, paying: bool
+) -> tuple[SmallIndex, list[int]]:
+    """Return an index with all its tables, which pay or never do, and what its calls hash."""
+    if not paying:
+        monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
+    index = asked(config_of("dense", GcwsParams())).add(rows)
+    assert isinstance(index.backend, GcwsBackend)
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    return index, counted(index, monkeypatch)
+
+
 @pytest.mark.parametrize("paying", [True, False])
 def test_a_call_of_many_queries_is_scanned_once_tables_have_not_paid_for_a_few_of_them(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, paying: bool
 ) -> None:
     rows, _, dim = made("dense", rng)
     queries = rows[:200]
-    if not paying:
-        monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
-    index = asked(config_of("dense", GcwsParams())).add(rows)
-    assert isinstance(index.backend, GcwsBackend)
-    index.state = index.backend.with_all_tables(index.state, index.rows.view())
-    hashed = counted(index, monkeypatch)
+    index, hashed = with_tables(rows, monkeypatch, paying=paying)
     params = SearchParams(limit=1, recall=0.9, guarantee="proven")
     results = index.search(queries, params)
     assert sum(hashed) == (200 if paying else 12)
@@ -375,12 +382,7 @@ def test_proofs_of_lone_queries_go_by_what_such_have_taken_of_late(
 ) -> None:
     rows, _, dim = made("dense", rng)
     queries = rows[:160]
-    if not paying:
-        monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
-    index = asked(config_of("dense", GcwsParams())).add(rows)
-    assert isinstance(index.backend, GcwsBackend)
-    index.state = index.backend.with_all_tables(index.state, index.rows.view())
-    hashed = counted(index, monkeypatch)
+    index, hashed = with_tables(rows, monkeypatch, paying=paying)
     params = SearchParams(limit=1, recall=0.9, guarantee="proven")
     results, tried = [], []
     for place in range(len(queries)):
