@@ -4,7 +4,7 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -165,6 +165,13 @@ def served(data_dir: Path, port: int = 0, prefix: str = "", **settings: object) 
         bound.close()
 
 
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Return what serves as `served` does; asked for before `tab`, it ends after the tabs."""
+    with contextlib.ExitStack() as servers:
+        yield lambda **settings: servers.enter_context(served(tmp_path, **settings))
+
+
 def give(page: Page, key: str) -> None:
     """Type a key into the dialog that asks for one."""
     page.get_by_role("textbox", name="Key").fill(key)
@@ -172,40 +179,42 @@ def give(page: Page, key: str) -> None:
 
 
 def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
-    tmp_path: Path, tab: OpenTab
+    serve: Callable[..., str], tab: OpenTab
 ) -> None:
-    with served(tmp_path, api_key="admin", read_only_api_key="reader") as url:
-        here = tab(url)
-        here.expected += ["status of 401", "status of 403"]
-        page = here.open("#/three/load")
-        page.get_by_role("dialog").wait_for()
-        here.look("key")
-        page.keyboard.press("Escape")
-        page.keyboard.press("Escape")
-        give(page, "wrong")
-        page.get_by_role("alert").wait_for()
-        give(page, "reader")
-        page.get_by_text("Needs a key that writes").wait_for()
-        page.get_by_text("read only").wait_for()
-        assert page.get_by_role("button", name="Make a snapshot").count() == 0
-        page.reload()
-        page.get_by_text("Needs a key that writes").wait_for()
-        assert page.get_by_role("dialog").count() == 0
-        assert "reader" not in page.url
-        other = tab(url)
-        other.expected += ["status of 401", "status of 403"]
-        page = other.open("#/three/load")
-        give(page, "admin")
-        page.get_by_role("button", name="Make a snapshot").wait_for()
+    url = serve(api_key="admin", read_only_api_key="reader")
+    here = tab(url)
+    here.expected += ["status of 401", "status of 403"]
+    page = here.open("#/three/load")
+    page.get_by_role("dialog").wait_for()
+    here.look("key")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    give(page, "wrong")
+    page.get_by_role("alert").wait_for()
+    give(page, "reader")
+    page.get_by_text("Needs a key that writes").wait_for()
+    page.get_by_text("read only").wait_for()
+    assert page.get_by_role("button", name="Make a snapshot").count() == 0
+    page.reload()
+    page.get_by_text("Needs a key that writes").wait_for()
+    assert page.get_by_role("dialog").count() == 0
+    assert "reader" not in page.url
+    other = tab(url)
+    other.expected += ["status of 401", "status of 403"]
+    page = other.open("#/three/load")
+    give(page, "admin")
+    page.get_by_role("button", name="Make a snapshot").wait_for()
 
 
-def test_below_a_prefix_all_is_as_it_is_at_the_root(tmp_path: Path, tab: OpenTab) -> None:
-    with served(tmp_path, prefix="/some/place") as url:
-        here = tab(url)
-        page = here.open("#/three/query?id=1")
-        expect(page.locator(".found strong")).to_have_text("2 of 2")
-        page.get_by_role("link", name="API").click()
-        page.get_by_text("/v1/collections/{name}/query", exact=True).first.wait_for()
+def test_below_a_prefix_all_is_as_it_is_at_the_root(
+    serve: Callable[..., str], tab: OpenTab
+) -> None:
+    url = serve(prefix="/some/place")
+    here = tab(url)
+    page = here.open("#/three/query?id=1")
+    expect(page.locator(".found strong")).to_have_text("2 of 2")
+    page.get_by_role("link", name="API").click()
+    page.get_by_text("/v1/collections/{name}/query", exact=True).first.wait_for()
 
 
 def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
@@ -234,15 +243,15 @@ def test_the_api_page_asks_nobody_else_and_sends_requests(url: str, tab: OpenTab
     page.locator(".live-responses-table", has_text='"points"').wait_for()
 
 
-def test_the_api_page_knows_the_key_of_the_tab(tmp_path: Path, tab: OpenTab) -> None:
-    with served(tmp_path, api_key="admin") as url:
-        here = tab(url)
-        here.expected += ["status of 401"]
-        page = here.open()
-        give(page, "admin")
-        page.get_by_role("link", name="three", exact=True).wait_for()
-        page.get_by_role("link", name="API").click()
-        page.get_by_text("/v1/collections", exact=True).first.click()
-        page.get_by_role("button", name="Try it out").click()
-        page.get_by_role("button", name="Execute").click()
-        page.locator(".live-responses-table", has_text='"three"').wait_for()
+def test_the_api_page_knows_the_key_of_the_tab(serve: Callable[..., str], tab: OpenTab) -> None:
+    url = serve(api_key="admin")
+    here = tab(url)
+    here.expected += ["status of 401"]
+    page = here.open()
+    give(page, "admin")
+    page.get_by_role("link", name="three", exact=True).wait_for()
+    page.get_by_role("link", name="API").click()
+    page.get_by_text("/v1/collections", exact=True).first.click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    page.locator(".live-responses-table", has_text='"three"').wait_for()
