@@ -24,6 +24,8 @@
     ├── RequestTimeout             seconds
     ├── NotReady                   phase
     ├── OwnerUnavailable           the process that has the collections is not there
+    ├── StoreUnavailable           the database of a cluster does not answer, or has no room
+    ├── ShardUnavailable           missing: no replica of these shards answered in time
     └── Stopping                   the request had not ended when the time to stop was over
 """
 
@@ -190,6 +192,7 @@ class AnswerTooLarge(ServiceError):
     """What is asked for would be more than is sent in one answer."""
 
     def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
         super().__init__(
             f"expected an answer of at most {limit_bytes} bytes, got more; ask for fewer hits or "
             "items, or without payloads and vectors"
@@ -211,6 +214,22 @@ class OwnerUnavailable(ServiceError):
             "the process that has the collections starts again; what the request was to store may "
             "be stored"
         )
+
+
+class StoreUnavailable(ServiceError):
+    """The database of a cluster does not answer, or cannot take a write; nothing was stored."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the database cannot be used now ({reason})")
+
+
+class ShardUnavailable(ServiceError):
+    """No replica of some shards answered in time."""
+
+    def __init__(self, missing: Sequence[int], total: int) -> None:
+        self.missing = missing
+        names = ", ".join(map(str, missing))
+        super().__init__(f"no replica of shard {names} (of {total}) answered in time")
 
 
 class Stopping(ServiceError):

@@ -94,6 +94,8 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.RequestTimeout: Kind(408, "request_timeout"),
     sv.NotReady: Kind(503, "loading", 1),
     sv.OwnerUnavailable: Kind(503, "owner_unavailable", 1),
+    sv.StoreUnavailable: Kind(503, "store_unavailable", 1),
+    sv.ShardUnavailable: Kind(503, "shard_unavailable", 1),
     sv.Stopping: Kind(503, "stopping", 1),
 }
 

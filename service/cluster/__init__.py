@@ -1,0 +1,9 @@
+"""Many machines, the same API: a database orders every write, shards follow it, routers ask shards.
+
+- `contract`: what database, shards and routers say of each other
+- `errors`: what goes wrong between them
+- `messages`: a JSON head and raw bytes, and errors, as bytes
+- `database`: all that speaks SQL
+- `shard`: a part of each collection's items, in memory and in a file that is a cache
+- `router`: the collections as routes call them
+"""

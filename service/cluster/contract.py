@@ -1,0 +1,137 @@
+"""What database, shards and routers say of each other: rows, positions, replicas."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class CollectionRow(NamedTuple):
+    """A collection as the database has it.
+
+    Attributes
+    ----------
+    number : int
+        Never used again, whatever the name is used for.
+    name : str
+    config : dict
+        JSON-able, of `CollectionConfig.to_dict`.
+    algorithm_version : int
+        Of the hash.
+    head : int
+        The key of the last change.
+    """
+
+    number: int
+    name: str
+    config: dict[str, Any]
+    algorithm_version: int
+    head: int
+
+
+class Row(NamedTuple):
+    """An item as it was sent.
+
+    Attributes
+    ----------
+    key : int
+        Rises with every change of the collection, in the order of commits.
+    id : str
+    vector : bytes
+        Of `VectorSpace.to_blobs`; empty where it was not asked for.
+    payload : bytes or None
+        JSON text.
+    """
+
+    key: int
+    id: str
+    vector: bytes
+    payload: bytes | None
+
+
+class BackendRow(NamedTuple):
+    """A comparison backend as it was attached; ``params`` is JSON."""
+
+    name: str
+    kind: str
+    params: str
+
+
+class Position(NamedTuple):
+    """How far a replica has followed a collection.
+
+    Attributes
+    ----------
+    key : int
+        All changes up to this one are applied.
+    commit : int
+        Key of the last commit that the database had when they were read, 0 where it had none.
+    stamp : bytes
+        Random bytes of that commit: a database that does not know them has another history.
+    """
+
+    key: int
+    commit: int
+    stamp: bytes
+
+
+START = Position(0, 0, b"")
+"""Of a replica that has nothing."""
+
+
+class Replica(NamedTuple):
+    """A replica of a shard as the database lists it.
+
+    Attributes
+    ----------
+    cell : str
+        Name of the cluster, of those that follow one database.
+    shard, replica : int
+    address : str
+        Of its HTTP application.
+    positions : dict of int to int
+        Key that it has reached, by number of the collection.
+    nbytes : int
+        Memory that it takes.
+    share : float
+        Of its machine's memory that is in use.
+    seen : float
+        Seconds since its last sign of life.
+    """
+
+    cell: str
+    shard: int
+    replica: int
+    address: str
+    positions: dict[int, int]
+    nbytes: int
+    share: float
+    seen: float
+
+
+class ReplicaClient(Protocol):
+    """One replica of a shard as routers call it."""
+
+    @property
+    def address(self) -> str:
+        """What names it in logs and answers."""
+
+    async def ask(self, message: bytes, seconds: float) -> bytes:
+        """Return the answer to a message.
+
+        Raises
+        ------
+        OSError, TimeoutError
+            It is not there, or gave no answer in time.
+        """
+
+
+def bucket_of(item_id: str, buckets: int) -> int:
+    """Return the bucket of an item, by its id alone."""
+    return zlib.crc32(item_id.encode()) % buckets
+
+
+def buckets_of(shard: int, shards: int, buckets: int) -> Sequence[int]:
+    """Return the buckets that a shard has."""
+    return range(shard, buckets, shards)

@@ -1,0 +1,176 @@
+"""Messages between routers and shards: a JSON head and raw bytes, and errors by their class."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.errors import Behind, Malformed
+from gcws_search.service.http.errors import AnswerTooLarge
+
+VERSION: Final = 1
+"""Of the messages; a replica of another version refuses."""
+
+_HEAD: Final = struct.Struct("<HHI")
+"""Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each."""
+_LENGTH: Final = struct.Struct("<Q")
+
+
+class Message(NamedTuple):
+    """A question or an answer.
+
+    Attributes
+    ----------
+    head : dict
+        JSON-able.
+    blobs : sequence of bytes
+    """
+
+    head: dict[str, Any]
+    blobs: Sequence[bytes | memoryview] = ()
+
+
+def packed(message: Message) -> bytes:
+    """Return a message as bytes."""
+    text = orjson.dumps(message.head, option=orjson.OPT_NON_STR_KEYS)
+    lengths = [_LENGTH.pack(len(blob)) for blob in message.blobs]
+    return b"".join([_HEAD.pack(VERSION, len(lengths), len(text)), *lengths, text, *message.blobs])
+
+
+def unpacked(data: bytes) -> Message:
+    """Inverse of `packed`; the blobs share the memory of the bytes.
+
+    Raises
+    ------
+    Malformed
+        It is no message, or one of another version.
+    """
+    try:
+        version, count, size = _HEAD.unpack_from(data)
+        if version != VERSION:
+            raise Malformed(f"expected version {VERSION}, got {version}")
+        at = _HEAD.size
+        lengths = [_LENGTH.unpack_from(data, at + 8 * number)[0] for number in range(count)]
+        at += 8 * count
+        if at + size + sum(lengths) != len(data):
+            raise Malformed(f"expected {at + size + sum(lengths)} bytes, got {len(data)}")
+        head = orjson.loads(memoryview(data)[at : at + size])
+    except (struct.error, orjson.JSONDecodeError) as error:
+        raise Malformed(str(error)) from None
+    if not isinstance(head, dict):
+        raise Malformed("its head is no object")
+    at += size
+    blobs = []
+    for length in lengths:
+        blobs.append(memoryview(data)[at : at + length])
+        at += length
+    return Message(head, blobs)
+
+
+# Texts
+
+
+def packed_texts(texts: Sequence[bytes | None]) -> list[bytes]:
+    """Return texts as two blobs: their lengths, -1 for none, and all of their bytes."""
+    lengths = np.fromiter((-1 if each is None else len(each) for each in texts), np.int32)
+    return [lengths.tobytes(), b"".join(each for each in texts if each is not None)]
+
+
+def unpacked_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[bytes | None]:
+    """Inverse of `packed_texts`."""
+    sizes = np.frombuffer(lengths, np.int32)
+    ends = np.cumsum(np.maximum(sizes, 0))
+    view = bytes(data)
+    pairs = zip(sizes.tolist(), ends.tolist(), strict=True)
+    return [None if size < 0 else view[end - size : end] for size, end in pairs]
+
+
+# Vectors
+
+
+def packed_vectors(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
+    """Return what the head says of vectors, and their arrays as blobs."""
+    if raw.form == "dense":
+        rows = np.ascontiguousarray(raw.dense, np.float32)
+        return {"form": "dense", "shape": list(rows.shape)}, [rows.tobytes()]
+    columns = (raw.indptr, np.int64), (raw.indices, np.int32), (raw.values, np.float32)
+    blobs = [np.ascontiguousarray(column, kind).tobytes() for column, kind in columns]
+    return {"form": "sparse"}, blobs
+
+
+def unpacked_vectors(head: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> ix.RawBatch:
+    """Inverse of `packed_vectors`; takes the first blobs that are theirs."""
+    if head["form"] == "dense":
+        rows, columns = head["shape"]
+        return ix.RawBatch("dense", dense=_array(blobs[0], np.float32).reshape(rows, columns))
+    return ix.RawBatch(
+        "sparse",
+        indptr=_array(blobs[0], np.int64),
+        indices=_array(blobs[1], np.int32),
+        values=_array(blobs[2], np.float32),
+    )
+
+
+def blobs_of(head: dict[str, Any]) -> int:
+    """Return how many blobs vectors take."""
+    return 1 if head["form"] == "dense" else 3
+
+
+def _array(blob: bytes | memoryview, kind: type) -> ix.AnyArray:
+    # Kernels are compiled for arrays that may be written to.
+    return np.frombuffer(bytearray(blob), kind)
+
+
+# Errors
+
+_INPUTS: Final = {
+    kind.__name__: kind
+    for kind in (ix.InvalidVector, ix.InvalidFilter, ix.InvalidParameter, ix.InvalidPayload)
+}
+
+
+def packed_error(error: Exception) -> bytes:
+    """Return an answer that raises its like where it is read (`raise_error`)."""
+    said: dict[str, Any] = {"error": type(error).__name__, "detail": str(error)}
+    match error:
+        case ix.InvalidInput(expected=expected, got=got, loc=loc):
+            said |= {"expected": expected, "got": got, "loc": loc}
+        case ix.ItemNotFound(item_id=name) | ix.BackendNotFound(name=name):
+            said |= {"name": name}
+        case AnswerTooLarge(limit_bytes=limit):
+            said |= {"limit": limit}
+        case Behind(key=key, reached=reached):
+            said |= {"key": key, "reached": reached}
+    return packed(Message(said))
+
+
+def raise_error(message: Message) -> None:
+    """Raise the error of an answer that is one.
+
+    Raises
+    ------
+    InvalidInput, ItemNotFound, BackendNotFound, AnswerTooLarge, Behind
+    Malformed
+        Whatever else went wrong there.
+    """
+    head = message.head
+    match head.get("error"):
+        case None:
+            return
+        case "ItemNotFound":
+            raise ix.ItemNotFound(head["name"])
+        case "BackendNotFound":
+            raise ix.BackendNotFound(head["name"])
+        case "AnswerTooLarge":
+            raise AnswerTooLarge(head["limit"])
+        case "Behind":
+            raise Behind(head["key"], head["reached"])
+        case str(name) if name in _INPUTS:
+            raise _INPUTS[name](expected=head["expected"], got=head["got"], loc=tuple(head["loc"]))
+        case name:
+            raise Malformed(f"{name}: {head['detail']}")
