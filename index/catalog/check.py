@@ -25,7 +25,7 @@ from gcws_search.index.persistence.metadata import metadata_of
 from gcws_search.index.persistence.recovery import config_of, params_of, with_present_hash
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
-from gcws_search.index.storage.records import RowBatch, codes_checksum, content_checksum
+from gcws_search.index.storage.records import Change, RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import MetaName, Store
@@ -357,15 +357,14 @@ class Examination:
 
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
     if rows:
-        copy.write_at(
-            RowBatch(
-                [row.id.decode() for row in rows],
-                [row.vector for row in rows],
-                [row.codes for row in rows],
-                [row.payload for row in rows],
-                [row.sequence for row in rows],
-            )
+        columns = RowBatch(
+            [row.id.decode() for row in rows],
+            [row.vector for row in rows],
+            [row.codes for row in rows],
+            [row.payload for row in rows],
+            [row.sequence for row in rows],
         )
+        copy.write([Change(rows=columns)])
 
 
 def _has_its_codes(row: FoundRow) -> bool:

@@ -203,6 +203,7 @@ class StoredCollection:
         *,
         keeps_payloads: bool = False,
         progress: Callable[[WriteResult], LoadRecord] | None = None,
+        sequences: Sequence[int] = (),
     ) -> Put:
         """Hash items, and turn them into bytes: all of `put` that others need not wait for.
 
@@ -215,14 +216,18 @@ class StoredCollection:
         progress : callable or None
             Called with the result just before the commit. It returns how far the load of these
             items has come, which the same commit stores.
+        sequences : sequence of int
+            Of the items, where the caller numbers them: rising, above all that there were.
 
         Raises
         ------
         InvalidId, InvalidVector
+        InvalidParameter
+            The sequence numbers are not one an item, or do not rise.
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        put = Put.of(items, mode, self.memory)
+        put = Put.of(items, mode, self.memory, sequences=sequences)
         put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 
@@ -231,7 +236,7 @@ class StoredCollection:
 
         Raises
         ------
-        ItemExists
+        ItemExists, InvalidParameter
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
         self.writer.commit(write)
@@ -279,9 +284,9 @@ class StoredCollection:
         """Store how far a load has come, without items; see `Store.save_load`."""
         self.writer.run_as_change(partial(self.store.save_load, record, forgotten))
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Delete those items that there are, and return how many there were."""
-        return self._deleted(Delete(ids=list(dict.fromkeys(ids))))
+    def delete(self, ids: Sequence[str], load: LoadRecord | None = None) -> int:
+        """Delete those items that there are, and return how many; the commit stores ``load``."""
+        return self._deleted(Delete(ids=list(dict.fromkeys(ids)), load=load))
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
@@ -420,18 +425,25 @@ class StoredCollection:
         *,
         where: Filter | None = None,
         backend: str | None = None,
+        vector: RawBatch | None = None,
     ) -> QueryResult:
         """Return the hits of a stored item's vector, the item itself left out.
 
+        Where ``vector`` is given, the item need not be here.
+
         Raises
         ------
-        ItemNotFound, BackendNotFound
+        ItemNotFound, BackendNotFound, InvalidVector
         """
         view, row = self.memory.locate(item_id)
         self.memory.indexed(view, backend)
-        if row is None:
+        skip = np.array([-1 if row is None else row], np.int64)
+        if vector is not None:
+            query = self.space.prepare(vector)
+        elif row is not None:
+            query = view.vectors[row : row + 1]
+        else:
             raise ItemNotFound(item_id)
-        query, skip = view.vectors[row : row + 1], np.array([row], np.int64)
         found = self.auditor.search(view, query, params, where=where, skip=skip, backend=backend)
         return self._wake_optimizer(params, found)[0]
 
@@ -452,24 +464,9 @@ class StoredCollection:
         params, where, backend
             As of `search`.
 
-        Raises
-        ------
-        BackendNotFound
-        InvalidParameter
-            Another score than the exact GMM is asked for, or another backend.
-        InvalidVector
+        See `collection.name_scan.scan_with_unknown` for errors.
         """
-        view = self.memory.view
-        self.memory.indexed(view, backend)
-        for name, asked in (("backend", backend), ("rerank", params.rerank)):
-            if asked not in (None, "gmm", self.memory.backend.kind):
-                raise InvalidParameter(
-                    expected="no other than the exact GMM, for the query has unknown names",
-                    got=repr(asked),
-                    loc=(name,),
-                )
-        mask, _ = self.memory.permitted(view, where)
-        return scan_with_unknown(view, mask, self.space, query, params)
+        return scan_with_unknown(self.memory, query, params, where=where, backend=backend)
 
     def compare(
         self,

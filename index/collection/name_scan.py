@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gcws_search.index.collection.items import QueryResult, View
+from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s
 from gcws_search.index.contracts.batches import (
     RawBatch,
@@ -19,38 +21,55 @@ from gcws_search.index.contracts.batches import (
     VectorBatch,
     row_padded,
 )
+from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits
 from gcws_search.index.contracts.parameters import SearchParams, Transform
 from gcws_search.index.similarities.gmm import exact_scores, tolerance
 from gcws_search.index.similarities.public import gmm_matrix
 from gcws_search.index.vectors.space import VectorSpace
 
+if TYPE_CHECKING:
+    from gcws_search.index.payload.filters import Filter
+
 
 def scan_with_unknown(
-    view: View,
-    permitted: UInt8s,
-    space: VectorSpace,
+    memory: MemoryCollection,
     query: SparseVector,
     params: SearchParams,
+    *,
+    where: Filter | None = None,
+    backend: str | None = None,
 ) -> QueryResult:
     """Return the hits of a query, by looking at all permitted rows.
 
     Parameters
     ----------
-    view : View
-    permitted : (n,) uint8
-        1 for each row that may be returned.
-    space : VectorSpace
+    memory : MemoryCollection
         Of fixed dim.
     query : SparseVector
         Coordinates from ``dim`` on are of names that the space does not have.
     params : SearchParams
+    where, backend
+        As of `MemoryCollection.search`.
 
     Raises
     ------
+    BackendNotFound
+    InvalidParameter
+        Another score than the exact GMM is asked for, or another backend.
     InvalidVector
         At ``(0, …)``: a number is not finite, or nothing is left of the vector.
     """
+    view, space = memory.view, memory.space
+    memory.indexed(view, backend)
+    for name, asked in (("backend", backend), ("rerank", params.rerank)):
+        if asked not in (None, "gmm", memory.backend.kind):
+            raise InvalidParameter(
+                expected="no other than the exact GMM, for the query has unknown names",
+                got=repr(asked),
+                loc=(name,),
+            )
+    permitted, _ = memory.permitted(view, where)
     wider = widened(space, query)
     known, mass = _parts(space, wider)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.collection.items import EncodedBatch, ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt64s
-from gcws_search.index.contracts.errors import ItemExists
+from gcws_search.index.contracts.errors import InvalidParameter, ItemExists
 from gcws_search.index.payload.filters import Filter
 from gcws_search.index.storage.records import Change, LoadRecord, RowBatch
 
@@ -46,11 +46,23 @@ class SequenceNumbers:
             sequences = [self._planned.get(item_id, old) for item_id, old in known]
         return sequences
 
-    def put(self, ids: Sequence[str]) -> range:
-        """Return the sequence numbers of items that are put."""
-        sequences = range(self.next_sequence, self.next_sequence + len(ids))
+    def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
+        """Return the sequence numbers of items that are put: their own, if they have some.
+
+        Raises
+        ------
+        InvalidParameter
+            One of their own is not above all that there were.
+        """
+        first = self.next_sequence
+        if own and own[0] < first:
+            raise InvalidParameter(
+                expected=f"sequence numbers from {first} on", got=str(own[0]), loc=("sequences",)
+            )
+        sequences = own or range(first, first + len(ids))
         self._planned.update(zip(ids, sequences, strict=True))
-        self.next_sequence += len(ids)
+        if sequences:
+            self.next_sequence = sequences[-1] + 1
         return sequences
 
     def remove(self, ids: Iterable[str]) -> None:
@@ -88,16 +100,27 @@ class Put(Change):
         mode: Mode,
         collection: MemoryCollection,
         encoded: EncodedBatch | None = None,
+        sequences: Sequence[int] = (),
     ) -> Put:
         """Prepare items, their vectors encoded already or not; any thread, no lock.
+
+        Parameters
+        ----------
+        items, mode, collection, encoded
+        sequences : sequence of int
+            Of the items, rising; empty where the file numbers them.
 
         Raises
         ------
         InvalidId, InvalidVector
+        InvalidParameter
+            The sequence numbers are not one an item, or do not rise.
         ItemExists
             An id comes twice, and the mode is "insert".
         """
         check_ids(items.ids)
+        if sequences:
+            _check_sequences(sequences, len(items))
         if encoded is None:
             [encoded] = collection.encode([items])
         places: Sequence[int] = range(len(items))
@@ -105,8 +128,9 @@ class Put(Change):
         if len(items) > 1 and len(set(items.ids)) < len(items):
             places = _last_places(items.ids, mode)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
+            sequences = sequences and [sequences[place] for place in places]
         blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
-        rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads)
+        rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences)
         return cls(rows=rows, items=encoded, places=places, mode=mode)
 
     def plan(self, numbers: SequenceNumbers) -> None:
@@ -120,7 +144,7 @@ class Put(Change):
         if removed and self.keeps_payloads:
             self._keep_payloads(numbers.collection)
         self.removed = removed
-        self.items.sequences = numbers.put(ids)
+        self.items.sequences = numbers.put(ids, self.rows.sequences)
         names = numbers.collection.names
         if names.is_open:
             self.names = names.use(self.items.vectors, numbers.named)
@@ -131,7 +155,7 @@ class Put(Change):
         own, stored = self.items.payloads, collection.payloads_of(self.items.ids)
         payloads = [old if new is None else new for new, old in zip(own, stored, strict=True)]
         self.items.payloads = payloads
-        self.rows = RowBatch(self.rows.ids, self.rows.vectors, self.rows.codes, payloads)
+        self.rows = replace(self.rows, payloads=payloads)
 
     @property
     def result(self) -> WriteResult:
@@ -227,6 +251,20 @@ def codes_from_blobs(blobs: Sequence[bytes], width: int) -> UInt64s:
         raise ValueError(f"codes are not {width} words")
     words = np.frombuffer(bytearray().join(blobs), "<u8").astype(np.uint64, copy=False)
     return words.reshape(len(blobs), width)
+
+
+def _check_sequences(sequences: Sequence[int], count: int) -> None:
+    if len(sequences) != count:
+        raise InvalidParameter(
+            expected=f"{count} sequence numbers", got=str(len(sequences)), loc=("sequences",)
+        )
+    for before, after in pairwise(sequences):
+        if before >= after:
+            raise InvalidParameter(
+                expected="rising sequence numbers",
+                got=f"{after} behind {before}",
+                loc=("sequences",),
+            )
 
 
 def _last_places(ids: Sequence[str], mode: Mode) -> list[int]:

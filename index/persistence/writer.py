@@ -317,7 +317,7 @@ class Writer:
                 waiting.end(self._refusal())
             return
         planned = self._planned(group)
-        writes = [write for _, write in planned if write.removed or write.rows]
+        writes = [write for _, write in planned if not write.is_empty]
         if writes:
             try:
                 self._store_and_publish(writes)

@@ -103,6 +103,11 @@ class Change:
         """Whether it is a new row, and no more."""
         return len(self.rows) == 1 and not self.removed and not self.names and self.load is None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.removed or self.rows or self.load)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

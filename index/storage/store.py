@@ -176,7 +176,7 @@ class Store:
 
     @property
     def next_sequence(self) -> int:
-        """Key of the next row that is put; the others follow one by one."""
+        """Key of the next row that is put without one; the others follow one by one."""
         return self._next_sequence
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -185,7 +185,8 @@ class Store:
         Parameters
         ----------
         changes : sequence of Change
-            The ids of the rows put are new, or those of rows removed.
+            The ids of the rows put are new, or those of rows removed. Sequence numbers that the
+            rows have rise, and were never used before.
 
         Raises
         ------
@@ -196,6 +197,7 @@ class Store:
         if len(changes) == 1 and changes[0].is_one_row:
             # A statement alone is a transaction: two further ones would begin and end it.
             with self._committing(), sql_errors(self.name, self.path):
+                [sequence] = changes[0].rows.sequences or (sequence,)
                 self._insert((sequence,), changes[0].rows)
             self._next_sequence = sequence + 1
             return
@@ -203,9 +205,10 @@ class Store:
             for change in changes:
                 if change.removed:
                     self._delete(change.removed)
-                count = len(change.rows)
-                self._insert(range(sequence, sequence + count), change.rows)
-                sequence += count
+                rows = change.rows
+                sequences = rows.sequences or range(sequence, sequence + len(rows))
+                self._insert(sequences, rows)
+                sequence = sequences[-1] + 1 if sequences else sequence
                 if change.names:
                     self._add_names(change.names)
                 if change.load is not None:
@@ -248,17 +251,6 @@ class Store:
         if removed.rowcount != len(sequences):
             reason = f"of {len(sequences)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
-
-    def write_at(self, rows: RowBatch) -> None:
-        """Put rows of new ids under their own sequence numbers, rising and never used before.
-
-        Raises
-        ------
-        DiskFull, DamagedFile
-        """
-        with self._transaction():
-            self._insert(rows.sequences, rows)
-        self._next_sequence = rows.sequences[-1] + 1
 
     def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
         count = len(rows)
