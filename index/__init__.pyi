@@ -105,6 +105,7 @@ from .contracts.hits import (
     Explanation as Explanation,
 )
 from .contracts.parameters import (
+    MAX_DIM as MAX_DIM,
     SHAPES as SHAPES,
     BackendParams as BackendParams,
     CollectionConfig as CollectionConfig,
@@ -172,6 +173,8 @@ from .storage.data_directory import (
 )
 from .storage.records import (
     LoadRecord as LoadRecord,
+    content_checksum as content_checksum,
+    name_checksum as name_checksum,
 )
 from .storage.snapshots import (
     Incoming as Incoming,

@@ -3,7 +3,7 @@
 - `contract`: what database, shards and routers say of each other
 - `errors`: what goes wrong between them
 - `messages`: a JSON head and raw bytes, and errors, as bytes
-- `database`: all that speaks SQL
-- `shard`: a part of each collection's items, in memory and in a file that is a cache
-- `router`: the collections as routes call them
+
+`database` is all that speaks SQL. `shard` is a part of each collection's items, in memory and in a
+file that is a cache. `router` has the collections as routes call them.
 """

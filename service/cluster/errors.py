@@ -10,7 +10,7 @@ class ClusterMismatch(Exception):  # ends a start
         super().__init__(f"{what}: expected {expected}, got {got}")
 
 
-class HistoryLost(Exception):  # the replica is filled anew
+class HistoryLost(Exception):  # the replica is filled again
     """The database does not know the commit that a replica followed last."""
 
     def __init__(self, commit: int) -> None:

@@ -267,9 +267,21 @@ def test_only_what_opens_collections_knows_where_they_are() -> None:
 
 
 def test_service_knows_nothing_of_numba_or_sql() -> None:
-    hidden = {"numba", "llvmlite", "sqlite3", "sqlite_utils"}
+    hidden = {"numba", "llvmlite", "sqlite3", "sqlite_utils", "psycopg"}
     found = {path: tops(tree) & hidden for path, tree in sources("service")}
-    assert not {path: used for path, used in found.items() if used}
+    using = {path.relative_to(REPOSITORY): used for path, used in found.items() if used}
+    database = Path("service/cluster/database")
+    assert not {path for path, used in using.items() if used != {"psycopg"}}
+    assert {path for path in using if database not in path.parents} == set()
+
+
+def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:
+    knowing = {
+        str(path.relative_to(REPOSITORY / "service"))
+        for path, tree in sources("service")
+        if any(name.startswith("service.cluster") for name in imported(tree))
+    }
+    assert {name for name in knowing if not name.startswith("cluster/")} <= {"app.py", "cli.py"}
 
 
 def test_nothing_is_imported_by_the_names_of_its_folders() -> None:

