@@ -4,6 +4,7 @@
 ``__init__.pyi``, and imported when it is first asked for. Each package names its modules.
 
 - `threads`: work split over threads
+- `group_commit`: writes that are committed together
 - `cost_model`: nanoseconds of each step; when a scan is sooner
 """
 

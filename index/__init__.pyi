@@ -127,6 +127,11 @@ from .contracts.parameters import (
     backend_document as backend_document,
     backend_params as backend_params,
 )
+from .group_commit import (
+    GroupCommit as GroupCommit,
+    QueuedWrite as QueuedWrite,
+    Run as Run,
+)
 from .hashing.gcws import (
     Signatures as Signatures,
 )

@@ -54,7 +54,7 @@ from gcws_search.index.persistence.metadata import Metadata
 from gcws_search.index.persistence.optimizer_thread import OptimizerThread
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
-from gcws_search.index.persistence.writer import Ended, Run, Writer
+from gcws_search.index.persistence.writer import Ended, Writer
 from gcws_search.index.storage.connection import MEMORY
 from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
@@ -64,7 +64,8 @@ from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 
 if TYPE_CHECKING:
-    from gcws_search.index.payload.filters import Filter
+    from gcws_search.index.group_commit import Run
+from gcws_search.index.payload.filters import Filter
 
 T = TypeVar("T")
 

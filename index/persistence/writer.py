@@ -1,21 +1,13 @@
-"""Group commit: changes go to the file, then to memory, several in one transaction.
+"""Group commit of one collection: changes go to the file, then to memory.
 
-Waiting for the disk costs more than most changes, so those that arrive while it is waited for are
-committed together by the next leader. Each succeeds or fails by itself, in order of arrival.
-
-A change waits in the queue with a thread of its own (`Writer.commit`), or without one
-(`Writer.submit`), as the requests of an event loop do. The leader reads and hashes the latter, all
-vectors of a group in one call.
+The leader hashes all vectors of a group in one call.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -29,6 +21,7 @@ from gcws_search.index.contracts.errors import (
     OutOfDescriptors,
     StorageFailed,
 )
+from gcws_search.index.group_commit import GroupCommit, QueuedWrite, Run
 from gcws_search.index.persistence.changes import (
     Delete,
     Mode,
@@ -49,82 +42,12 @@ COMMIT_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 
 Ended: TypeAlias = Callable[[WriteResult | BaseException], None]
 """Called with the result of a submitted put, or its error; by any thread."""
-Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
-"""Calls the first function in a thread; calls the second instead once it has no more threads."""
+
+_Input: TypeAlias = tuple[ItemBatch, Mode]
+_QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | None]
 
 
-class _QueuedChange:
-    """A change in the queue."""
-
-    __slots__ = ("done", "write")
-
-    def __init__(self, write: Write | None = None) -> None:
-        self.write = write  # None until it has been read and hashed
-        self.done = False
-
-    def lead(self) -> None:
-        """Let a thread of this change lead."""
-        raise NotImplementedError
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Say how the change ended; once."""
-        raise NotImplementedError
-
-
-class _BlockingChange(_QueuedChange):
-    """A change whose thread waits for it."""
-
-    __slots__ = ("_turn", "error")
-
-    def __init__(self, write: Write) -> None:
-        super().__init__(write)
-        self.error: BaseException | None = None
-        self._turn = threading.Lock()
-        self._turn.acquire()
-
-    def wait(self) -> None:
-        """Return when the change has been made, or is to be made by this thread."""
-        self._turn.acquire()
-
-    def lead(self) -> None:
-        """Let the thread that waits lead."""
-        self._turn.release()
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Let the thread that waits go on."""
-        self.error = error
-        self.done = True
-        self._turn.release()
-
-
-class _SubmittedPut(_QueuedChange):
-    """A put without a thread, which the leader reads and hashes."""
-
-    __slots__ = ("_ended", "_lead", "mode", "read")
-
-    def __init__(
-        self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, lead: Callable[[], None]
-    ) -> None:
-        super().__init__()
-        self.read = read
-        self.mode: Mode = mode
-        self._ended = ended
-        self._lead = lead
-
-    def lead(self) -> None:
-        """Ask for a thread that leads."""
-        self._lead()
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Tell the result, or the error."""
-        self.done = True
-        if error is not None:
-            self._ended(error)
-        elif isinstance(self.write, Put):
-            self._ended(self.write.result)
-
-
-class Writer:
+class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     """Takes changes from any thread, one commit at a time.
 
     Parameters
@@ -142,13 +65,10 @@ class Writer:
         collection: MemoryCollection,
         changed: Callable[[Sequence[Write]], None] = lambda _: None,
     ) -> None:
+        super().__init__(collection.policies.group_commit.max_groups)
         self._store = store
         self._collection = collection
         self._changed = changed
-        self.lock = threading.Lock()  # held while changes are made
-        self._arriving = threading.Lock()
-        self.queue: deque[_QueuedChange] = deque()
-        self._has_leader = False  # whether somebody makes changes, or is about to
         self._refusal: Callable[[], GcwsError] | None = None
         self.commits = 0
         self.commit_seconds = 0.0
@@ -166,17 +86,7 @@ class Writer:
         CollectionNotFound, CollectionLoading
             The collection is closed, or replaced.
         """
-        waiting = _BlockingChange(write)
-        leads = self._enqueue(waiting)
-        try:
-            self._wait_or_lead(waiting, leads=leads)
-        except BaseException:
-            if not waiting.done:  # others wait for it: it is made without its caller
-                run = partial(self._wait_or_lead, waiting, leads=False)
-                threading.Thread(target=run, name="writer", daemon=True).start()
-            raise
-        if waiting.error is not None:
-            raise waiting.error
+        self.wait_for(write)
 
     def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
         """Queue items to be put.
@@ -192,56 +102,11 @@ class Writer:
         run : callable
             Lends a thread to lead by.
         """
-        groups = self._collection.policies.group_commit.max_groups
-        lead = partial(run, partial(self._lead, groups), self._drop_submitted)
-        waiting = _SubmittedPut(read, mode, ended, lead)
-        if self._enqueue(waiting):
-            waiting.lead()
+        self.queue_read(lambda: (read(), mode), ended, run)
 
-    def _enqueue(self, waiting: _QueuedChange) -> bool:
-        """Return whether nobody leads yet: the caller has to."""
-        with self._arriving:
-            self.queue.append(waiting)
-            leads = not self._has_leader
-            self._has_leader = True
-        return leads
-
-    def _wait_or_lead(self, waiting: _BlockingChange, *, leads: bool) -> None:
-        """Return when a change has been made, by this thread if its turn comes before that."""
-        if not leads:
-            waiting.wait()
-        if not waiting.done:
-            self._lead()
-
-    def _lead(self, groups: int = 1) -> None:
-        """Commit the changes that wait, in at most ``groups`` groups; then pass the lead on."""
-        try:
-            for _ in range(groups):
-                if not self.queue:
-                    break
-                with self.lock:
-                    group = self._group()
-                    self._commit_group(group)
-                self._changed([each.write for each in group if each.write is not None])
-        finally:
-            self._pass_leadership()
-
-    def _pass_leadership(self) -> None:
-        with self._arriving:
-            following = self.queue[0] if self.queue else None
-            self._has_leader = following is not None
-        if following is not None:
-            following.lead()
-
-    def _drop_submitted(self) -> None:
-        """End what was submitted, for there is no thread for it; let the next caller lead."""
-        with self._arriving:
-            dropped = [each for each in self.queue if isinstance(each, _SubmittedPut)]
-            for waiting in dropped:
-                self.queue.remove(waiting)
-        for waiting in dropped:
-            waiting.end(CancelledError())
-        self._pass_leadership()
+    def announce(self, group: Sequence[_QueuedChange]) -> None:
+        """Tell of the changes of a group."""
+        self._changed([each.write for each in group if each.write is not None])
 
     def run_between_changes(self, work: Callable[[], T]) -> T | None:
         """Run some short work between two changes, and return its result.
@@ -285,7 +150,7 @@ class Writer:
             finally:
                 self._store.close(refusal)
 
-    def _group(self) -> list[_QueuedChange]:
+    def next_group(self) -> list[_QueuedChange]:
         """Take changes that one commit can hold off the queue."""
         group = [self.queue.popleft()]
         if not self.queue:
@@ -298,7 +163,8 @@ class Writer:
             group.append(self.queue.popleft())
         return group
 
-    def _commit_group(self, group: list[_QueuedChange]) -> None:
+    def commit_group(self, group: Sequence[_QueuedChange]) -> None:
+        """Make changes; after an error of the file no more are taken."""
         try:
             self._commit(group)
         except BaseException as error:
@@ -329,14 +195,12 @@ class Writer:
                 for waiting, _ in planned:
                     waiting.end(error)
                 return
-        for waiting, _ in planned:
-            waiting.end()
+        for waiting, write in planned:
+            waiting.end(write.result if isinstance(write, Put) else None)
 
     def _planned(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on."""
-        self._prepare(
-            [each for each in group if isinstance(each, _SubmittedPut) and not each.write]
-        )
+        self._prepare([each for each in group if each.write is None])
         numbers = SequenceNumbers(self._collection, self._store.next_sequence)
         planned = []
         for waiting in group:
@@ -350,7 +214,7 @@ class Writer:
                 planned.append((waiting, waiting.write))
         return planned
 
-    def _prepare(self, submitted: Sequence[_SubmittedPut]) -> None:
+    def _prepare(self, submitted: Sequence[_QueuedChange]) -> None:
         """Read and hash what was submitted."""
         found = []
         for waiting in submitted:
@@ -358,7 +222,7 @@ class Writer:
                 found.append((waiting, waiting.read()))
             except Exception as error:
                 waiting.end(error)
-        puts = prepared_together([(items, each.mode) for each, items in found], self._collection)
+        puts = prepared_together([parts for _, parts in found], self._collection)
         for (waiting, _), put in zip(found, puts, strict=True):
             if isinstance(put, Put):
                 waiting.write = put

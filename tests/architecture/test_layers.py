@@ -15,6 +15,7 @@ EVERYWHERE = {"contracts", "threads", "kernels"}
 ARROWS: dict[str, set[str]] = {
     "contracts": set(),
     "threads": set(),
+    "group_commit": set(),
     "kernels": {"contracts"},
     "payload": {"contracts"},
     "storage": {"contracts"},
@@ -33,10 +34,12 @@ ARROWS: dict[str, set[str]] = {
     "collection": {"backends", "payload", "similarities", "vectors"} | EVERYWHERE,
     "analysis": {"backends", "collection", "exact", "hashing", "payload", "similarities"}
     | EVERYWHERE,
-    "persistence": {"backends", "collection", "hashing", "payload", "storage", "vectors"}
+    "persistence": {"backends", "collection", "group_commit", "hashing", "payload", "storage"}
+    | {"vectors"}
     | EVERYWHERE,
     "catalog": {
-        "backends", "collection", "hashing", "payload", "persistence", "storage", "vectors",
+        "backends", "collection", "group_commit", "hashing", "payload", "persistence", "storage",
+        "vectors",
     }
     | EVERYWHERE,
     "transformers": {"collection", "features", "hashing", "vectors"} | EVERYWHERE,
