@@ -2,12 +2,12 @@
 
 - `connections`: a bounded number of connections, and the database's errors as ours
 - `schema`: the tables, and what they say of their cluster
-- `collections`: collections by number and name
+- `collections`: collections by number and name, and what each keeps besides items
 - `rows`: items by id, by key, in order
 - `names`: names of coordinates
-- `loads`: loads under keys, comparison backends
 - `replicas`: what replicas of shards read, and what they say of themselves
 - `database`: all of these as one object
 - `writes`: puts and deletes, and what several come to
+- `transactions`: several writes as one transaction, and whether it was stored
 - `committer`: group commit of one collection
 """

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.cluster.database.connections import Connection
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.loads import write_load
-from gcws_search.service.cluster.database.names import raise_free, store_names
+from gcws_search.service.cluster.database.collections import CollectionTables
+from gcws_search.service.cluster.database.transactions import GroupTransactions
 from gcws_search.service.cluster.database.writes import (
-    GroupPlan,
-    NewRow,
     PreparedDelete,
     PreparedPut,
     PreparedWrite,
 )
 
-_LOCK: Final = "SELECT head FROM heads WHERE collection = %b FOR NO KEY UPDATE"
-_HEAD: Final = "UPDATE heads SET head = %b, items = items + %b WHERE collection = %b"
-_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
-_DELETED: Final = """
-INSERT INTO gone (collection, key, bucket, id)
-SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
-"""
+_Result: TypeAlias = ix.WriteResult | int
+_Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
 
 
-class Committer:
+class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     """Takes writes of one collection from any thread, one transaction at a time.
 
     Parameters
     ----------
-    database : Database
+    database : CollectionTables
     number : int
     name : str
         Of the collection, for errors.
@@ -46,11 +34,10 @@ class Committer:
         Of the last change that was acknowledged.
     """
 
-    def __init__(self, database: Database, number: int, name: str) -> None:
-        self._database = database
-        self._number = number
-        self._name = name
-        self._lock = threading.Lock()
+    def __init__(self, database: CollectionTables, number: int, name: str) -> None:
+        self._policy = ix.POLICIES.group_commit
+        super().__init__(self._policy.max_groups)
+        self._transactions = GroupTransactions(database, number, name)
         self.last_key = 0
 
     def commit(self, write: PreparedWrite) -> ix.WriteResult | int:
@@ -63,79 +50,85 @@ class Committer:
 
         Raises
         ------
-        ItemExists, DiskFull, StoreUnavailable, CollectionNotFound
+        ItemExists, DiskFull, CollectionNotFound
             Nothing was stored.
+        StoreUnavailable
+            Nothing was stored, unless it says that this is not known.
         """
-        with self._lock, self._database.connections.transaction() as connection:
-            head = self._locked_head(connection)
-            if isinstance(write, PreparedDelete) and write.choose is not None:
-                write = PreparedDelete(ids=[*write.ids, *write.choose(head)])
-            plan = GroupPlan(head, self._existing(connection, [write]))
-            result = plan.add(write)
-            self._store(connection, plan, os.urandom(16))
-        self.last_key = plan.key
-        return result
+        return self.wait_for(write)
 
-    def _locked_head(self, connection: Connection) -> int:
-        found = connection.column(_LOCK, self._number)
-        if not found:
-            raise ix.CollectionNotFound(self._name)
-        return int(found[0])
+    def submit(
+        self, read: Callable[[], PreparedPut], ended: Callable[[Any], None], run: ix.Run
+    ) -> None:
+        """Queue items to be put.
 
-    def _existing(
-        self, connection: Connection, writes: Sequence[PreparedWrite]
-    ) -> dict[str, bytes | None]:
-        """Return which of the writes' ids are in the database, with payloads where needed."""
-        ids = list(dict.fromkeys(item_id for write in writes for item_id in write.ids))
-        keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
-        statement = f"""
-            SELECT id, {"payload" if keeps else "NULL"}
-            FROM unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)
-            JOIN items_{self._number} USING (bucket, id)
+        Parameters
+        ----------
+        read : callable
+            Returns the items; called by the leader of the group, before the collection is locked.
+        ended : callable
+            Called with the result, what ``read`` or `commit` raise, or CancelledError once ``run``
+            has no more threads.
+        run : callable
+            Lends a thread to lead by.
         """
-        rows = connection.run(statement, *self._names(ids)).fetchall()
-        return {item_id.decode(): payload for item_id, payload in rows}
+        self.queue_read(read, ended, run)
 
-    def _names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
-        buckets = self._database.buckets
-        return [bucket_of(each, buckets) for each in ids], [each.encode() for each in ids]
+    def next_group(self) -> list[_Queued]:
+        """Take writes that one transaction can hold off the queue."""
+        group = [self.queue.popleft()]
+        rows = _rows(group[0])
+        while self.queue and not _chooses(group[0]) and not _chooses(self.queue[0]):
+            rows += _rows(self.queue[0])
+            if rows > self._policy.max_rows:
+                break
+            group.append(self.queue.popleft())
+        return group
 
-    def _store(self, connection: Connection, plan: GroupPlan, stamp: bytes) -> None:
-        number = self._number
-        if plan.replaced:
-            connection.run(
-                f"DELETE FROM items_{number}"
-                " USING unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
-                f" WHERE items_{number}.bucket = asked.bucket AND items_{number}.id = asked.id",
-                *self._names(plan.replaced),
-            )
-        if plan.rows:
-            self._insert(connection, [*plan.rows.values()])
-        if plan.deleted:
-            buckets, names = self._names([*plan.deleted])
-            connection.run(_DELETED, number, [*plan.deleted.values()], buckets, names)
-        if plan.names:
-            store_names(connection, number, [*plan.names])
-        if plan.coordinates:
-            raise_free(connection, number, plan.coordinates)
-        for load in plan.loads.values():
-            write_load(connection, number, load)
-        connection.run(_HEAD, plan.key, plan.growth, number)
-        connection.run(_COMMIT, number, plan.key, stamp)
+    def commit_group(self, group: Sequence[_Queued]) -> None:
+        """Read what was submitted, commit, and end each write."""
+        try:
+            for waiting in group:
+                _read(waiting)
+            self._commit([waiting for waiting in group if not waiting.done])
+        except BaseException as error:
+            for waiting in group:
+                if not waiting.done:
+                    waiting.end(error)
+            if not isinstance(error, Exception):
+                raise
 
-    def _insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
-        buckets, names = self._names([row.id for row in rows])
-        connection.run(
-            f"INSERT INTO items_{self._number} (bucket, key, id, vector, payload, checksum)"
-            " SELECT * FROM unnest(%b::smallint[], %b::bigint[], %b::bytea[], %b::bytea[],"
-            " %b::bytea[], %b::bigint[])",
-            buckets,
-            [row.key for row in rows],
-            names,
-            [row.vector for row in rows],
-            [row.payload for row in rows],
-            [
-                ix.content_checksum(name, row.vector, row.payload)
-                for name, row in zip(names, rows, strict=True)
-            ],
-        )
+    def _commit(self, group: Sequence[_Queued]) -> None:
+        writes = [waiting.write for waiting in group if waiting.write is not None]
+        if not writes:
+            return
+        try:
+            committed = self._transactions.commit(writes)
+        except ix.DiskFull:
+            if len(group) == 1:
+                raise
+            for waiting in group:  # a small one may fit
+                self.commit_group([waiting])
+            return
+        self.last_key = max(self.last_key, committed.key)
+        for waiting, outcome in zip(group, committed.outcomes, strict=True):
+            waiting.end(outcome)
+
+
+def _read(waiting: _Queued) -> None:
+    """Read what was submitted; where that fails, it ends."""
+    if waiting.write is None:
+        try:
+            waiting.write = waiting.read()
+        except Exception as error:
+            waiting.end(error)
+
+
+def _rows(waiting: _Queued) -> int:
+    """Return the number of rows of a write; what was submitted counts for one."""
+    return 1 if waiting.write is None else len(waiting.write.ids)
+
+
+def _chooses(waiting: _Queued) -> bool:
+    """Return whether a write needs all earlier ones to be committed."""
+    return isinstance(waiting.write, PreparedDelete) and waiting.write.choose is not None

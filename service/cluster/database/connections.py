@@ -56,6 +56,21 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         """Return the first column of all rows."""
         return [row[0] for row in self.run(statement, *parameters).fetchall()]
 
+    def roll_back(self) -> None:
+        """End a transaction without its changes; a connection that cannot is closed."""
+        try:
+            self.run("ROLLBACK")
+        except psycopg.Error:
+            self.close()
+
+    def refuse_warnings(self) -> None:
+        """Raise StoreUnavailable where a commit was warned of.
+
+        It is stored then, and on one machine alone: the wait for the standby was cancelled.
+        """
+        if self.warnings:
+            raise StoreUnavailable(self.warnings[0])
+
     @property
     def is_usable(self) -> bool:
         """Whether it lies idle, and the database has not closed it."""
@@ -94,17 +109,24 @@ class Connections:
         self._is_closed = False
 
     @contextmanager
-    def use(self) -> Iterator[Connection]:
+    def use(self, name: str | None = None) -> Iterator[Connection]:
         """Lend a connection that is outside of a transaction.
+
+        Parameters
+        ----------
+        name : str or None
+            Of the collection, for errors.
 
         Raises
         ------
-        StoreUnavailable
+        StoreUnavailable, DiskFull
+        CollectionNotFound
+            It has no table of items.
         """
         if not self._room.acquire(timeout=self.seconds):
             raise StoreUnavailable("all connections are in use")
         try:
-            with database_errors():
+            with database_errors(name):
                 connection = self._taken()
                 try:
                     yield connection
@@ -114,16 +136,18 @@ class Connections:
             self._room.release()
 
     @contextmanager
-    def transaction(self, how: str = "") -> Iterator[Connection]:
+    def transaction(self, how: str = "", name: str | None = None) -> Iterator[Connection]:
         """Lend a connection inside of a transaction, which ends with the block."""
-        with self.use() as connection:
+        with self.use(name) as connection:
             connection.run(f"BEGIN {how}")
             try:
                 yield connection
             except BaseException:
-                roll_back(connection)
+                connection.roll_back()
                 raise
+            connection.warnings.clear()
             connection.run("COMMIT")
+            connection.refuse_warnings()
 
     def _taken(self) -> Connection:
         while self._idle:
@@ -190,22 +214,18 @@ def database_errors(name: str | None = None) -> Iterator[None]:
 
     Raises
     ------
-    StoreUnavailable, DiskFull
+    StoreUnavailable, DiskFull, CollectionNotFound
     """
     try:
         yield
+    except errors.UndefinedTable:
+        if name is None:
+            raise
+        raise ix.CollectionNotFound(name) from None
     except errors.DiskFull:
         raise ix.DiskFull(name) from None
     except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
         raise StoreUnavailable(said(error)) from error
-
-
-def roll_back(connection: Connection) -> None:
-    """End a transaction without its changes; a connection that cannot is closed."""
-    try:
-        connection.run("ROLLBACK")
-    except psycopg.Error:
-        connection.close()
 
 
 def said(error: BaseException) -> str:

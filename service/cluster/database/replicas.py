@@ -11,7 +11,7 @@ import orjson
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import START, Position, Replica, Row
 from gcws_search.service.cluster.database.connections import Connection
-from gcws_search.service.cluster.database.loads import LoadTables
+from gcws_search.service.cluster.database.names import NameTables
 from gcws_search.service.cluster.database.rows import SNAPSHOT, ordered
 from gcws_search.service.cluster.errors import HistoryLost
 
@@ -20,6 +20,12 @@ SELECT head, trimmed, coalesce(key, 0), coalesce(stamp, '')
 FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
 WHERE h.collection = %b
 """
+_OLD: Final = """
+SELECT h.collection, trimmed, max(key)
+FROM heads AS h JOIN commits AS c ON c.collection = h.collection
+WHERE time <= now() - make_interval(secs => %b) GROUP BY h.collection
+"""
+"""Collections with the last key of commits that are old enough to be forgotten."""
 _ANNOUNCE: Final = """
 INSERT INTO replicas (cell, shard, replica, address, positions, nbytes, share)
 VALUES (%b, %b, %b, %b, %b, %b, %b)
@@ -46,7 +52,7 @@ class Changes(NamedTuple):
     rows: Callable[[], Iterator[list[Row]]]
 
 
-class ReplicaTables(LoadTables):
+class ReplicaTables(NameTables):
     """Changes for replicas, and the list of replicas."""
 
     @contextmanager
@@ -70,7 +76,7 @@ class ReplicaTables(LoadTables):
         CollectionNotFound
         """
         after = position or START
-        with self._reading(number, SNAPSHOT) as connection:
+        with self.connections.transaction(SNAPSHOT, str(number)) as connection:
             head = _checked_head(connection, number, after)
             deleted = []
             if after.key:
@@ -107,6 +113,50 @@ class ReplicaTables(LoadTables):
             reached = {int(number): key for number, key in orjson.loads(positions).items()}
             found.append(Replica(cell, shard, replica, address, reached, *others))
         return found
+
+    def trim(self, *, live_seconds: float = 60.0, keep_seconds: float = 3600.0) -> None:
+        """Forget commits and deleted ids that no replica needs, and what dropped collections left.
+
+        Where no replica lives nothing is forgotten.
+
+        Parameters
+        ----------
+        live_seconds : float
+            Replicas that were silent for longer are filled again when they return, unless the
+            changes that they have not followed are younger than ``keep_seconds``.
+        keep_seconds : float
+            Younger commits are kept.
+        """
+        self.remove_dropped()
+        with self.connections.transaction() as connection:
+            connection.run("DELETE FROM replicas WHERE seen < now() - interval '1 day'")
+            positions = [
+                orjson.loads(each)
+                for each in connection.column(
+                    "SELECT positions FROM replicas WHERE seen > now() - make_interval(secs => %b)",
+                    live_seconds,
+                )
+            ]
+            old = connection.run(_OLD, keep_seconds).fetchall()
+        if not positions:
+            return
+        for number, trimmed, oldest in old:
+            bound = min(oldest, *(each.get(str(number), 0) for each in positions))
+            if bound > trimmed:
+                self._forget(number, bound)
+
+    def _forget(self, number: int, bound: int) -> None:
+        with self.connections.transaction() as connection:
+            found = connection.column(
+                "UPDATE heads SET trimmed = %b WHERE collection = %b AND trimmed < %b"
+                " RETURNING true",
+                *(bound, number, bound),
+            )
+            if found:
+                # The commit at the bound stays: replicas are there, or come from there.
+                old = number, bound
+                connection.run("DELETE FROM commits WHERE collection = %b AND key < %b", *old)
+                connection.run("DELETE FROM gone WHERE collection = %b AND key <= %b", *old)
 
 
 def _checked_head(connection: Connection, number: int, position: Position) -> Position:

@@ -101,6 +101,11 @@ class GroupPlan:
     names: set[int] = field(default_factory=set)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.rows or self.deleted or self.loads)
+
+    @property
     def replaced(self) -> list[str]:
         """Ids of the items in the database that go."""
         return [

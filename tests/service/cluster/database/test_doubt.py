@@ -1,0 +1,192 @@
+"""Connections that break in COMMIT: what was answered is what is stored."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database.writes import PreparedPut
+from gcws_search.service.http.errors import StoreUnavailable
+from tests.support.service.cut_proxy import Cut, CutProxy
+from tests.support.service.postgres import Postgres, postgres
+
+CUTS = 1000
+WRITERS = 3
+
+
+@pytest.fixture
+def proxy() -> Iterator[CutProxy]:
+    with closing(CutProxy(postgres().port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(url: str, proxy: CutProxy) -> Iterator[Database]:
+    """Return the database behind the proxy."""
+    through = url.replace(f":{postgres().port}/", f":{proxy.port}/")
+    with closing(Database.open(through, buckets=4, seconds=5)) as database:
+        yield database
+
+
+def pair(name: str) -> PreparedPut:
+    """Return two items that are stored together or not at all."""
+    return PreparedPut(ids=[f"{name}a", f"{name}b"], vectors=[b"v", b"w"], payloads=[None, None])
+
+
+def test_what_was_answered_is_what_is_stored(
+    far: Database, database: Database, proxy: CutProxy, rng: np.random.Generator
+) -> None:
+    number = far.create("plants", {}, 1)[0].number
+    committer = Committer(far, number, "plants")
+    answered: dict[str, bool] = {}
+    errors: list[Exception] = []
+
+    def write(writer: int) -> None:
+        count = 0
+        while proxy.cuts < CUTS and not errors:
+            name, count = f"{writer}-{count}-", count + 1
+            try:
+                committer.commit(pair(name))
+            except StoreUnavailable as error:
+                answered[name] = False
+                if "may be stored" in str(error):
+                    errors.append(error)
+            except Exception as error:
+                errors.append(error)
+            else:
+                answered[name] = True
+
+    kinds: list[Cut | None] = [*Cut, *[None] * 6]
+    proxy.choose = lambda: kinds[rng.integers(len(kinds))]
+    threads = [
+        threading.Thread(target=write, args=(writer,), daemon=True) for writer in range(WRITERS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert proxy.cuts >= CUTS
+    assert sum(not stored for stored in answered.values()) > CUTS / 10
+    assert sum(answered.values()) > CUTS / 10
+    stored = {row.id for rows in database.read_all(number, 1000) for row in rows}
+    assert stored == {name + end for name, put in answered.items() if put for end in "ab"}
+    assert database.count(number) == len(stored)
+
+
+@pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
+def test_a_write_is_answered_by_what_the_stamp_says(
+    far: Database, proxy: CutProxy, cut: Cut
+) -> None:
+    number = far.create("plants", {}, 1)[0].number
+    committer = Committer(far, number, "plants")
+    proxy.choose = iter([cut, *[None] * 9]).__next__
+    if cut is Cut.AFTER:
+        assert committer.commit(pair("x")) == ix.WriteResult(2, 0)
+    else:
+        with pytest.raises(StoreUnavailable):
+            committer.commit(pair("x"))
+    assert far.count(number) == committer.last_key == (2 if cut is Cut.AFTER else 0)
+
+
+def test_a_write_whose_end_nobody_knows_says_so(
+    far: Database, database: Database, proxy: CutProxy
+) -> None:
+    number = far.create("plants", {}, 1)[0].number
+    committer = Committer(far, number, "plants")
+    committer.commit(pair("x"))
+    far.connections.seconds = 0.2
+    proxy.choose, proxy.refuses = iter([Cut.AFTER]).__next__, True
+    with pytest.raises(StoreUnavailable, match="may be stored"):
+        committer.commit(pair("y"))
+    assert database.count(number) == 4
+
+
+class Standbys:
+    """A server that waits for a standby that there is not."""
+
+    def __init__(self) -> None:
+        self.server = Postgres()
+        self.server.create()
+        self.server.start()
+
+    def wait_for(self, name: str) -> None:
+        """Let commits wait for the standby of this name, or for none."""
+        self.server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        if name:  # by a restart, after which it certainly holds
+            self.server.stop()
+            self.server.start()
+        else:
+            self.server.execute("SELECT pg_reload_conf()")
+
+    def cancel(self) -> None:
+        """Cancel the next wait."""
+        waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        end = time.monotonic() + 60
+        while not self.server.execute(waiting):
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def standbys() -> Iterator[Standbys]:
+    standbys = Standbys()
+    yield standbys
+    standbys.server.remove()
+
+
+def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(standbys: Standbys) -> None:
+    with closing(Database.open(standbys.server.url("postgres"), buckets=4, seconds=2)) as database:
+        number = database.create("plants", {}, 1)[0].number
+        committer = Committer(database, number, "plants")
+        standbys.wait_for("nobody")
+        outcomes: list[object] = []
+
+        def write(name: str) -> None:
+            try:
+                outcomes.append(committer.commit(pair(name)))
+            except StoreUnavailable as error:
+                outcomes.append(str(error))
+
+        # Nobody lets the wait end: the answer is that nobody knows.
+        thread = threading.Thread(target=write, args=("x",))
+        thread.start()
+        standbys.cancel()
+        thread.join()
+        [outcome] = outcomes
+        assert "may be stored" in str(outcome)
+
+        # The standby is back: the write is on both.
+        standbys.wait_for("")
+        committer.commit(pair("y"))
+        standbys.wait_for("nobody")
+        thread = threading.Thread(target=write, args=("z",))
+        thread.start()
+        standbys.cancel()
+        standbys.wait_for("")
+        thread.join()
+        assert outcomes[1] == ix.WriteResult(2, 0)
+        assert database.count(number) == 6
+
+
+def test_writes_go_on_after_the_database_was_restarted(standbys: Standbys) -> None:
+    server = standbys.server
+    with closing(Database.open(server.url("postgres"), buckets=4, seconds=2)) as database:
+        number = database.create("plants", {}, 1)[0].number
+        committer = Committer(database, number, "plants")
+        committer.commit(pair("x"))
+        server.stop(signal.SIGQUIT)
+        with pytest.raises(StoreUnavailable):
+            committer.commit(pair("y"))
+        with pytest.raises(StoreUnavailable):
+            database.fetch(number, ["xa"])
+        server.start()
+        committer.commit(pair("z"))
+        assert {*database.fetch(number, ["xa", "ya", "za"])} == {"xa", "za"}
