@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import conninfo, errors
 from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from gcws_search import index as ix
@@ -45,8 +46,21 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     warnings: list[str]
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Wait for the database as long as it may take."""
-        return super().wait(gen, interval, self.seconds if timeout is None else timeout)
+        """Wait for the database; close the connection where it takes too long.
+
+        Raises
+        ------
+        OperationalError
+        """
+        seconds = self.seconds if timeout is None else timeout
+        try:
+            return super().wait(gen, interval, seconds)
+        except psycopg.OperationalError as error:
+            silent = error.sqlstate is None and not isinstance(error, errors.PipelineAborted)
+            if silent and self.info.transaction_status == TransactionStatus.ACTIVE:
+                self.close()
+                raise psycopg.OperationalError(f"no answer within {seconds:g} s") from error
+            raise
 
     def run(self, statement: str, *parameters: Any) -> psycopg.Cursor[tuple[Any, ...]]:  # noqa: ANN401
         """Execute a statement that is parsed once a connection."""
@@ -74,7 +88,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     @property
     def is_usable(self) -> bool:
         """Whether it lies idle, and the database has not closed it."""
-        if self.closed or self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        if self.closed or self.info.transaction_status != TransactionStatus.IDLE:
             return False
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
@@ -190,7 +204,7 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
     session = {
         "search_path": schema,
         "synchronous_commit": "on",
-        "lock_timeout": str(milliseconds),
+        "lock_timeout": str(milliseconds // 2),
         "idle_in_transaction_session_timeout": str(6 * milliseconds),
         "tcp_keepalives_idle": "5",
         "tcp_keepalives_interval": "2",

@@ -1,3 +1,10 @@
+"""Reading items."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
@@ -24,3 +31,32 @@ def test_items_are_read_by_id_by_key_and_in_order(
     assert [*database.read_all(number, 1)] == [[b], [a]]
     assert database.count(number) == 2
     assert database.head(number) == committer.last_key == 5
+
+
+def test_a_row_that_is_not_what_was_written_is_refused(
+    database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(put("a", "b"))
+    with database.connections.transaction() as connection:
+        connection.run(f"UPDATE items_{number} SET vector = 'other' WHERE id = 'b'")
+    assert {*database.fetch(number, ["a"])} == {"a"}
+    reads: list[Callable[[], object]] = [
+        lambda: database.fetch(number, ["b"]),
+        lambda: database.fetch(number, ["a", "b"]),
+        lambda: database.at(number, [2]),
+        lambda: database.page(number, after=0, limit=2, with_vector=True),
+        lambda: [*database.read_all(number, 1)],
+    ]
+    for read in reads:
+        with pytest.raises(ix.DamagedFile, match="row 2"):
+            read()
+
+
+def test_all_items_are_of_one_moment(database: Database, number: int, committer: Committer) -> None:
+    committer.commit(put(*"abcdef"))
+    reading = database.read_all(number, 2)
+    found = next(reading)
+    committer.commit(PreparedDelete(ids=["c"]))
+    committer.commit(put("f", "g"))
+    found += [row for rows in reading for row in rows]
+    assert [(row.key, row.id) for row in found] == [*enumerate("abcdef", 1)]
