@@ -79,7 +79,8 @@ class ReplicaTables(NameTables):
         with self.connections.transaction(SNAPSHOT, str(number)) as connection:
             head = _checked_head(connection, number, after)
             deleted = []
-            if after.key:
+            is_new = head.key > after.key
+            if is_new and after.key:
                 deleted = connection.column(
                     "SELECT id FROM gone"
                     " WHERE collection = %b AND key > %b AND bucket = ANY(%b) ORDER BY key",
@@ -88,7 +89,9 @@ class ReplicaTables(NameTables):
 
             def rows() -> Iterator[list[Row]]:
                 where = "bucket = ANY(%b) AND key > %b"
-                yield from ordered(connection, number, chunk_rows, where, list(buckets), after.key)
+                if is_new:
+                    own = list(buckets)
+                    yield from ordered(connection, number, chunk_rows, where, own, after.key)
 
             yield Changes(head, [item_id.decode() for item_id in deleted], rows)
 
