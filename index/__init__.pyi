@@ -102,6 +102,7 @@ from .contracts.errors import (
     StoreError as StoreError,
 )
 from .contracts.hits import (
+    METHODS as METHODS,
     Explanation as Explanation,
 )
 from .contracts.parameters import (

@@ -180,17 +180,11 @@ class LocalCollection:
                 payloads,
                 self.stored.vectors(result.hits) if asked.with_vector else None,
                 result.explanation if asked.explain else None,
-                self._measured_recall(asked) if asked.explain else None,
+                measured_recall(self.stored, asked) if asked.explain else None,
                 seconds,
             )
             for asked, result, payloads in shown
         ]
-
-    def _measured_recall(self, asked: QueryRequest) -> float | None:
-        if asked.backend not in (None, "gcws"):
-            return None
-        audited = self.stored.audit.of(asked.params)
-        return None if audited is None else audited.found
 
     def _entries(self) -> int:
         """Return about how many numbers a scan of the collection reads."""
@@ -411,6 +405,14 @@ def search_batch(
         results.update(zip(numbers, found, strict=True))
         costs += totals(found)
     return [results[number] for number in range(len(queries))], costs
+
+
+def measured_recall(collection: ix.StoredCollection, asked: QueryRequest) -> float | None:
+    """Return what audited queries of this kind found; None where there are none."""
+    if asked.backend not in (None, "gcws"):
+        return None
+    audited = collection.audit.of(asked.params)
+    return None if audited is None else audited.found
 
 
 def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:

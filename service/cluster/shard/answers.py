@@ -1,0 +1,180 @@
+"""Messages of routers, answered from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.errors import Behind, Malformed
+from gcws_search.service.cluster.messages import Message, packed_texts, packed_vectors
+from gcws_search.service.cluster.shard.searches import (
+    answer_to_comparison,
+    answer_to_search,
+    filter_of,
+    stored_vectors,
+)
+from gcws_search.service.http.errors import AnswerTooLarge
+
+if TYPE_CHECKING:
+    from gcws_search.service.cluster.shard.host import ShardHost
+
+EXPECTED: Final = (
+    ix.InvalidInput,
+    ix.ItemNotFound,
+    ix.BackendNotFound,
+    ix.CollectionNotFound,
+    AnswerTooLarge,
+    Behind,
+    Malformed,
+)
+"""What may be wrong with a message, and is nothing to be logged."""
+
+_Answer: TypeAlias = Callable[[ix.StoredCollection, Message], Message]
+
+
+def answer_to(host: ShardHost, asked: Message) -> Message:
+    """Return the answer to a message.
+
+    Raises
+    ------
+    Behind
+        The collection has not reached the key that was asked for, and did not in time.
+    Malformed
+        There is no such method, or it lacks something.
+    Exception
+        Whatever the collection raises.
+    """
+    head = asked.head
+    try:
+        method, seconds = head["method"], float(head.get("seconds", 0.0))
+        if method == "status":
+            return _status(host)
+        number = int(head["collection"])
+        if method == "follow":
+            return _followed(host, number, int(head["key"]), seconds)
+        if method == "refresh":
+            return _refreshed(host, number, seconds)
+        answer = _ANSWERS[method]
+    except KeyError as error:
+        raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
+    return answer(host.collection(number, int(head.get("at", 0)), seconds), asked)
+
+
+def _status(host: ShardHost) -> Message:
+    place = host.place
+    return Message(
+        {
+            "identity": place.cluster,
+            "shard": place.shard,
+            "shards": place.shards,
+            "collections": host.positions,
+            "bytes": host.nbytes,
+        }
+    )
+
+
+def _followed(host: ShardHost, number: int, key: int, seconds: float) -> Message:
+    """Wait for a key; return the one that was reached."""
+    try:
+        host.collection(number, key, seconds)
+    except Behind as error:
+        return Message({"key": error.reached})
+    follower = host.follower(number, 0.0)
+    return Message({"key": key if follower is None else follower.reached})
+
+
+def _refreshed(host: ShardHost, number: int, seconds: float) -> Message:
+    """Read the list of comparison backends now."""
+    host.collection(number, 0, seconds)
+    follower = host.follower(number, 0.0)
+    if follower is not None:
+        follower.follow_backends()
+    return Message({})
+
+
+def _count(collection: ix.StoredCollection, asked: Message) -> Message:
+    return Message({"count": collection.items.count(filter_of(asked.head.get("filter")))})
+
+
+def _rows(collection: ix.StoredCollection, asked: Message) -> Message:
+    """Return items: of those ids, those that pass a filter, beyond a key, or drawn at random."""
+    head, memory = asked.head, collection.memory
+    view, rows = memory.view, None
+    if head.get("ids") is not None:
+        view, rows = memory.locate_all(head["ids"])
+    permitted, _ = memory.permitted(view, filter_of(head.get("filter")))
+    if rows is not None:
+        among, permitted = permitted, np.zeros_like(permitted)
+        permitted[rows] = among[rows]
+    sample, limit = head.get("sample"), head.get("limit")
+    if sample is not None:
+        every = np.flatnonzero(permitted)
+        draw = np.random.default_rng(head["seed"]).choice
+        found = np.sort(draw(every, min(sample, len(every)), replace=False))
+    else:
+        count = len(view) if limit is None else limit
+        found = view.page(permitted, after=head.get("after", 0), limit=count)
+    ids = [view.ids[row] for row in found.tolist()]
+    blobs = [view.sequences[found].tobytes(), *packed_texts([each.encode() for each in ids])]
+    if not head.get("with_vector"):
+        return Message({}, blobs)
+    payloads = [view.payloads[row] for row in found.tolist()]
+    raw = view.raw(collection.space, found)
+    missing: list[int] = []
+    if raw is None:
+        raw, missing = stored_vectors(collection, ids)
+    shape, more = packed_vectors(raw)
+    return Message(
+        {"vectors": shape | {"missing": missing}}, [*blobs, *packed_texts(payloads), *more]
+    )
+
+
+def _pairs(collection: ix.StoredCollection, asked: Message) -> Message:
+    head = asked.head
+    found = collection.pairs(
+        min_score=head["min_score"], recall=head["recall"], limit=head.get("limit")
+    )
+    scores = np.array([score for _, _, score in found], np.float64)
+    first = packed_texts([one.encode() for one, _, _ in found])
+    second = packed_texts([other.encode() for _, other, _ in found])
+    return Message({}, [*first, *second, scores.tobytes()])
+
+
+def _described(collection: ix.StoredCollection, _: Message) -> Message:
+    found = collection.describe()
+    names = ("items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk", "versions")
+    head: dict[str, Any] = {name: getattr(found, name) for name in names}
+    return Message(head | {"backends": [asdict(each) for each in found.backends]})
+
+
+def _summary(collection: ix.StoredCollection, _: Message) -> Message:
+    return Message(asdict(collection.summary()))
+
+
+def _curve(collection: ix.StoredCollection, asked: Message) -> Message:
+    found = collection.memory.curve(asked.head["limit"])
+    points = [[each.recall, each.candidates, each.microseconds] for each in found.points]
+    return Message(asdict(found) | {"points": points})
+
+
+def _audited(collection: ix.StoredCollection, _: Message) -> Message:
+    audit = collection.audit
+    results = [asdict(each) for each in audit.results()]
+    return Message({"results": results, "allowance": audit.allowance, "waiting": audit.waiting})
+
+
+_ANSWERS: Final[dict[str, _Answer]] = {
+    "search": answer_to_search,
+    "compare": answer_to_comparison,
+    "count": _count,
+    "rows": _rows,
+    "pairs": _pairs,
+    "describe": _described,
+    "summary": _summary,
+    "curve": _curve,
+    "audited": _audited,
+}

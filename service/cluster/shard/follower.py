@@ -1,0 +1,368 @@
+"""One collection of a shard: what has changed in the database is applied in the order of commits.
+
+Ids that were deleted go first, then rows come chunk by chunk. Each chunk's commit stores how far it
+has come. A row older than a delete of its id is not among those read, so both may be applied again
+after a kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import (
+    START,
+    CollectionRow,
+    Position,
+    Row,
+    buckets_of,
+)
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database.replicas import Changes
+from gcws_search.service.cluster.errors import HistoryLost
+from gcws_search.service.cluster.shard.backends import BackendsFollower
+from gcws_search.service.cluster.shard.position import Followed, Place, followed, record
+from gcws_search.service.http.errors import StoreUnavailable
+
+_EMPTY: Final = -1
+"""What a collection has reached that has not been filled yet."""
+
+_NOTHING: Final = Followed(START, _EMPTY)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowPolicy:
+    """How a shard follows.
+
+    Attributes
+    ----------
+    chunk_bytes : int
+        About the vectors of one commit.
+    chunk_rows : int
+        Rows of one commit.
+    check_seconds : float
+        How long a collection whose head has not changed is not asked for.
+    """
+
+    chunk_bytes: int = 1 << 25
+    chunk_rows: int = 4096
+    check_seconds: float = 10.0
+
+
+FOLLOW: Final = FollowPolicy()
+
+
+class _Stopped(Exception):  # no error: the order to stop, seen between two chunks
+    """The follower is not wanted any more."""
+
+
+class Follower:
+    """Follows one collection; see the module.
+
+    Parameters
+    ----------
+    row : CollectionRow
+    place : Place
+    database : Database
+    catalog : Catalog
+        Of the shard's files.
+    submit : callable
+        Runs a function in a thread.
+    policy : FollowPolicy
+
+    Attributes
+    ----------
+    number : int
+        Of the collection.
+    name : str
+        Of its file.
+    reached : int
+        All changes up to this key are applied; -1 while it is being filled.
+    fills : int
+        How often its file was of no use, and it was filled again.
+    failures : int
+        How often the database could not be followed.
+    """
+
+    def __init__(
+        self,
+        row: CollectionRow,
+        place: Place,
+        database: Database,
+        catalog: ix.Catalog,
+        submit: Callable[[Callable[[], None]], object],
+        policy: FollowPolicy,
+    ) -> None:
+        self.number = row.number
+        self.name = name_of(row.number)
+        self.reached = _EMPTY
+        self._row = row
+        self._place = place
+        self._database = database
+        self._catalog = catalog
+        self._submit = submit
+        self._policy = policy
+        self._position = START
+        self._collection: ix.StoredCollection | None = None
+        self._changed = threading.Condition()
+        self._wanted = _EMPTY
+        self._is_forced = False
+        self._is_running = False
+        self._is_stopping = False
+        self._is_damaged = False
+        self._checked = float("-inf")
+        self._last_error = ""
+        self._backends: BackendsFollower | None = None
+        self.fills = 0
+        self.failures = 0
+
+    @property
+    def collection(self) -> ix.StoredCollection | None:
+        """The items; None while they are being read or filled."""
+        return self._collection if self.reached > _EMPTY else None
+
+    # Asking
+
+    def is_due(self, head: int) -> bool:
+        """Return whether the database should be asked, by the key that it has reached."""
+        idle = time.monotonic() - self._checked
+        return self.reached != head or idle > self._policy.check_seconds
+
+    def wake(self, key: int | None = None) -> None:
+        """Follow, unless a key has been reached; None for in any case."""
+        with self._changed:
+            if key is None:
+                self._is_forced = True
+            else:
+                self._wanted = max(self._wanted, key)
+            if self._is_running or self._is_stopping:
+                return
+            self._is_running = True
+        try:
+            self._submit(self._run)
+        except RuntimeError:  # the threads have ended
+            with self._changed:
+                self._is_running = False
+                self._changed.notify_all()
+
+    def wait(self, key: int, seconds: float) -> bool:
+        """Follow until a key has been reached; return whether it has."""
+        key = max(key, 0)
+        if self.reached < key:
+            self.wake(key)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_stopping or self.reached >= key, seconds)
+        return self.reached >= key
+
+    def damaged(self) -> None:
+        """Take note that the file is not what was written: it is filled again."""
+        self._is_damaged = True
+        self.wake()
+
+    def stop(self) -> None:
+        """Leave the work at its next chunk; return when it has ended."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._is_running)
+
+    def drop(self) -> None:
+        """Remove the file."""
+        self.stop()
+        self.reached = _EMPTY
+        with suppress(ix.CollectionNotFound):
+            self._catalog.drop(self.name)
+
+    # Following: one thread at a time
+
+    def _run(self) -> None:
+        while self._begins():
+            try:
+                self._follow()
+            except (_Stopped, ix.CollectionNotFound, ix.CollectionLoading):
+                continue  # the list of collections will say what has become of it
+            except Exception as error:
+                self._note(error)
+            else:
+                self._last_error = ""
+
+    def _begins(self) -> bool:
+        """Return whether there is something to do; who asks after a False is not too late."""
+        with self._changed:
+            is_wanted = self._is_forced or self._wanted > self.reached
+            self._is_forced, self._wanted = False, _EMPTY
+            self._is_running = is_wanted and not self._is_stopping
+            self._changed.notify_all()
+            return self._is_running
+
+    def _note(self, error: Exception) -> None:
+        """Log why the collection is not followed, the first time of several."""
+        self.failures += 1
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:
+            is_known = isinstance(error, StoreUnavailable | ix.StoreError)
+            _log.warning(
+                "collection %d is not followed now (%s)",
+                self.number,
+                text,
+                exc_info=None if is_known else error,
+            )
+        self._last_error = text
+
+    def _follow(self) -> None:
+        """Apply all that the database has."""
+        collection = self._opened()
+        try:
+            self._apply_changes(collection)
+        except HistoryLost as error:
+            self._fill(str(error))
+        except ix.DamagedFile as error:
+            if error.name != self.name:  # of the database, which is not ours to fill
+                raise
+            self._fill(error.reason)
+        except ix.InvalidInput as error:
+            if self._position == START:
+                raise
+            self._fill(f"it has other rows than the database had: {error}")
+        self._checked = time.monotonic()
+
+    def _fill(self, reason: str) -> None:
+        """Apply all that the database has to a file of nothing."""
+        self._apply_changes(self._emptied(reason))
+
+    def _opened(self) -> ix.StoredCollection:
+        """Return the collection, its file made where there is none."""
+        if self._is_damaged:
+            self._is_damaged = False
+            return self._emptied("an item read for a search was not what was written")
+        if self._collection is not None:
+            return self._collection
+        try:
+            found, is_new = self._catalog.get(self.name), False
+        except ix.CollectionNotFound:
+            found, is_new = self._created(), True
+        except (ix.DamagedFile, ix.IncompatibleFile) as error:
+            return self._emptied(str(error))
+        try:
+            known = followed(found, self._place)
+        except ix.DamagedFile as error:
+            return self._emptied(error.reason)
+        if is_new or (known is not None and found.config == self._config):
+            self._take(found, known or _NOTHING)
+            return found
+        return self._emptied("it is of another cluster or shard, or was never filled")
+
+    @property
+    def _config(self) -> ix.CollectionConfig:
+        return ix.CollectionConfig.from_dict(self._row.config)
+
+    def _created(self) -> ix.StoredCollection:
+        return self._catalog.create(self.name, self._config)[0]
+
+    def _emptied(self, reason: str) -> ix.StoredCollection:
+        """Make the file once more, of no items."""
+        _log.warning("collection %d is filled again: %s", self.number, reason)
+        self.fills += 1
+        self.reached, self._collection = _EMPTY, None
+        with suppress(ix.CollectionNotFound):
+            self._catalog.drop(self.name)
+        found = self._created()
+        self._take(found, _NOTHING)
+        return found
+
+    def _take(self, collection: ix.StoredCollection, known: Followed) -> None:
+        self._position = known.position
+        self._backends = BackendsFollower(collection)
+        self._collection = collection
+        self._reach(known.whole)
+
+    def _reach(self, key: int) -> None:
+        with self._changed:
+            self.reached = key
+            self._changed.notify_all()
+
+    def _apply_changes(self, collection: ix.StoredCollection) -> None:
+        place, known = self._place, self._position
+        buckets = buckets_of(place.shard, place.shards, place.buckets)
+        with self._database.changes(
+            self.number, buckets, known, self._chunk_rows(collection)
+        ) as changes:
+            self._apply(collection, changes)
+        if self.reached != changes.head.key:
+            self._reach(changes.head.key)
+        if known == START or self.is_due(self.reached):
+            self.follow_backends()
+
+    def _chunk_rows(self, collection: ix.StoredCollection) -> int:
+        policy, config = self._policy, collection.config
+        if config.form == "sparse" or config.dim is None:
+            return policy.chunk_rows
+        return max(1, min(policy.chunk_rows, policy.chunk_bytes // (4 * config.dim)))
+
+    def _apply(self, collection: ix.StoredCollection, changes: Changes) -> None:
+        """Apply changes, the last of them with the position of all."""
+        head, deleted = changes.head, changes.deleted
+        chunks = changes.rows()
+        chunk = next(chunks, None)
+        if deleted and chunk:
+            collection.delete(deleted)
+        while chunk is not None:
+            self._require_wanted()
+            following = next(chunks, None)
+            if following is None:
+                self._put(collection, chunk, head, head.key)
+            else:
+                position = Position(chunk[-1].key, head.commit, head.stamp)
+                self._put(collection, chunk, position, self.reached)
+            chunk = following
+        if self._position != head:
+            self._require_wanted()
+            known = record(self._place, Followed(head, head.key))
+            if deleted:
+                collection.delete(deleted, known)
+            else:
+                collection.save_load(known, 0)
+            self._position = head
+
+    def _require_wanted(self) -> None:
+        if self._is_stopping:
+            raise _Stopped
+
+    def _put(
+        self, collection: ix.StoredCollection, rows: Sequence[Row], position: Position, whole: int
+    ) -> None:
+        """Put rows under their keys; the commit stores how far that is."""
+        vectors = collection.space.from_blobs([row.vector for row in rows])
+        items = ix.ItemBatch([row.id for row in rows], vectors, [row.payload for row in rows])
+        known = record(self._place, Followed(position, whole))
+        write = collection.prepare(
+            items, progress=lambda _: known, sequences=[row.key for row in rows]
+        )
+        collection.commit(write)
+        self._position = position
+
+    def follow_backends(self) -> None:
+        """Attach and drop what the database lists; return when that has begun."""
+        backends = self._backends
+        if backends is not None:
+            backends.follow(self._database.backends(self.number))
+
+
+def name_of(number: int) -> str:
+    """Return the name of a collection's file."""
+    return f"c{number}"
+
+
+def number_of(name: str) -> int | None:
+    """Inverse of `name_of`; None for another file."""
+    digits = name.removeprefix("c")
+    is_ours = digits.isascii() and digits.isdecimal() and name == f"c{int(digits)}"
+    return int(digits) if is_ours else None

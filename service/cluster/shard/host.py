@@ -1,0 +1,315 @@
+"""One shard: a part of each collection that the database lists, and answers about it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import CollectionRow, Replica
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.errors import Behind, ClusterMismatch
+from gcws_search.service.cluster.messages import packed, packed_error, unpacked
+from gcws_search.service.cluster.shard.answers import EXPECTED, answer_to
+from gcws_search.service.cluster.shard.follower import (
+    FOLLOW,
+    Follower,
+    FollowPolicy,
+    name_of,
+    number_of,
+)
+from gcws_search.service.cluster.shard.position import Place
+from gcws_search.service.execution.startup import Startup
+from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
+
+_FOLLOWERS: Final = 8
+"""Collections that are followed at once."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a replica says of itself in the database's list.
+
+    Attributes
+    ----------
+    address : str
+        Of its HTTP application.
+    replica : int
+        Which of its shard's it is.
+    cell : str
+    """
+
+    address: str
+    replica: int = 0
+    cell: str = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """How a shard is run.
+
+    Attributes
+    ----------
+    announced : Announced or None
+        None: routers find it otherwise.
+    compiles : bool
+        Whether kernels are compiled before anything is read.
+    poll_seconds : float
+        How often the database is asked for its collections.
+    follow : FollowPolicy
+    """
+
+    announced: Announced | None = None
+    compiles: bool = False
+    poll_seconds: float = 1.0
+    follow: FollowPolicy = FOLLOW
+
+
+_OPTIONS: Final = HostOptions()
+
+
+class ShardHost:
+    """A replica of one shard.
+
+    Parameters
+    ----------
+    database : Database
+        Stays open when the host is closed.
+    folder : Path
+        Of the files, of no other replica.
+    shard, shards : int
+        Which shard it is, and of how many.
+    threads : int or None
+        Threads for kernels; None takes as many as the process may use.
+    policies : Policies
+    options : HostOptions
+
+    Raises
+    ------
+    ClusterMismatch
+        There are fewer buckets than shards, or no such shard.
+    DirectoryLocked
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Path,
+        shard: int,
+        shards: int,
+        *,
+        threads: int | None = None,
+        policies: ix.Policies = ix.POLICIES,
+        options: HostOptions = _OPTIONS,
+    ) -> None:
+        if not 1 <= shards <= database.buckets:
+            raise ClusterMismatch("shards", f"1 to {database.buckets}, the buckets", str(shards))
+        if not 0 <= shard < shards:
+            raise ClusterMismatch("shard", f"0 to {shards - 1}", str(shard))
+        self.place = Place(database.identity, shard, shards, database.buckets)
+        self.catalog = ix.Catalog.open(
+            folder, durability="normal", threads=threads, policies=policies
+        )
+        self.startup = Startup(self.catalog) if options.compiles else None
+        self._database = database
+        self._options = options
+        self._followers: dict[int, Follower] = {}
+        self._changed = threading.Condition()
+        self._polling = threading.Event()
+        self._is_stopping = False
+        self._is_loaded = False
+        self._last_error = ""
+        self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
+        self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
+
+    def start(self) -> None:
+        """Read the files, and begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave what is under way at its next step, and close the files."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        self._polling.set()
+        if self.startup is not None:
+            self.startup.stop()
+        self.catalog.closing = True
+        if self._thread.is_alive():
+            self._thread.join()
+        for follower in self.followers:
+            follower.stop()
+        self._threads.shutdown()
+        self.catalog.close()
+
+    # What there is
+
+    @property
+    def followers(self) -> Sequence[Follower]:
+        """Those of all collections."""
+        return [*self._followers.values()]
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The key that each collection has reached, by number; -1 while one is being filled."""
+        return {each.number: each.reached for each in self.followers}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the collections take."""
+        found = (each.collection for each in self.followers)
+        return sum(each.memory.nbytes() for each in found if each is not None)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the database answered when it was asked last."""
+        return not self._last_error
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all collections can be asked."""
+        return self._is_loaded and all(reached >= 0 for reached in self.positions.values())
+
+    def follower(self, number: int, seconds: float) -> Follower | None:
+        """Return the follower of a collection; the database is asked for one that is not known."""
+        found = self._followers.get(number)
+        if found is None:
+            self._polling.set()
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_stopping or number in self._followers, seconds
+                )
+                found = self._followers.get(number)
+        return found
+
+    def collection(self, number: int, key: int, seconds: float) -> ix.StoredCollection:
+        """Return a collection that has reached a key.
+
+        Raises
+        ------
+        Behind
+            It has not within these seconds.
+        """
+        end = time.monotonic() + seconds
+        follower = self.follower(number, seconds)
+        if follower is None:
+            raise Behind(key, -1)
+        follower.wait(key, end - time.monotonic())
+        found = follower.collection
+        if found is None or follower.reached < key:
+            raise Behind(key, follower.reached)
+        return found
+
+    def answer(self, request: bytes) -> bytes:
+        """Return the answer to a message; any thread. Errors are in it."""
+        number = None
+        try:
+            message = unpacked(request)
+            number = message.head.get("collection")
+            return packed(answer_to(self, message))
+        except Exception as error:
+            if not isinstance(error, EXPECTED):
+                _log.exception("a message could not be answered")
+            if isinstance(error, ix.DamagedFile) and (known := self._followers.get(number or 0)):
+                known.damaged()
+            return packed_error(error)
+
+    # Polling
+
+    def _run(self) -> None:
+        if self.startup is None:
+            self.catalog.load()
+        else:
+            self.startup.start()
+            while not self.startup.wait(self._options.poll_seconds) and not self._is_stopping:
+                if self.startup.progress.phase == "failed":
+                    return
+        while not self._is_stopping:
+            self._polling.clear()
+            try:
+                self._poll()
+            except Exception as error:
+                self._note(error)
+            else:
+                self._last_error = ""
+                self._is_loaded = True
+            self._polling.wait(self._options.poll_seconds)
+
+    def _note(self, error: Exception) -> None:
+        """Log why the database cannot be asked, the first time of several."""
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:
+            _log.warning("the database is not followed now; searches go on (%s)", text)
+        self._last_error = text
+
+    def _poll(self) -> None:
+        rows = {row.number: row for row in self._database.collections()}
+        for number in {*self._followers} - {*rows}:
+            self._forget(number)
+        if not self._is_loaded:
+            self._drop_files({name_of(number) for number in rows})
+        for row in rows.values():
+            follower = self._followers.get(row.number) or self._added(row)
+            if follower.is_due(row.head):
+                follower.wake()
+        if self._options.announced is not None:
+            self._announce(self._options.announced)
+
+    def _added(self, row: CollectionRow) -> Follower:
+        follower = Follower(
+            row,
+            self.place,
+            self._database,
+            self.catalog,
+            self._threads.submit,
+            self._options.follow,
+        )
+        with self._changed:
+            self._followers = self._followers | {row.number: follower}
+            self._changed.notify_all()
+        return follower
+
+    def _forget(self, number: int) -> None:
+        """Drop a collection that the database does not list."""
+        rest = dict(self._followers)
+        follower = rest.pop(number)
+        self._followers = rest
+        self._threads.submit(self._drop, follower)
+
+    def _drop(self, follower: Follower) -> None:
+        try:
+            follower.drop()
+        except ix.GcwsError as error:
+            _log.warning("the file of collection %d stays for now (%s)", follower.number, error)
+
+    def _drop_files(self, wanted: set[str]) -> None:
+        """Drop the files of collections that the database does not list."""
+        names = {each.name for each in self.catalog.list()} | {*self.catalog.failures}
+        for name in names - wanted:
+            if number_of(name) is not None:
+                with suppress(ix.GcwsError):  # the next start tries again
+                    self.catalog.drop(name)
+
+    def _announce(self, announced: Announced) -> None:
+        share = unmapped_bytes() / memory_bytes()
+        self._database.announce(
+            Replica(
+                announced.cell,
+                self.place.shard,
+                announced.replica,
+                announced.address,
+                self.positions,
+                self.nbytes,
+                share,
+                0.0,
+            )
+        )

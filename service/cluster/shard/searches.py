@@ -1,0 +1,191 @@
+"""Messages that search: queries of one request or of several that ask for the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+from pydantic_core import from_json
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.messages import (
+    Message,
+    blobs_of,
+    packed_texts,
+    packed_vectors,
+    unpacked_vectors,
+)
+from gcws_search.service.execution.local_catalog import measured_recall, search
+from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.translate.requests import QueryRequest
+
+_MAX_DEPTH: Final = 64
+_MAX_CONDITIONS: Final = 1 << 20
+"""Routers have smaller limits, and say so."""
+_WORK: Final = 6
+"""Numbers that say what a query cost."""
+
+
+def filter_of(text: str | None) -> ix.Filter | None:
+    """Return the filter of a message; None for none.
+
+    Raises
+    ------
+    InvalidFilter
+    """
+    if text is None:
+        return None
+    document = from_json(text)
+    return ix.parse_filter(document, max_depth=_MAX_DEPTH, max_conditions=_MAX_CONDITIONS)
+
+
+def answer_to_search(collection: ix.StoredCollection, asked: Message) -> Message:
+    """Return the hits of each query.
+
+    Raises
+    ------
+    BackendNotFound, AnswerTooLarge, InvalidFilter, InvalidParameter
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the row.
+    """
+    head = asked.head
+    query = _query(asked)
+    start = time.perf_counter()
+    if (skipped := head.get("skip")) is None:
+        found: Sequence[ix.QueryResult] = [*search(collection, query)]
+    else:
+        around = collection.search_around(
+            skipped,
+            query.params,
+            where=query.where,
+            backend=query.backend,
+            vector=query.vectors,
+        )
+        found = [around]
+    seconds = time.perf_counter() - start
+    return _packed(collection, query, found, seconds, head.get("max_bytes"))
+
+
+def _query(asked: Message) -> QueryRequest:
+    head = asked.head
+    unknown = head.get("unknown")
+    return QueryRequest(
+        None if unknown else unpacked_vectors(head, asked.blobs),
+        None,
+        ix.SearchParams(**head["params"]),
+        filter_of(head.get("filter")),
+        b"",
+        head.get("backend"),
+        head.get("with_payload", False),
+        head.get("with_vector", False),
+        explain=True,
+        with_unknown=ix.SparseVector(unknown["indices"], unknown["values"]) if unknown else None,
+    )
+
+
+def _packed(
+    collection: ix.StoredCollection,
+    query: QueryRequest,
+    found: Sequence[ix.QueryResult],
+    seconds: float,
+    max_bytes: int | None,
+) -> Message:
+    ids = [item_id for result in found for item_id in result.ids]
+    sizes = np.array([len(result.ids) for result in found], np.int64)
+    scores = np.array([score for result in found for score in result.scores], np.float64)
+    blobs: list[bytes] = [sizes.tobytes(), scores.tobytes()]
+    blobs += packed_texts([item_id.encode() for item_id in ids])
+    payloads = None
+    if query.with_payload:
+        payloads = [payload for result in found for payload in result.payloads]
+    if max_bytes is not None:
+        payload_bytes = sum(len(payload or b"") for payload in payloads or ())
+        vectors = len(ids) if query.with_vector else 0
+        require_short_answer(payload_bytes, vectors, collection.config.dim, max_bytes)
+    if payloads is not None:
+        blobs += packed_texts(payloads)
+    shape = None
+    if query.with_vector:
+        shape, more = _vectors_of_hits(collection, found)
+        blobs += more
+    explained = [result.explanation for result in found]
+    work = np.array([_work(each) for each in explained], np.int64).reshape(-1, _WORK)
+    measured = measured_recall(collection, query)
+    recall = np.nan if measured is None else measured
+    blobs += [
+        work.tobytes(),
+        np.array([each.expected_recall for each in explained], np.float64).tobytes(),
+        np.full(len(found), recall, np.float64).tobytes(),
+    ]
+    head = {"payloads": payloads is not None, "vectors": shape, "seconds": seconds}
+    return Message(head, blobs)
+
+
+def _work(explained: ix.Explanation) -> list[int]:
+    """Return what a query cost, its method by its number."""
+    return [
+        ix.METHODS.index(explained.method),
+        explained.bands,
+        explained.depth,
+        explained.candidates,
+        explained.scored,
+        explained.beam,
+    ]
+
+
+def _vectors_of_hits(
+    collection: ix.StoredCollection, found: Sequence[ix.QueryResult]
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the vectors of all hits as sent; those of items deleted since are all zeros."""
+    ids = [item_id for result in found for item_id in result.ids]
+    rows = np.array([row for result in found for row in result.rows], np.int64)
+    raw = found[0].view.raw(collection.space, rows) if found else None
+    missing: list[int] = []
+    if raw is None:
+        raw, missing = stored_vectors(collection, ids)
+    shape, blobs = packed_vectors(raw)
+    return shape | {"missing": missing}, blobs
+
+
+def stored_vectors(
+    collection: ix.StoredCollection, ids: Sequence[str]
+) -> tuple[ix.RawBatch, list[int]]:
+    """Return vectors as the file has them, and the places of those that it has not: zeros."""
+    records = collection.store.fetch([*dict.fromkeys(ids)])
+    space = collection.space
+    nothing = b"\0" * (4 * (space.dim or 0)) if space.form == "dense" else b""
+    blobs = [records[item_id].vector if item_id in records else nothing for item_id in ids]
+    missing = [place for place, item_id in enumerate(ids) if item_id not in records]
+    return space.from_blobs(blobs), missing
+
+
+def answer_to_comparison(collection: ix.StoredCollection, asked: Message) -> Message:
+    """Return what several backends find, and what that costs.
+
+    Raises
+    ------
+    BackendNotFound, InvalidParameter, InvalidVector
+    """
+    head, blobs = asked.head, [*asked.blobs]
+    queries: list[ix.RawBatch | ix.SparseVector] | None = None
+    if head["queries"] is not None:
+        queries = []
+        for part in head["queries"]:
+            if (unknown := part.get("unknown")) is not None:
+                queries.append(ix.SparseVector(unknown["indices"], unknown["values"]))
+            else:
+                queries.append(unpacked_vectors(part, blobs))
+                del blobs[: blobs_of(part)]
+    found = collection.compare(
+        queries,
+        ix.SearchParams(**head["params"]),
+        sample=head["sample"],
+        seed=head["seed"],
+        backends=head["backends"],
+    )
+    similarities = np.asarray(found.similarities).tolist()
+    backends = [asdict(each) for each in found.backends]
+    return Message({"backends": backends, "similarities": similarities})

@@ -1,0 +1,158 @@
+"""Shards in this process, the collection that they follow, and the same collection on one node."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
+from gcws_search.service.cluster.messages import (
+    Message,
+    packed,
+    packed_vectors,
+    raise_error,
+    unpacked,
+    unpacked_texts,
+    unpacked_vectors,
+)
+from gcws_search.service.cluster.shard import ShardHost
+from gcws_search.service.cluster.shard.follower import FollowPolicy
+from gcws_search.service.cluster.shard.host import HostOptions
+from tests.support.data.payloads import encode_payload
+
+SECONDS = 30.0
+DIM = 6
+CONFIG = ix.CollectionConfig(dim=DIM)
+QUICK = HostOptions(poll_seconds=0.05, follow=FollowPolicy(check_seconds=0.1))
+"""Notices within a moment what it would notice within ten seconds."""
+
+Vector = Sequence[float]
+
+
+def some_vectors(
+    rng: np.random.Generator, ids: Sequence[str], dim: int = DIM
+) -> dict[str, list[float]]:
+    """Return a vector of small whole numbers for each id, so that many scores are equal."""
+    return {item_id: rng.integers(-3, 4, dim).astype(float).tolist() for item_id in ids}
+
+
+class Written:
+    """A collection of a database, and a node to which the same is written.
+
+    Parameters
+    ----------
+    database
+    config
+    name
+    """
+
+    def __init__(
+        self, database: Database, config: ix.CollectionConfig = CONFIG, name: str = "things"
+    ) -> None:
+        self.database = database
+        self.config = config
+        row, _ = database.create(name, config.to_dict(), 1)
+        self.number = row.number
+        self.committer = Committer(database, row.number, name)
+        self.node = ix.StoredCollection.in_memory(name, config, threads=1)
+
+    @property
+    def head(self) -> int:
+        return self.committer.last_key
+
+    def put(self, vectors: Mapping[str, Any]) -> None:
+        """Put items; the payload of each is its id and the number of its letters."""
+        ids, space = [*vectors], self.node.space
+        raw = space.from_items([*vectors.values()])
+        payloads: list[bytes | None] = [
+            encode_payload({"id": item_id, "length": len(item_id)}) for item_id in ids
+        ]
+        write = PreparedPut(ids=ids, vectors=space.to_blobs(raw), payloads=payloads)
+        self.committer.commit(write)
+        self.node.put(ix.ItemBatch(ids, raw, payloads))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        self.committer.commit(PreparedDelete(ids=ids))
+        self.node.delete(ids)
+
+    def rows(self) -> list[Row]:
+        """Return all items as the database has them, by key."""
+        return self.database.page(self.number, after=0, limit=1 << 20, with_vector=True)
+
+    def close(self) -> None:
+        self.node.close(dropped=True)
+
+
+def ask(
+    host: ShardHost,
+    method: str,
+    number: int,
+    blobs: Sequence[bytes] = (),
+    **more: Any,  # noqa: ANN401
+) -> Message:
+    """Return the answer to a message, or raise what it says."""
+    head = {"method": method, "collection": number, "seconds": SECONDS, **more}
+    answer = unpacked(host.answer(packed(Message(head, blobs))))
+    raise_error(answer)
+    return answer
+
+
+def follow(hosts: Sequence[ShardHost], written: Written) -> None:
+    """Return when all hosts have what was written."""
+    for host in hosts:
+        assert ask(host, "follow", written.number, key=written.head).head["key"] >= written.head
+
+
+def held(host: ShardHost, written: Written) -> list[Row]:
+    """Return the items that a shard has, by key."""
+    answer = ask(host, "rows", written.number, at=written.head, with_vector=True)
+    keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
+    ids = [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
+    payloads = unpacked_texts(*answer.blobs[3:5])
+    raw = unpacked_vectors(answer.head["vectors"], answer.blobs[5:])
+    blobs = written.node.space.to_blobs(raw)
+    return [Row(*each) for each in zip(keys, ids, blobs, payloads, strict=True)]
+
+
+def together(hosts: Sequence[ShardHost], written: Written) -> list[Row]:
+    """Return the items that all shards have, by key."""
+    return sorted(row for host in hosts for row in held(host, written))
+
+
+def vectors_head(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
+    """Return what a search says of its vectors, and their bytes."""
+    return packed_vectors(raw)
+
+
+@contextmanager
+def shards(
+    database: Database,
+    folder: Path,
+    count: int,
+    *,
+    options: HostOptions = QUICK,
+    policies: ix.Policies = ix.POLICIES,
+) -> Iterator[list[ShardHost]]:
+    """Lend running shards, each over a folder of its own."""
+    with ExitStack() as stack:
+        hosts = []
+        for shard in range(count):
+            host = ShardHost(
+                database,
+                folder / f"{shard}-of-{count}",
+                shard,
+                count,
+                threads=1,
+                policies=policies,
+                options=options,
+            )
+            stack.callback(host.close)
+            host.start()
+            hosts.append(host)
+        yield hosts
