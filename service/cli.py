@@ -57,9 +57,9 @@ def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
     return "TEXT"
 
 
-def _flags() -> inspect.Signature:
-    """Return a signature with a flag for each setting, none of them given."""
-    parameters = []
+def flags(*others: inspect.Parameter) -> inspect.Signature:
+    """Return a signature with a flag for each setting, none of them given, behind some others."""
+    parameters = [*others]
     for name, field in Settings.model_fields.items():
         default = field.default
         told = json.dumps(default) if isinstance(default, bool) else default
@@ -80,7 +80,7 @@ def _flags() -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def settings_from(flags: dict[str, Any]) -> Settings:
+def settings_from(given: dict[str, Any]) -> Settings:
     """Return the settings: flags before variables before defaults.
 
     Raises
@@ -88,7 +88,7 @@ def settings_from(flags: dict[str, Any]) -> Settings:
     typer.BadParameter
     """
     try:
-        return Settings(**{name: value for name, value in flags.items() if value is not None})
+        return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         found = [
             f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}"
@@ -97,9 +97,9 @@ def settings_from(flags: dict[str, Any]) -> Settings:
         raise typer.BadParameter("; ".join(found)) from None
 
 
-def serve(**flags: Any) -> None:  # noqa: ANN401  # the signature is made from the settings
+def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from the settings
     """Serve the REST API until told to stop."""
-    settings = settings_from(flags)
+    settings = settings_from(given)
     logs.configure(settings.log_level, settings.log_format)
     for warning in unread(os.environ):
         _log.warning("%s", warning)
@@ -155,7 +155,7 @@ def require_address(settings: Settings) -> None:
         raise OSError(f"{told}; --host and --port choose another address") from None
 
 
-serve.__signature__ = _flags()  # type: ignore[attr-defined]
+serve.__signature__ = flags()  # type: ignore[attr-defined]
 cli.command("serve")(serve)
 
 

@@ -172,3 +172,30 @@ class Settings(BaseSettings):
         default="text", description="'json': an object a line, with the request's id."
     )
     access_log: bool = Field(default=False, description="Log a line for every request.")
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="PostgreSQL that orders the writes of a cluster; set: this process is one of "
+        "its routers.",
+    )
+    cluster_key: SecretStr | None = Field(
+        default=None, min_length=1, description="Key between routers and shards of a cluster."
+    )
+    cluster_key_file: Path | None = Field(
+        default=None, description="File that holds that key; read at the start."
+    )
+    cell: str = Field(
+        default="main",
+        min_length=1,
+        description="Name of a cluster, of those that follow one database.",
+    )
+    shards: int = Field(default=1, ge=1, le=256, description="Parts of a cluster's collections.")
+    shard_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=2, description="How long a shard may take to answer a search."
+    )
+    buckets: int = Field(
+        default=32,
+        ge=1,
+        le=1024,
+        description="Parts that items are divided into by their ids, when a cluster's database is "
+        "first used; the most shards.",
+    )

@@ -130,6 +130,21 @@ class ApiKeys:
             raise KeyRefused("expected a key that permits writing, got a read-only one")
 
 
+def cluster_key(settings: Settings) -> str | None:
+    """Return the key between routers and shards of a cluster; None where none is set.
+
+    Raises
+    ------
+    OSError
+        Its file cannot be read.
+    """
+    if settings.cluster_key is not None:
+        return settings.cluster_key.get_secret_value().strip() or None
+    if settings.cluster_key_file is not None:
+        return settings.cluster_key_file.read_text().strip() or None
+    return None
+
+
 def require_guard(settings: Settings) -> None:
     """Refuse to be open to others without a key.
 

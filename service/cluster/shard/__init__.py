@@ -5,6 +5,9 @@
 - `host`: all collections of one shard
 - `answers`: messages of routers, answered
 - `searches`: messages that search
+- `pool`: threads that answer messages
+- `app`: a shard behind HTTP
+- `command`: a replica as a process
 - `backends`: comparison backends as the database lists them
 """
 

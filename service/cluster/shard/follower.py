@@ -86,6 +86,8 @@ class Follower:
         Of its file.
     reached : int
         All changes up to this key are applied; -1 while it is being filled.
+    head : int
+        The last key that the database was seen to have.
     fills : int
         How often its file was of no use, and it was filled again.
     failures : int
@@ -104,6 +106,7 @@ class Follower:
         self.number = row.number
         self.name = name_of(row.number)
         self.reached = _EMPTY
+        self.head = row.head
         self._row = row
         self._place = place
         self._database = database

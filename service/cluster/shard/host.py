@@ -15,8 +15,8 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import CollectionRow, Replica
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import Behind, ClusterMismatch
-from gcws_search.service.cluster.messages import packed, packed_error, unpacked
+from gcws_search.service.cluster.errors import Behind, ClusterMismatch, Malformed
+from gcws_search.service.cluster.messages import Message, packed, packed_error, unpacked
 from gcws_search.service.cluster.shard.answers import EXPECTED, answer_to
 from gcws_search.service.cluster.shard.follower import (
     FOLLOW,
@@ -209,17 +209,38 @@ class ShardHost:
             raise Behind(key, follower.reached)
         return found
 
+    def has_reached(self, asked: Message) -> bool:
+        """Return whether a message need not wait."""
+        head = asked.head
+        found = self._followers.get(head.get("collection", 0))
+        return found is not None and found.reached >= max(0, head.get("at", 0))
+
+    def wait_for(self, asked: Message) -> None:
+        """Wait until a message need not wait, or has waited as long as it asks."""
+        head = asked.head
+        with suppress(Behind, TypeError, ValueError):  # the answer says so
+            self.collection(
+                int(head.get("collection", 0)),
+                int(head.get("at", 0)),
+                float(head.get("seconds", 0.0)),
+            )
+
     def answer(self, request: bytes) -> bytes:
         """Return the answer to a message; any thread. Errors are in it."""
-        number = None
         try:
-            message = unpacked(request)
-            number = message.head.get("collection")
-            return packed(answer_to(self, message))
+            return self.answered(unpacked(request))
+        except Malformed as error:
+            return packed_error(error)
+
+    def answered(self, asked: Message) -> bytes:
+        """Return the answer to a message that is read; any thread. Errors are in it."""
+        try:
+            return packed(answer_to(self, asked))
         except Exception as error:
             if not isinstance(error, EXPECTED):
                 _log.exception("a message could not be answered")
-            if isinstance(error, ix.DamagedFile) and (known := self._followers.get(number or 0)):
+            known = self._followers.get(asked.head.get("collection", 0))
+            if isinstance(error, ix.DamagedFile) and known is not None:
                 known.damaged()
             return packed_error(error)
 
@@ -259,6 +280,7 @@ class ShardHost:
             self._drop_files({name_of(number) for number in rows})
         for row in rows.values():
             follower = self._followers.get(row.number) or self._added(row)
+            follower.head = row.head
             if follower.is_due(row.head):
                 follower.wake()
         if self._options.announced is not None:

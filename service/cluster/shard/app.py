@@ -1,0 +1,220 @@
+"""A shard behind HTTP: messages of routers as bodies, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from gcws_search.service.cluster.errors import Malformed
+from gcws_search.service.cluster.messages import Message, packed_error, unpacked
+from gcws_search.service.cluster.shard.host import ShardHost
+from gcws_search.service.cluster.shard.pool import MessagePool
+from gcws_search.service.guards.admission import resident_bytes
+
+MESSAGES: Final = "/v1/messages"
+"""Where messages are taken."""
+MAX_BODY_BYTES: Final = 1 << 28
+_BYTES_PER_SECOND: Final = 1e6
+"""Of a message, to judge how long its answer takes."""
+_WAITING: Final = frozenset({"follow", "refresh", "status"})
+"""Messages that compute nothing."""
+_LONG: Final = frozenset({"pairs", "compare"})
+"""Messages that may compute for minutes."""
+_KNOWN: Final = frozenset({"search", "count", "rows", "describe", "summary", "curve", "audited"})
+
+
+class ShardMetrics(Collector):
+    """What a shard counts; used on its event loop, read from any thread.
+
+    Parameters
+    ----------
+    host : ShardHost
+    """
+
+    def __init__(self, host: ShardHost) -> None:
+        self._host = host
+        self._messages: dict[str, int] = {}
+        self._seconds: dict[str, float] = {}
+
+    def observe(self, method: object, seconds: float) -> None:
+        """Count a message."""
+        is_known = method in _KNOWN | _WAITING | _LONG
+        name = str(method) if is_known else "other"
+        self._messages[name] = self._messages.get(name, 0) + 1
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield all metrics."""
+        messages = CounterMetricFamily(
+            "gcws_shard_messages", "Messages answered.", labels=["method"]
+        )
+        seconds = CounterMetricFamily(
+            "gcws_shard_message_seconds", "How long they took, together.", labels=["method"]
+        )
+        for name, number in self._messages.copy().items():
+            messages.add_metric([name], number)
+            seconds.add_metric([name], self._seconds[name])
+        yield from (messages, seconds)
+        behind = GaugeMetricFamily(
+            "gcws_shard_changes_behind",
+            "Changes that are not here yet.",
+            labels=["collection"],
+        )
+        followers = self._host.followers
+        for each in followers:
+            behind.add_metric([str(each.number)], each.head - each.reached)
+        yield behind
+        for name, told, value in (
+            ("gcws_shard_follow_failures", "Times that it could not follow.", "failures"),
+            ("gcws_shard_fills", "Files that were of no use, and were filled again.", "fills"),
+        ):
+            yield CounterMetricFamily(
+                name, told, value=sum(getattr(each, value) for each in followers)
+            )
+        reachable = GaugeMetricFamily(
+            "gcws_shard_database_reachable", "1 while the database answers."
+        )
+        reachable.add_metric([], float(self._host.is_reachable))
+        yield reachable
+        yield GaugeMetricFamily("gcws_shard_bytes", "Memory of the items.", value=self._host.nbytes)
+        yield GaugeMetricFamily(
+            "gcws_shard_resident_bytes", "Memory of the process.", value=resident_bytes()
+        )
+
+
+class ShardService:
+    """Answers the requests of one shard.
+
+    Parameters
+    ----------
+    host : ShardHost
+    key : str
+        That routers have.
+    threads : int or None
+        That search at once; None takes one a core.
+    """
+
+    def __init__(self, host: ShardHost, key: str, threads: int | None = None) -> None:
+        self.host = host
+        self.pool = MessagePool(threads)
+        self.metrics = ShardMetrics(host)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self.metrics)
+        self._digest = _digest(f"Bearer {key}")
+
+    async def message(self, request: Request) -> Response:
+        """Answer a message; errors are in the answer."""
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(_digest(given), self._digest):
+            return PlainTextResponse("expected the key of the cluster", 401)
+        body = bytearray()
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MAX_BODY_BYTES:
+                    return PlainTextResponse(f"expected at most {MAX_BODY_BYTES} bytes", 413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        start = time.perf_counter()
+        try:
+            asked = unpacked(bytes(body))
+        except Malformed as error:
+            return _answer(packed_error(error))
+        method = asked.head.get("method")
+        try:
+            return _answer(await self._answered(asked, method, len(body)))
+        finally:
+            self.metrics.observe(method, time.perf_counter() - start)
+
+    async def _answered(self, asked: Message, method: object, size: int) -> bytes:
+        work = partial(self.host.answered, asked)
+        if method in _WAITING:
+            return bytes(await self.pool.wait(work))
+        if not self.host.has_reached(asked):
+            await self.pool.wait(partial(self.host.wait_for, asked))
+            asked.head["seconds"] = 0.0  # it has waited
+        if method in _LONG:
+            return await self.pool.run_long(work)
+        return await self.pool.run(work, size / _BYTES_PER_SECOND)
+
+    async def live(self, _: Request) -> Response:
+        """Say that the process runs."""
+        return JSONResponse({"status": "live"})
+
+    async def ready(self, _: Request) -> Response:
+        """Say whether all collections can be asked."""
+        host = self.host
+        document = {
+            "status": "ready" if host.is_ready else "starting",
+            "database": "reachable" if host.is_reachable else "unreachable",
+        }
+        return JSONResponse(document, 200 if host.is_ready else 503)
+
+    async def show_metrics(self, _: Request) -> Response:
+        """Return what is counted, as Prometheus reads it."""
+        text = await asyncio.to_thread(generate_latest, self._registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def create_shard_app(host: ShardHost, key: str, *, threads: int | None = None) -> Starlette:
+    """Return the application of a shard, which starts the host and closes it.
+
+    Parameters
+    ----------
+    host : ShardHost
+        Not started yet.
+    key : str
+        That routers have.
+    threads : int or None
+        That search at once; None takes one a core.
+
+    Raises
+    ------
+    ValueError
+        There is no key.
+    """
+    if not key:
+        raise ValueError("a shard does not start without a key of its cluster")
+    service = ShardService(host, key, threads)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        host.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(host.close)
+            await asyncio.to_thread(service.pool.close)
+
+    return Starlette(
+        routes=[
+            Route(MESSAGES, service.message, methods=["POST"]),
+            Route("/livez", service.live),
+            Route("/readyz", service.ready),
+            Route("/metrics", service.show_metrics),
+        ],
+        lifespan=lifespan,
+    )
+
+
+def _answer(body: bytes) -> Response:
+    return Response(body, media_type="application/octet-stream")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,186 @@
+"""A shard behind HTTP, in this process and as one of its own."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+
+from gcws_search.service.cluster.contract import bucket_of, buckets_of
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.messages import Message, packed, unpacked
+from gcws_search.service.cluster.shard import ShardHost
+from gcws_search.service.cluster.shard.app import MAX_BODY_BYTES, create_shard_app
+from tests.support.service.ports import HOST, free_port
+from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
+
+KEY = "between us"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+URL = "/v1/messages"
+
+
+@pytest.fixture
+def client(database: Database, tmp_path: Path) -> Iterator[httpx.Client]:
+    host = ShardHost(database, tmp_path, 0, 1, threads=1, options=QUICK)
+    app = create_shard_app(host, KEY, threads=2)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", lifespan="on"))
+    with socket.create_server((HOST, 0)) as bound:
+        thread = threading.Thread(target=asyncio.run, args=[server.serve(sockets=[bound])])
+        thread.start()
+        try:
+            url = f"http://{HOST}:{bound.getsockname()[1]}"
+            with httpx.Client(base_url=url, timeout=SECONDS) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def count_message(written: Written, **more: object) -> bytes:
+    head = {"method": "count", "collection": written.number, "at": written.head}
+    return packed(Message({**head, "seconds": SECONDS, **more}))
+
+
+def wait_until_ready(client: httpx.Client) -> None:
+    end = time.monotonic() + SECONDS
+    while client.get("/readyz").status_code != 200:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_message_is_answered_once_the_shard_is_as_far(
+    client: httpx.Client, written: Written, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ["a", "b", "c"]))
+    answer = client.post(URL, content=count_message(written), headers=HEADERS)
+    assert answer.status_code == 200
+    assert unpacked(answer.content).head == {"count": 3}
+
+
+def test_a_shard_that_is_not_as_far_says_so_in_time(
+    client: httpx.Client, written: Written, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ["a"]))
+    start = time.monotonic()
+    ahead = count_message(written, at=written.head + 1, seconds=0.2)
+    answer = unpacked(client.post(URL, content=ahead, headers=HEADERS).content)
+    assert (answer.head["error"], answer.head["key"]) == ("Behind", written.head + 1)
+    assert time.monotonic() - start >= 0.2
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": KEY}, {"Authorization": f"Bearer {KEY}!"}]
+)
+def test_another_key_is_refused(
+    client: httpx.Client, written: Written, headers: dict[str, str]
+) -> None:
+    answer = client.post(URL, content=count_message(written), headers=headers)
+    assert answer.status_code == 401
+
+
+def test_no_key_is_refused_at_the_start(database: Database, tmp_path: Path) -> None:
+    with (
+        closing(ShardHost(database, tmp_path, 0, 1, threads=1)) as host,
+        pytest.raises(ValueError, match="without a key"),
+    ):
+        create_shard_app(host, "")
+
+
+def test_too_long_a_message_is_refused(client: httpx.Client) -> None:
+    pieces = (bytes(1 << 24) for _ in range(MAX_BODY_BYTES // (1 << 24) + 1))
+    answer = client.post(URL, content=pieces, headers=HEADERS)
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"nonsense", bytes(100), packed(Message({}))])
+def test_nonsense_is_answered_as_such(client: httpx.Client, nonsense: bytes) -> None:
+    answer = client.post(URL, content=nonsense, headers=HEADERS)
+    assert unpacked(answer.content).head["error"] == "Malformed"
+
+
+def test_health_and_metrics_need_no_key(
+    client: httpx.Client, written: Written, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ["a"]))
+    assert client.get("/livez").json() == {"status": "live"}
+    client.post(URL, content=count_message(written), headers=HEADERS)
+    wait_until_ready(client)
+    assert client.get("/readyz").json() == {"status": "ready", "database": "reachable"}
+    text = client.get("/metrics").text
+    assert 'gcws_shard_messages_total{method="count"} 1.0' in text
+    assert re.search(r'gcws_shard_changes_behind\{collection="\d+"\} 0.0', text)
+    assert "gcws_shard_fills_total 0.0" in text
+
+
+@contextmanager
+def running(url: str, folder: Path, *words: str, key: str = KEY) -> Iterator[subprocess.Popen[str]]:
+    """Run the command until the block ends."""
+    command = [sys.executable, "-m", "gcws_search", "shard", "--data-dir", str(folder), *words]
+    variables = {"GCWS_DATABASE_URL": url, "GCWS_CLUSTER_KEY": key, "GCWS_BUCKETS": "4"}
+    process = subprocess.Popen(
+        command,
+        env=os.environ | variables | {"GCWS_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_process_announces_itself_and_answers(
+    url: str, database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    names = [f"i{number}" for number in range(20)]
+    written.put(some_vectors(rng, names))
+    port = free_port()
+    words = ["--shard", "1", "--replica", "2", "--shards", "2", "--port", str(port)]
+    with running(url, tmp_path / "files", *words) as process:
+        end = time.monotonic() + 120
+        while not (found := database.replicas("main")) or not found[0].positions:
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert [each[:4] for each in found] == [("main", 1, 2, f"{HOST}:{port}")]
+        content = count_message(written)
+        address = f"http://{found[0].address}{URL}"
+        answer = httpx.post(address, content=content, headers=HEADERS, timeout=SECONDS)
+        mine = {*buckets_of(1, 2, 4)}
+        expected = sum(bucket_of(name, 4) in mine for name in names)
+        assert unpacked(answer.content).head == {"count": expected}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shard", "2", "--shards", "2"], "shard: expected 0 to 1, got 2"),
+        (["--shard", "0", "--shards", "5"], "shards: expected 1 to 4, the buckets, got 5"),
+        (["--shard", "0", "--buckets", "8"], "bucket"),
+        (["--shard", "0", "--cluster-key", " "], "GCWS_CLUSTER_KEY"),
+        (["--shard", "0", "--database-url", "postgresql://127.0.0.1:1/none"], "database"),
+    ],
+)
+def test_a_wrong_start_is_refused(
+    url: str, database: Database, tmp_path: Path, words: list[str], said: str
+) -> None:
+    del database  # it has made the tables
+    with running(url, tmp_path / "files", "--port", "0", *words) as process:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert said in errors
