@@ -16,12 +16,12 @@ COPY index index
 COPY service service
 RUN pip install -q --no-deps .
 
-# Compiled for agreed CPUs, not for the builder's own: service/commands/container.py says which.
-# From outside the sources: the kernels are cached under the path of the installed package.
-# KERNEL_TARGETS names some of those CPUs; without it, all that the builder can run.
+# Compiled for agreed CPUs, not for the builder's own: index/kernels/cpu.py says which.
+# From outside the sources, for the installation. KERNEL_TARGETS names some of those CPUs; without
+# it, all that the builder can run.
 WORKDIR /
 ARG KERNEL_TARGETS=
-RUN python -m gcws_search.service.commands.container build /opt/gcws/kernels $KERNEL_TARGETS
+RUN python -m gcws_search.index.warmup.release install ${KERNEL_TARGETS:+--cpu $KERNEL_TARGETS}
 
 
 # The image: no compiler, no sources but the installed ones, no root.
@@ -43,5 +43,5 @@ EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=120s \
     CMD ["gcws-search", "health"]
-ENTRYPOINT ["python", "-m", "gcws_search.service.commands.container", "start", "/opt/gcws/kernels", "/tmp/kernels"]
+ENTRYPOINT ["gcws-search"]
 CMD ["serve"]

@@ -5,4 +5,5 @@
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
 - `cli`: the commands ``serve``, ``check``, ``vacuum``
+- `snapshot_commands`: ``gcws-search snapshot``
 """

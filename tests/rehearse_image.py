@@ -8,7 +8,7 @@ become healthy with the kernels of the image (none compiled anew), store an item
 and have the item after a second start.
 
 Kernels are compiled for one of the image's CPUs, which every machine can run. The tests of
-``service/commands/container.py`` show that a build without a choice compiles for each of them.
+``index/warmup/release.py`` show that a build without a choice compiles for each of them.
 
 What this cannot show: that the base image has what the commands need, and the layers themselves.
 """
@@ -140,7 +140,7 @@ def confinement(image: Image) -> list[str]:
     user, group = image.last["USER"].text.split(":")
     switch = [f"--reuid={user}", f"--regid={group}", "--clear-groups"]
     # It must be this very Python with its own library, and see what is installed.
-    inner = "gcws_search.service.commands.container"
+    inner = "gcws_search.commands.app"
     found = f"import sys, {inner}; sys.exit(sys.base_prefix != {sys.base_prefix!r})"
     probe = [*prefix, *switch, "python", "-c", found]
     tried = subprocess.run(
@@ -167,7 +167,12 @@ def make_read_only(root: Path) -> None:
 @contextmanager
 def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
     """Run ENTRYPOINT and CMD until healthy; stop with SIGTERM and demand a clean end."""
-    environment = {**image.env, "GCWS_PORT": str(port), "GCWS_PUBLISHED_HOST": "127.0.0.1"}
+    environment = {
+        **image.env,
+        "GCWS_PORT": str(port),
+        "GCWS_PUBLISHED_HOST": "127.0.0.1",
+        "TMPDIR": str(image.path("/tmp")),
+    }
     command = [*prefix, *image.command("ENTRYPOINT"), *image.command("CMD")]
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=image.workdir, env=environment)
@@ -223,11 +228,10 @@ def say(text: str) -> None:
 
 def check_kernels(image: Image) -> None:
     """Leave the program unless the container ran on the kernels compiled at build."""
-    built = [kernel_files(folder) for folder in image.path("/opt/gcws/kernels").iterdir()]
-    used = kernel_files(image.path("/tmp/kernels"))
-    if not used or used not in built:
+    built, compiled = (kernel_files(image.path(path)) for path in ("/opt/gcws", "/tmp"))
+    if not built or compiled:
         raise SystemExit("kernels were compiled at the start: the image's were not found")
-    say(f"{len(used)} kernels, all from the image")
+    say(f"{len(built)} kernels, all from the image")
 
 
 def rehearse(folder: Path) -> None:

@@ -41,7 +41,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "demo": Entry("commands.demo", _SERVER, "Serve three collections to try things on."),
     "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
     "snapshot": Entry(
-        "service.commands.snapshots", _SERVER, "Make, list, move and restore snapshots."
+        "service.snapshot_commands", _SERVER, "Make, list, move and restore snapshots."
     ),
     "version": Entry("commands.server", _SERVER, "Print the version."),
     "check": Entry("service.cli", _FILES, "Verify files, and repair them."),

@@ -9,7 +9,11 @@ This is the one module that sets something when it is imported. numba opens the 
 while its decorator runs. So the folder must be known before the first kernel is defined, and nobody
 can hand it down. Names of the client side import neither numba nor this module.
 
-- `cache`: the folder of compiled kernels, and what happens on a full disk
+Kernels may have been installed compiled, in the folder ``compiled`` of this one. They are taken
+unless ``NUMBA_CPU_NAME`` or ``NUMBA_CPU_FEATURES`` says what to compile for.
+
+- `cache`: the folders of compiled kernels, and what happens on a full disk
+- `cpu`: what kernels are compiled for in advance
 """
 
 import hashlib
@@ -19,7 +23,13 @@ from typing import Any, Final
 import numba
 from numba.core import dispatcher
 
-from gcws_search.index.kernels.cache import KernelCache, cache_folder
+from gcws_search.index.kernels.cache import (
+    KernelCache,
+    cache_folder,
+    cache_of,
+    installed_kernels,
+)
+from gcws_search.index.kernels.cpu import cpus_of, features_here
 
 _HERE = Path(__file__).parent
 _CONFIG: Any = numba.config
@@ -34,9 +44,14 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-CACHE_FOLDER: Final = cache_folder(_HERE, _CONFIG.CACHE_DIR, f"kernels-{_digest()}")
+_NAME: Final = f"kernels-{_digest()}"
+CACHE_FOLDER: Final = cache_folder(_HERE, _CONFIG.CACHE_DIR, _NAME)
 """Where compiled kernels of these sources are saved."""
+COMPILED_FOLDER: Final = _HERE / "compiled"
+"""Where kernels lie that were installed compiled, in a folder of the same name as there."""
 
 # Set before any kernel is defined: its file is opened when the decorator runs.
-_CONFIG.CACHE_DIR = str(CACHE_FOLDER)
-_DISPATCHER.FunctionCache = KernelCache
+KernelCache.folder = CACHE_FOLDER
+if _CONFIG.CPU_NAME is None and _CONFIG.CPU_FEATURES is None:
+    KernelCache.installed = installed_kernels(COMPILED_FOLDER / _NAME, cpus_of(features_here()))
+_DISPATCHER.FunctionCache = cache_of

@@ -1,18 +1,99 @@
-"""numba's cache of compiled kernels: its folder, and what it does on a full or damaged disk."""
+"""numba's cache of compiled kernels: its folders, and what it does on a full or damaged disk.
+
+A folder of kernels holds those of one set of sources, after whose content it is named. Within it,
+the place of a kernel depends on neither the path of its source nor its time. So a folder that was
+compiled elsewhere can be installed with the sources, and read where it cannot be written to.
+"""
 
 import atexit
+import hashlib
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
+import numba
 from numba.core import caching
 
+from gcws_search.index.kernels.cpu import Cpu
+
 _NUMBA: Any = caching
+_PACKAGE: Final = f"{__package__}."
 _CUT_SHORT: Final = EOFError, _NUMBA.pickle.UnpicklingError
 """What numba raises when a power cut has emptied a file."""
+
+
+class Installed(NamedTuple):
+    """Kernels that were installed compiled, all that a start asks for.
+
+    Attributes
+    ----------
+    folder : Path
+    cpu : Cpu
+        What they were compiled for.
+    """
+
+    folder: Path
+    cpu: Cpu
+
+
+def installed_kernels(folder: Path, cpus: tuple[Cpu, ...]) -> Installed | None:
+    """Return the kernels of a folder for the first of these CPUs that it has all kernels for."""
+    found = (cpu for cpu in cpus if mark(folder, cpu.codegen).exists())
+    return next((Installed(folder, cpu) for cpu in found), None)
+
+
+def mark(folder: Path, codegen: tuple[str, str, str]) -> Path:
+    """Return the file that is there once all kernels are compiled.
+
+    Parameters
+    ----------
+    folder : Path
+    codegen : tuple of str
+        Platform, CPU and its features, as numba's cache knows them.
+    """
+    compiler = codegen, numba.__version__, sys.version_info[:2]
+    digest = hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]
+    return folder / f"complete-{digest}"
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """Return the folder of a function's kernels, below that of all."""
+    return function.__module__.removeprefix(_PACKAGE)
+
+
+class _Locator(caching._CacheLocator):  # numba's seam
+    """Tells numba where the kernels of one function lie: below a folder named after all sources."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._py_file = file  # read by numba when it warns
+        self._line = function.__code__.co_firstlineno
+        self._folder = KernelCache.folder
+        self._place = _place(function)
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> "_Locator":
+        """Return the locator of a function."""
+        return cls(py_func, py_file)
+
+    def get_cache_path(self) -> str:
+        """Return the folder that is written to."""
+        return str(self._folder / self._place)
+
+    def get_source_stamp(self) -> str:
+        """Return what changes with the sources."""
+        return self._folder.name
+
+    def get_disambiguator(self) -> str:
+        """Return what tells functions of one name and one file apart."""
+        return str(self._line)
+
+
+class _Implementation(caching.CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012  # numba's attribute, which it only reads
 
 
 class KernelCache(caching.FunctionCache):
@@ -22,11 +103,47 @@ class KernelCache(caching.FunctionCache):
 
     Attributes
     ----------
+    folder : Path
+        Where kernels are saved, and read from.
+    installed : Installed or None
+        Kernels to be read first. They are valid however this process compiles.
     failure : str or None
         Why some function of this process was not saved.
     """
 
+    _impl_class = _Implementation
+    folder: ClassVar[Path]
+    installed: ClassVar[Installed | None] = None
     failure: ClassVar[str | None] = None
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]  # numba's
+        self._installed: Any = None
+        if self.installed is not None:
+            self._installed = _NUMBA.IndexDataCacheFile(
+                cache_path=str(self.installed.folder / _place(function)),
+                filename_base=self._impl.filename_base,
+                source_stamp=self.installed.folder.name,
+            )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the machine code of a signature, or None."""
+        found = self._load_installed(sig, target_context)
+        if found is None:
+            found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return found
+
+    def _load_installed(self, sig: Any, target_context: Any) -> Any:
+        if self.installed is None:
+            return None
+        target_context.refresh()
+        codegen = target_context.codegen()
+        signature, _, code = self._index_key(sig, codegen)  # type: ignore[no-untyped-call]
+        with suppress(OSError, *_CUT_SHORT):
+            found = self._installed.load((signature, self.installed.cpu.codegen, code))
+            if found is not None:
+                return self._impl.rebuild(target_context, found)
+        return None
 
     @contextmanager
     def _guard_against_spurious_io_errors(self) -> Iterator[None]:
@@ -38,6 +155,13 @@ class KernelCache(caching.FunctionCache):
         except _CUT_SHORT:
             with suppress(OSError):
                 self.flush()  # type: ignore[no-untyped-call]  # numba's
+
+
+def cache_of(function: Callable[..., Any]) -> caching.FunctionCache:
+    """Return the cache of a compiled function: ours of a kernel, else numba's."""
+    if function.__module__.startswith(_PACKAGE):
+        return KernelCache(function)
+    return caching.FunctionCache(function)  # type: ignore[no-untyped-call]  # numba's
 
 
 def cache_folder(here: Path, base: str, name: str) -> Path:

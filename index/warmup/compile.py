@@ -7,7 +7,6 @@ compile, one a core, and takes from numba's cache what they have written.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import logging
 import os
 import select
@@ -27,8 +26,8 @@ import numba
 from numba.core.registry import cpu_target
 
 from gcws_search.index.contracts.parameters import Form
-from gcws_search.index.kernels import CACHE_FOLDER
-from gcws_search.index.kernels.cache import KernelCache
+from gcws_search.index.kernels import CACHE_FOLDER, COMPILED_FOLDER
+from gcws_search.index.kernels.cache import KernelCache, mark
 from gcws_search.index.threads import available_threads
 from gcws_search.index.warmup.exercises import Exercise, chains
 
@@ -47,8 +46,11 @@ def ignored(_form: Form) -> None:
 
 
 def kernels_are_cached(folder: Path = CACHE_FOLDER) -> bool:
-    """Return whether the kernels of these sources have been compiled for this processor."""
-    return _mark(folder).exists()
+    """Return whether the kernels of these sources have been compiled for this processor.
+
+    They may also have been installed compiled.
+    """
+    return KernelCache.installed is not None or _mark(folder).exists()
 
 
 def compile_kernels(
@@ -61,7 +63,8 @@ def compile_kernels(
     """Run each kernel once on small made data; return the seconds it took.
 
     The first run on a machine compiles for its processor, in a process a core. Later ones read
-    numba's cache (beside the sources, or in the folder that NUMBA_CACHE_DIR names).
+    numba's cache (beside the sources, or in the folder that NUMBA_CACHE_DIR names). Where kernels
+    were installed compiled, the first run reads them.
 
     Parameters
     ----------
@@ -74,10 +77,14 @@ def compile_kernels(
         Where it is marked that kernels are compiled.
     """
     started = time.perf_counter()
+    if not kernels_are_cached(folder):
+        _tell_of_installed_kernels()
     run(chains(), progress, basics_ready=basics_ready, check=check, folder=folder)
+    if KernelCache.installed is not None:
+        return time.perf_counter() - started  # nothing is to be saved
     if KernelCache.failure is None:
         with suppress(OSError):  # of a folder that cannot be written to
-            _mark(folder).touch()
+            _mark(folder).write_text(_compiler())
     else:
         _log.warning(
             "compiled kernels could not be saved (%s), so each start compiles them; "
@@ -232,13 +239,22 @@ def _has_locked(file: TextIO, check: Callable[[], None]) -> bool:
 
 def _mark(folder: Path) -> Path:
     """Return the file that is there once all kernels are compiled for this processor."""
-    compiler = (
-        cpu_target.target_context.codegen().magic_tuple(),
-        numba.__version__,
-        sys.version_info[:2],
-    )
-    digest = hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]
-    return folder / f"complete-{digest}"
+    return mark(folder, cpu_target.target_context.codegen().magic_tuple())
+
+
+def _compiler() -> str:
+    """Return what kernels are compiled by, and for which CPU."""
+    _, cpu, _ = cpu_target.target_context.codegen().magic_tuple()
+    major, minor = sys.version_info[:2]
+    return f"numba {numba.__version__}, Python {major}.{minor}, {cpu}"
+
+
+def _tell_of_installed_kernels() -> None:
+    """Say why kernels that were installed compiled are not taken."""
+    marks = sorted((COMPILED_FOLDER / CACHE_FOLDER.name).glob("complete-*"))
+    if marks:
+        installed = "; ".join(mark.read_text() for mark in marks)
+        _log.info("kernels were installed for %s, but here is %s", installed, _compiler())
 
 
 def main() -> None:

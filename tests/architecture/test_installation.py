@@ -1,5 +1,8 @@
 """An installation puts one name at the top level, and a few of its names load little."""
 
+import base64
+import csv
+import hashlib
 import json
 import os
 import shutil
@@ -9,11 +12,48 @@ import zipfile
 from pathlib import Path
 
 import lazy_loader
+import numba
 import pytest
 
+from gcws_search.index.kernels.cpu import AGREED, cpus_of, features_here
+from gcws_search.index.warmup.release import build_wheel
 from tests.support.paths import REPOSITORY
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "gcws_search", "index", "service")
+
+FEW = """
+from gcws_search.index.warmup import compile as warmup
+from gcws_search.index.warmup.exercises import chains
+todo = [[one for one in chain if one.name == "dense similarity"] for chain in chains()]
+warmup.chains = lambda: todo
+warmup.compile_kernels()
+"""
+"""Compiles some kernels as if they were all."""
+USE = f"""
+import json
+{FEW}
+from gcws_search.index.kernels.cache import KernelCache
+from gcws_search.index.kernels.gmm import dense
+from gcws_search.index.similarities.public import gmm_matrix
+from gcws_search.index.warmup.exercises import _Collection
+stats = dense.exact_dense.stats
+counts = [sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]
+cpu = KernelCache.installed and KernelCache.installed.cpu.name
+rows = _Collection(dim=24)._rows
+scores = gmm_matrix(rows[:50], rows).tolist()
+print(json.dumps([cpu, warmup.kernels_are_cached(), *counts, scores]))
+"""
+LOOK = """
+import logging, sys
+from gcws_search.index import compile_kernels, kernels_are_cached
+from gcws_search.index.kernels.cache import KernelCache
+from gcws_search.index.warmup import compile as warmup
+print(KernelCache.installed and KernelCache.installed.cpu.name, kernels_are_cached())
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+warmup.chains = list
+compile_kernels()
+"""
+"""Tells of the kernels that are found, and compiles none."""
 
 
 def pip(*arguments: str | Path) -> str:
@@ -46,6 +86,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def release(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a wheel of this tree with kernels for the best CPU of this machine, and for any."""
+    cpus = sorted({cpus_of(features_here())[0], AGREED[-1]})
+    return build_wheel(wheel, tmp_path_factory.mktemp("release"), cpus, program=FEW)
+
+
+@pytest.fixture(scope="module")
 def other_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a wheel of somebody else's package called ``index``."""
     project = tmp_path_factory.mktemp("other")
@@ -69,9 +116,10 @@ def python(tmp_path: Path) -> Path:
     return environment / "bin" / "python"
 
 
-def said(python: Path, program: str, folder: Path) -> str:
+def said(python: Path, program: str, folder: Path, **variables: str) -> str:
     """Return what a program prints that runs in a folder."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= variables
     done = subprocess.run(
         [python, "-c", program],
         cwd=folder,
@@ -96,6 +144,104 @@ def test_the_wheel_holds_plain_files_below_one_name(wheel: Path) -> None:
     static = REPOSITORY / "service" / "page" / "static"
     data |= {f"service/page/static/{p.relative_to(static)}" for p in static.rglob("*.*")}
     assert {f"gcws_search/{name}" for name in data} <= set(names)
+
+
+def test_a_wheel_without_kernels_is_for_every_platform(wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if "/compiled/" in name]
+
+
+def test_a_wheel_with_kernels_is_for_the_platforms_of_numba(release: Path, wheel: Path) -> None:
+    python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert f"-{python}-{python}" in release.name
+    assert "-any" not in release.name
+    with zipfile.ZipFile(release) as archive, zipfile.ZipFile(wheel) as plain:
+        names = archive.namelist()
+        [record] = [name for name in names if name.endswith("/RECORD")]
+        about = archive.read(record.replace("RECORD", "WHEEL")).decode()
+        rows = {row[0]: row[1:] for row in csv.reader(archive.read(record).decode().splitlines())}
+        for name, (digest, size) in rows.items():
+            if name != record:
+                content = archive.read(name)
+                encoded = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()
+                assert digest == f"sha256={encoded.rstrip('=')}"
+                assert int(size) == len(content)
+        assert sorted(rows) == sorted(names)
+        more = set(names) - set(plain.namelist())
+    assert "Root-Is-Purelib: false" in about.splitlines()
+    assert "-any" not in about
+    folders = {name.split("/")[3] for name in more}
+    assert folders == {"compiled"}
+    assert {Path(name).suffix for name in more} == {".nbi", ".nbc", ""}
+    assert not [name for name in more if name.endswith("lock")]
+
+
+def _install(release: Path, python: Path) -> Path:
+    """Install a wheel; return the folder of its kernels' sources."""
+    pip("--python", python, "install", "-q", "--no-deps", "--ignore-installed", release)
+    [kernels] = python.parents[1].glob("lib/python*/site-packages/gcws_search/index/kernels")
+    return kernels
+
+
+def test_kernels_that_were_installed_are_not_compiled_again(
+    release: Path, python: Path, tmp_path: Path
+) -> None:
+    """Neither the sources nor the user's home can be written to."""
+    sources = _install(release, python)
+    shutil.rmtree(sources / "__pycache__", ignore_errors=True)
+    (sources / "__pycache__").touch()
+    home = tmp_path / "home"
+    home.touch()
+    nowhere = {"HOME": str(home), "NUMBA_CACHE_DIR": ""}
+    best = cpus_of(features_here())[0].name
+    program = f"{USE}assert KernelCache.failure"
+    cpu, *facts, scores = json.loads(said(python, program, tmp_path, **nowhere))
+    assert (cpu, *facts) == (best, True, 1, 0)
+    generic = {**AGREED[-1].settings, "NUMBA_CACHE_DIR": str(sources / "compiled")}
+    other = json.loads(said(python, USE, tmp_path, **generic))
+    assert other == [None, True, 1, 0, scores], "scores are equal to the bit on each CPU"
+
+
+@pytest.mark.parametrize("changed", ["nothing", "sources", "numba", "CPU", "features"])
+def test_kernels_of_other_sources_and_of_another_compiler_are_not_taken(
+    release: Path, python: Path, tmp_path: Path, changed: str
+) -> None:
+    """What the kernels were compiled by is told where it is that which differs."""
+    sources = _install(release, python)
+    own, program = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}, LOOK
+    best = cpus_of(features_here())[0].name
+    if changed == "sources":
+        with (sources / "gmm" / "dense.py").open("a") as file:
+            file.write("# changed\n")
+    elif changed == "numba":
+        program = f"import numba; numba.__version__ = '0.1'{LOOK}"
+    elif changed == "CPU":
+        own |= {"NUMBA_CPU_NAME": "generic"}
+    elif changed == "features":
+        own |= {"NUMBA_CPU_FEATURES": ""}
+    found, *told = said(python, program, tmp_path, **own).splitlines()
+    assert found == (f"{best} True" if changed == "nothing" else "None False")
+    if changed in ("nothing", "sources"):
+        assert told == []
+        return
+    [line] = told
+    assert f"installed for numba {numba.__version__}, Python" in line
+    here = "0.1" if changed == "numba" else numba.__version__
+    assert f", but here is numba {here}, Python" in line
+
+
+def test_installed_kernels_that_are_cut_short_are_compiled(
+    release: Path, python: Path, tmp_path: Path
+) -> None:
+    sources = _install(release, python)
+    own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    files = [*(sources / "compiled").rglob("dense.exact_dense*.nbc")]
+    for file in files:
+        os.truncate(file, file.stat().st_size // 2)
+    assert files
+    assert json.loads(said(python, USE, tmp_path, **own))[1:4] == [True, 0, 1]
+    assert json.loads(said(python, USE, tmp_path, **own))[1:4] == [True, 1, 0]
 
 
 def _sources(folder: str) -> list[Path]:

@@ -185,10 +185,16 @@ def test_nothing_is_installed_or_compiled_in_the_final_stage(dockerfile: list[In
     assert not [text for text in runs if "pip" in text or "apt" in text or "python" in text]
 
 
-def test_kernels_are_built_where_the_start_looks_for_them(dockerfile: list[Instruction]) -> None:
-    texts = " ".join(instruction.text for instruction in dockerfile)
-    built = re.findall(r"gcws_search\.service\.commands\.container build (\S+)", texts)
-    assert built == [only(final_stage(dockerfile), "ENTRYPOINT").command[4]]
+def test_the_image_has_the_installation_that_kernels_were_compiled_for(
+    dockerfile: list[Instruction],
+) -> None:
+    stage = final_stage(dockerfile)
+    before = dockerfile[: -len(stage)]
+    last = [each.text for each in before if each.keyword == "RUN"][-1]
+    assert last.startswith("python -m gcws_search.index.warmup.release install ")
+    folder = only(stage, "COPY").text.split()[-1]
+    assert only(stage, "ENV").settings["PATH"].startswith(f"{folder}/bin:")
+    assert f"RUN python -m venv {folder}" in [f"{each.keyword} {each.text}" for each in before]
 
 
 def test_the_image_has_kernels_for_every_cpu_unless_asked(dockerfile: list[Instruction]) -> None:

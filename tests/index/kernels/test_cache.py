@@ -4,10 +4,14 @@ import atexit
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numba import njit
+from numba.core.caching import FunctionCache
 
 from gcws_search.index.kernels.cache import KernelCache, cache_folder
+from gcws_search.index.kernels.gmm import dense
 
 NAME = "kernels-1"
 
@@ -57,3 +61,13 @@ def test_a_process_that_can_write_to_none_of_them_has_a_folder_until_it_ends(
     [end] = ending
     end()
     assert not folder.parent.exists()
+
+
+@njit(cache=True)
+def _twice(number: float) -> float:
+    return 2 * number
+
+
+def test_functions_of_others_have_the_cache_that_numba_gives_them() -> None:
+    functions: list[Any] = [_twice, dense.exact_dense]
+    assert [type(function._cache) for function in functions] == [FunctionCache, KernelCache]
