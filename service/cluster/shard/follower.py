@@ -249,19 +249,21 @@ class Follower:
         if self._collection is not None:
             return self._collection
         try:
-            found, is_new = self._catalog.get(self.name), False
+            found = self._catalog.get(self.name)
         except ix.CollectionNotFound:
-            found, is_new = self._created(), True
+            found = self._created()
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
             return self._emptied(str(error))
         try:
             known = followed(found, self._place)
         except ix.DamagedFile as error:
             return self._emptied(error.reason)
-        if is_new or (known is not None and found.config == self._config):
-            self._take(found, known or _NOTHING)
-            return found
-        return self._emptied("it is of another cluster or shard, or was never filled")
+        if known is None and not len(found):  # such as one made just before a kill
+            known = _NOTHING
+        if known is None or found.config != self._config:
+            return self._emptied("it is of another cluster or shard")
+        self._take(found, known)
+        return found
 
     @property
     def _config(self) -> ix.CollectionConfig:

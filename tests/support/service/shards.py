@@ -15,7 +15,6 @@ from gcws_search.service.cluster.database.writes import PreparedDelete, Prepared
 from gcws_search.service.cluster.messages import (
     Message,
     packed,
-    packed_vectors,
     raise_error,
     unpacked,
     unpacked_texts,
@@ -27,6 +26,7 @@ from gcws_search.service.cluster.shard.host import HostOptions
 from tests.support.data.payloads import encode_payload
 
 SECONDS = 30.0
+BUCKETS = 4
 DIM = 6
 CONFIG = ix.CollectionConfig(dim=DIM)
 QUICK = HostOptions(poll_seconds=0.05, follow=FollowPolicy(check_seconds=0.1))
@@ -123,11 +123,6 @@ def held(host: ShardHost, written: Written) -> list[Row]:
 def together(hosts: Sequence[ShardHost], written: Written) -> list[Row]:
     """Return the items that all shards have, by key."""
     return sorted(row for host in hosts for row in held(host, written))
-
-
-def vectors_head(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
-    """Return what a search says of its vectors, and their bytes."""
-    return packed_vectors(raw)
 
 
 @contextmanager

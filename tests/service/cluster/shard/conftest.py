@@ -7,9 +7,7 @@ import pytest
 
 from gcws_search.service.cluster.database.database import Database
 from tests.support.service.postgres import postgres
-from tests.support.service.shards import Written
-
-BUCKETS = 4
+from tests.support.service.shards import BUCKETS, Written
 
 
 @pytest.fixture

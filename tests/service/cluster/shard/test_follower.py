@@ -1,16 +1,34 @@
 """Followers: what is written to the database is on the shards, whatever happens in between."""
 
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import count
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
+from gcws_search import index as ix
 from gcws_search.service.cluster.contract import bucket_of
+from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import HostOptions
+from gcws_search.service.http.errors import StoreUnavailable
+from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
+    BUCKETS,
+    DIM,
+    SECONDS,
     Written,
+    ask,
     follow,
     held,
     shards,
@@ -22,23 +40,349 @@ ALL = 3
 SMALL_CHUNKS = HostOptions(poll_seconds=0.05, follow=FollowPolicy(chunk_rows=3, check_seconds=0.1))
 
 
-def ids(count: int, name: str = "i") -> list[str]:
-    return [f"{name}{number}" for number in range(count)]
+def ids(number: int) -> list[str]:
+    return [f"i{place}" for place in range(number)]
 
 
-@pytest.mark.parametrize("count", range(1, ALL + 1))
+@pytest.mark.parametrize("number", range(1, ALL + 1))
 def test_shards_have_the_items_of_their_buckets_under_the_keys_of_the_database(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator, count: int
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator, number: int
 ) -> None:
     written.put(some_vectors(rng, ids(40)))
-    with shards(database, tmp_path, count) as hosts:
+    with shards(database, tmp_path, number) as hosts:
         follow(hosts, written)
         assert together(hosts, written) == written.rows()
         for shard, host in enumerate(hosts):
             rows = held(host, written)
-            assert {bucket_of(row.id, database.buckets) % count for row in rows} == {shard}
+            assert {bucket_of(row.id, database.buckets) % number for row in rows} == {shard}
         written.put(some_vectors(rng, ids(20)))  # updates
         written.delete(ids(30)[10:])
         written.put(some_vectors(rng, ["i12", "new"]))
         follow(hosts, written)
         assert together(hosts, written) == written.rows()
+
+
+# Restarts
+
+
+def test_a_restart_reads_the_file_and_follows_the_rest(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(30)))
+    with shards(database, tmp_path, 2) as hosts:
+        follow(hosts, written)
+    written.put(some_vectors(rng, ids(50)[20:]))
+    written.delete(["i1", "i22"])
+    with shards(database, tmp_path, 2) as hosts:
+        follow(hosts, written)
+        assert together(hosts, written) == written.rows()
+        assert [each.fills for host in hosts for each in host.followers] == [0, 0]
+
+
+def test_searches_go_on_without_the_database(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(30)))
+    with shards(database, tmp_path, 1) as [host]:
+        follow([host], written)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Database, "collections", unavailable)
+            patched.setattr(Database, "changes", unavailable)
+            assert wait_until(lambda: not host.is_reachable)
+            assert len(held(host, written)) == 30
+            with pytest.raises(Behind):
+                ask(host, "count", written.number, at=written.head + 1, seconds=0.2)
+        written.put(some_vectors(rng, ["more"]))
+        follow([host], written)
+        assert wait_until(lambda: host.is_reachable)
+        assert together([host], written) == written.rows()
+
+
+STOPS = ("delete", "prepare", "commit", "save_load")
+
+
+@pytest.mark.parametrize("step", STOPS)
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_kill_at_any_step_is_followed_up(
+    database: Database,
+    written: Written,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    step: str,
+    number: int,
+) -> None:
+    """The files are copied as a kill would leave them, and a host is started over the copy."""
+    written.put(some_vectors(rng, ids(20)))
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    with shards(database, first, 1, options=SMALL_CHUNKS) as [host]:
+        follow([host], written)
+        written.put(some_vectors(rng, ids(10)))
+        written.delete(["i12", "i13"])
+        written.put(some_vectors(rng, ["i13", "other"]))
+        calls = count()
+        original = getattr(ix.StoredCollection, step)
+
+        def copied(stored: ix.StoredCollection, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            if stored.name.startswith("c") and next(calls) == number - 1:
+                copy_files(first, copy)
+            return original(stored, *arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ix.StoredCollection, step, copied)
+            follow([host], written)
+        assert together([host], written) == written.rows()
+        if not copy.exists():  # the step is not taken as often
+            copy_files(first, copy)
+    written.put(some_vectors(rng, ["i2", "more"]))
+    with shards(database, copy, 1, options=SMALL_CHUNKS) as [host]:
+        follow([host], written)
+        assert together([host], written) == written.rows()
+        assert [each.fills for each in host.followers] == [0]
+
+
+def test_a_fill_that_was_killed_goes_on_where_it_was(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(20)))
+    with (
+        shards(database, tmp_path, 1, options=SMALL_CHUNKS) as [host],
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(ix.StoredCollection, "commit", failing_from(3))
+        assert wait_until(lambda: any(each.failures for each in host.followers))
+        with pytest.raises(Behind):
+            ask(host, "count", written.number, seconds=0.1)
+    written.delete(["i0", "i19"])
+    written.put(some_vectors(rng, ["i1", "i19"]))
+    with shards(database, tmp_path, 1, options=SMALL_CHUNKS) as [host]:
+        follow([host], written)
+        assert together([host], written) == written.rows()
+        assert [each.fills for each in host.followers] == [0]
+
+
+# Files of no use
+
+
+def test_a_damaged_file_is_filled_again(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(30)))
+    with shards(database, tmp_path, 1) as hosts:
+        follow(hosts, written)
+    [path] = tmp_path.glob("*/c*.sqlite")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :: 97] = bytes(len(data[len(data) // 2 :: 97]))
+    path.write_bytes(data)
+    with shards(database, tmp_path, 1) as [host]:
+        follow([host], written)
+        assert together([host], written) == written.rows()
+        assert [each.fills for each in host.followers] == [1]
+
+
+def test_a_file_of_another_number_of_shards_is_filled_again(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(30)))
+    with shards(database, tmp_path, 2) as hosts:
+        follow(hosts, written)
+    (tmp_path / "0-of-2").rename(tmp_path / "0-of-1")
+    with shards(database, tmp_path, 1) as [host]:
+        follow([host], written)
+        assert together([host], written) == written.rows()
+        assert [each.fills for each in host.followers] == [1]
+
+
+def test_a_file_of_another_cluster_is_filled_again(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(30)))
+    with shards(database, tmp_path, 1) as hosts:
+        follow(hosts, written)
+    with (
+        postgres().database() as other_url,
+        closing(Database.open(other_url, buckets=BUCKETS)) as other,
+        closing(Written(other, ix.CollectionConfig(dim=3))) as others,
+    ):
+        assert others.number == written.number
+        others.put({"x": [1.0, 2.0, 3.0]})
+        with shards(other, tmp_path, 1) as [host]:
+            follow([host], others)
+            assert together([host], others) == others.rows()
+            assert [each.fills for each in host.followers] == [1]
+
+
+@pytest.mark.parametrize("writes_again", [False, True])
+def test_a_database_restored_to_an_earlier_moment_is_followed_again(
+    tmp_path: Path, rng: np.random.Generator, *, writes_again: bool
+) -> None:
+    """A copy of the database is made, and put in its place after further writes."""
+    server = postgres()
+    with server.database() as url:
+        name = url.rpartition("/")[2]
+        with closing(Database.open(url, buckets=BUCKETS)) as database:
+            written = Written(database)
+            written.put(some_vectors(rng, ids(20)))
+        server.execute(f"CREATE DATABASE {name}_early TEMPLATE {name}")
+        with (
+            closing(Database.open(url, buckets=BUCKETS)) as database,
+            shards(database, tmp_path, 1) as hosts,
+        ):
+            written.committer = Committer(database, written.number, "things")
+            written.put(some_vectors(rng, ids(25)[10:]))
+            follow(hosts, written)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        server.execute(f"ALTER DATABASE {name}_early RENAME TO {name}")
+        with (
+            closing(Database.open(url, buckets=BUCKETS)) as database,
+            shards(database, tmp_path, 1) as [host],
+        ):
+            written.database = database
+            written.committer = Committer(database, written.number, "things")
+            if writes_again:  # up to the same key
+                written.put(some_vectors(rng, ids(15)))
+            assert wait_until(lambda: [each.fills for each in host.followers] == [1])
+            follow([host], written)
+            assert wait_until(lambda: held(host, written) == written.rows())
+        written.close()
+
+
+def test_damage_that_a_search_meets_has_the_file_filled_again(
+    database: Database, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    centered = ix.CollectionConfig(dim=DIM, transform=ix.Transform(center=(0.5,) * DIM))
+    with closing(Written(database, centered)) as written, shards(database, tmp_path, 1) as [host]:
+        written.put(some_vectors(rng, ids(9)))
+        follow([host], written)
+        [follower] = host.followers
+        before = follower.collection
+        assert before is not None
+
+        def damaged(_: object) -> NoReturn:
+            raise ix.DamagedFile(before.name, "a row is not what was written")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(before.store, "fetch", damaged)
+            with pytest.raises(Malformed):
+                held(host, written)
+        assert wait_until(lambda: follower.fills == 1)
+        assert together([host], written) == written.rows()
+
+
+# Collections
+
+
+def test_collections_come_and_go_with_those_of_the_database(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    with shards(database, tmp_path, 1) as [host], closing(Written(database, name="more")) as more:
+        more.put(some_vectors(rng, ids(5)))
+        follow([host], more)
+        assert ask(host, "count", more.number).head == {"count": 5}
+        assert len([*tmp_path.glob("*/c*.sqlite")]) == 2
+        database.drop(more.number)
+        assert wait_until(lambda: len([*tmp_path.glob("*/c*.sqlite")]) == 1)
+        with pytest.raises(Behind):
+            ask(host, "count", more.number, seconds=0.1)
+        assert ask(host, "count", written.number).head == {"count": 0}
+
+
+def test_files_of_collections_that_were_dropped_meanwhile_are_dropped_at_the_start(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ids(5)))
+    with shards(database, tmp_path, 1) as hosts:
+        follow(hosts, written)
+    database.drop(written.number)
+    with shards(database, tmp_path, 1) as [host]:
+        assert wait_until(lambda: host.is_ready)
+        assert [*tmp_path.glob("*/c*.sqlite")] == []
+
+
+def test_a_full_disk_is_waited_for(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    with shards(database, tmp_path, 1) as [host]:
+        written.put(some_vectors(rng, ids(5)))
+        follow([host], written)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ix.StoredCollection, "commit", failing_from(1))
+            written.put(some_vectors(rng, ids(8)))
+            assert wait_until(lambda: host.followers[0].failures > 1)
+            assert ask(host, "count", written.number).head == {"count": 5}
+        follow([host], written)
+        assert together([host], written) == written.rows()
+        assert host.followers[0].fills == 0
+
+
+# Any writes
+
+_ID = st.sampled_from([f"i{number}" for number in range(8)])
+_WRITE: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
+    st.lists(_ID, min_size=1, max_size=8, unique=True).map(lambda chosen: ("put", chosen)),
+    st.lists(_ID, min_size=1, max_size=4, unique=True).map(lambda chosen: ("delete", chosen)),
+    st.just(("restart", [])),
+    st.just(("follow", [])),
+)
+
+
+@settings(max_examples=30)
+@given(st.lists(_WRITE, max_size=12), st.integers(1, ALL), st.integers(0, 2**32))
+def test_shards_together_are_the_database_whatever_is_written(
+    steps: list[tuple[str, list[str]]], count_of_shards: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    with (
+        postgres().database() as url,
+        closing(Database.open(url, buckets=BUCKETS)) as database,
+        closing(Written(database)) as written,
+        TemporaryDirectory() as folder,
+        ExitStack() as running,
+    ):
+        start = partial(shards, database, Path(folder), count_of_shards, options=SMALL_CHUNKS)
+        hosts = running.enter_context(start())
+        for step, chosen in [*steps, ("follow", [])]:
+            if step == "put":
+                written.put(some_vectors(rng, chosen))
+            elif step == "delete":
+                written.delete(chosen)
+            elif step == "restart":
+                running.close()
+                hosts = running.enter_context(start())
+            else:
+                follow(hosts, written)
+                assert together(hosts, written) == written.rows()
+                assert not any(each.fills for host in hosts for each in host.followers)
+
+
+def unavailable(*_: object, **__: object) -> NoReturn:
+    raise StoreUnavailable("it is gone")
+
+
+def failing_from(number: int) -> Callable[..., Any]:
+    """Return a commit that finds the disk full from a call on."""
+    original, calls = ix.StoredCollection.commit, count(1)
+
+    def commit(stored: ix.StoredCollection, *arguments: Any) -> Any:  # noqa: ANN401
+        if stored.name.startswith("c") and next(calls) >= number:
+            raise ix.DiskFull(stored.name)
+        return original(stored, *arguments)
+
+    return commit
+
+
+def copy_files(folder: Path, copy: Path) -> None:
+    """Copy the files of a host as a kill leaves them."""
+    for inner in folder.iterdir():
+        target = copy / inner.name
+        target.mkdir(parents=True)
+        for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
+            for path in inner.glob(f"c*.sqlite{suffix}"):
+                copyfile(path, target / path.name)
+
+
+def wait_until(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return True
