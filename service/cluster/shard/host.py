@@ -65,12 +65,15 @@ class HostOptions:
         Whether kernels are compiled before anything is read.
     poll_seconds : float
         How often the database is asked for its collections.
+    trim_seconds : float
+        How often it forgets what no replica needs; asked for by those that are announced.
     follow : FollowPolicy
     """
 
     announced: Announced | None = None
     compiles: bool = False
     poll_seconds: float = 1.0
+    trim_seconds: float = 600.0
     follow: FollowPolicy = FOLLOW
 
 
@@ -127,6 +130,8 @@ class ShardHost:
         self._polling = threading.Event()
         self._is_stopping = False
         self._is_loaded = False
+        self._is_announced = False
+        self._trimmed = time.monotonic()
         self._last_error = ""
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
         self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
@@ -322,6 +327,12 @@ class ShardHost:
                     self.catalog.drop(name)
 
     def _announce(self, announced: Announced) -> None:
+        """List this replica once it has what there was at its start, or cannot have it."""
+        if not self._is_announced:
+            decided = (each.reached >= 0 or each.failures for each in self.followers)
+            self._is_announced = all(decided)
+        if not self._is_announced:
+            return
         share = unmapped_bytes() / memory_bytes()
         self._database.announce(
             Replica(
@@ -335,3 +346,6 @@ class ShardHost:
                 0.0,
             )
         )
+        if time.monotonic() - self._trimmed > self._options.trim_seconds:
+            self._trimmed = time.monotonic()
+            self._database.trim()

@@ -25,8 +25,6 @@ from gcws_search.service.translate.requests import QueryRequest
 _MAX_DEPTH: Final = 64
 _MAX_CONDITIONS: Final = 1 << 20
 """Routers have smaller limits, and say so."""
-_WORK: Final = 6
-"""Numbers that say what a query cost."""
 
 
 def filter_of(text: str | None) -> ix.Filter | None:
@@ -55,7 +53,7 @@ def answer_to_search(collection: ix.StoredCollection, asked: Message) -> Message
     query = _query(asked)
     start = time.perf_counter()
     if (skipped := head.get("skip")) is None:
-        found: Sequence[ix.QueryResult] = [*search(collection, query)]
+        results = search(collection, query)
     else:
         around = collection.search_around(
             skipped,
@@ -64,9 +62,12 @@ def answer_to_search(collection: ix.StoredCollection, asked: Message) -> Message
             backend=query.backend,
             vector=query.vectors,
         )
-        found = [around]
+        results = [around]
+    found = [*results]
     seconds = time.perf_counter() - start
-    return _packed(collection, query, found, seconds, head.get("max_bytes"))
+    message = _packed(collection, query, found, head.get("max_bytes"))
+    costs = _costs(collection, query, results)
+    return Message(message.head | {"seconds": seconds}, [*message.blobs, *costs])
 
 
 def _query(asked: Message) -> QueryRequest:
@@ -90,9 +91,9 @@ def _packed(
     collection: ix.StoredCollection,
     query: QueryRequest,
     found: Sequence[ix.QueryResult],
-    seconds: float,
     max_bytes: int | None,
 ) -> Message:
+    """Return the hits, and what is asked for with them."""
     ids = [item_id for result in found for item_id in result.ids]
     sizes = np.array([len(result.ids) for result in found], np.int64)
     scores = np.array([score for result in found for score in result.scores], np.float64)
@@ -111,17 +112,22 @@ def _packed(
     if query.with_vector:
         shape, more = _vectors_of_hits(collection, found)
         blobs += more
-    explained = [result.explanation for result in found]
-    work = np.array([_work(each) for each in explained], np.int64).reshape(-1, _WORK)
+    return Message({"payloads": payloads is not None, "vectors": shape}, blobs)
+
+
+def _costs(
+    collection: ix.StoredCollection, query: QueryRequest, results: Sequence[ix.QueryResult]
+) -> list[bytes]:
+    """Return what each query cost, and its recall: expected, and measured of its kind."""
+    if isinstance(results, ix.QueryResults):
+        work, expected = results.found.work, results.found.expected_recall
+    else:
+        explained = [result.explanation for result in results]
+        work = np.array([_work(each) for each in explained], np.int64)
+        expected = np.array([each.expected_recall for each in explained], np.float64)
     measured = measured_recall(collection, query)
-    recall = np.nan if measured is None else measured
-    blobs += [
-        work.tobytes(),
-        np.array([each.expected_recall for each in explained], np.float64).tobytes(),
-        np.full(len(found), recall, np.float64).tobytes(),
-    ]
-    head = {"payloads": payloads is not None, "vectors": shape, "seconds": seconds}
-    return Message(head, blobs)
+    recall = np.full(len(results), np.nan if measured is None else measured)
+    return [np.ascontiguousarray(work).tobytes(), expected.tobytes(), recall.tobytes()]
 
 
 def _work(explained: ix.Explanation) -> list[int]:

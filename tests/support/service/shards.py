@@ -1,6 +1,7 @@
 """Shards in this process, the collection that they follow, and the same collection on one node."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,12 @@ def shards(
             host.start()
             hosts.append(host)
         yield hosts
+
+
+def wait_until(holds: Callable[[], bool]) -> bool:
+    """Return True once something holds."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return True

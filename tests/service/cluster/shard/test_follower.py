@@ -1,6 +1,5 @@
 """Followers: what is written to the database is on the shards, whatever happens in between."""
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
@@ -26,7 +25,6 @@ from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,
     DIM,
-    SECONDS,
     Written,
     ask,
     follow,
@@ -34,6 +32,7 @@ from tests.support.service.shards import (
     shards,
     some_vectors,
     together,
+    wait_until,
 )
 
 ALL = 3
@@ -378,11 +377,3 @@ def copy_files(folder: Path, copy: Path) -> None:
         for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
             for path in inner.glob(f"c*.sqlite{suffix}"):
                 copyfile(path, target / path.name)
-
-
-def wait_until(holds: Callable[[], bool]) -> bool:
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    return True

@@ -1,0 +1,145 @@
+"""Hosts of shards: what they refuse, what they say of themselves, how they end."""
+
+import threading
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import CollectionRow
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.shard import ShardHost
+from gcws_search.service.cluster.shard.follower import FollowPolicy
+from gcws_search.service.cluster.shard.host import Announced
+from tests.support.service.shards import (
+    BUCKETS,
+    QUICK,
+    SECONDS,
+    Written,
+    follow,
+    shards,
+    some_vectors,
+    together,
+    wait_until,
+)
+
+ANNOUNCED = replace(QUICK, announced=Announced("here:1", 3, "cell"))
+
+
+@pytest.mark.parametrize(
+    ("shard", "number", "said"),
+    [
+        (0, BUCKETS + 1, "shards: expected 1 to 4, the buckets, got 5"),
+        (2, 2, "shard: expected 0 to 1, got 2"),
+        (-1, 1, "shard: expected 0 to 0, got -1"),
+    ],
+)
+def test_a_shard_that_cannot_be_is_refused(
+    database: Database, tmp_path: Path, shard: int, number: int, said: str
+) -> None:
+    with pytest.raises(ClusterMismatch, match=said):
+        ShardHost(database, tmp_path, shard, number)
+
+
+def test_a_folder_has_one_replica(database: Database, tmp_path: Path) -> None:
+    with shards(database, tmp_path, 1), pytest.raises(ix.DirectoryLocked):
+        ShardHost(database, tmp_path / "0-of-1", 0, 1)
+
+
+def test_a_replica_lists_itself_and_what_it_has_reached(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, ["a", "b"]))
+    with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
+        follow([host], written)
+
+        def is_listed() -> bool:
+            return [each.positions for each in database.replicas("cell")] == [
+                {written.number: written.head}
+            ]
+
+        assert wait_until(is_listed)
+        [found] = database.replicas("cell")
+        assert (found.shard, found.replica, found.address) == (0, 3, "here:1")
+        assert found.nbytes > 0
+        assert 0 < found.share < 1
+        written.put(some_vectors(rng, ["c"]))
+        assert wait_until(is_listed)
+        assert database.replicas("main") == []
+
+
+def test_a_replica_that_is_filled_is_not_listed_before(
+    database: Database,
+    written: Written,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written.put(some_vectors(rng, ["a", "b"]))
+    goes_on, polls = threading.Event(), count()
+    prepare, collections = ix.StoredCollection.prepare, Database.collections
+
+    def waiting(stored: ix.StoredCollection, *arguments: Any, **options: Any) -> ix.Put:  # noqa: ANN401
+        assert goes_on.wait(SECONDS)
+        return prepare(stored, *arguments, **options)
+
+    def counted(database: Database) -> list[CollectionRow]:
+        next(polls)
+        return collections(database)
+
+    monkeypatch.setattr(ix.StoredCollection, "prepare", waiting)
+    monkeypatch.setattr(Database, "collections", counted)
+    with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
+        assert wait_until(lambda: next(polls) > 50)
+        assert database.replicas("cell") == []
+        assert not host.is_ready
+        goes_on.set()
+        assert wait_until(lambda: len(database.replicas("cell")) == 1)
+        assert host.is_ready
+
+
+def test_a_replica_that_cannot_be_filled_is_listed_with_what_it_has(
+    database: Database,
+    written: Written,
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written.put(some_vectors(rng, ["a", "b"]))
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise ix.DiskFull("c1")
+
+    monkeypatch.setattr(ix.StoredCollection, "commit", full)
+    with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
+        assert wait_until(lambda: len(database.replicas("cell")) == 1)
+        assert database.replicas("cell")[0].positions == {written.number: -1}
+        assert not host.is_ready
+
+
+def test_what_no_replica_needs_is_forgotten_by_those_that_are_listed(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims = count()
+    monkeypatch.setattr(Database, "trim", lambda _: next(trims))
+    options = replace(ANNOUNCED, trim_seconds=0.0)
+    with shards(database, tmp_path, 1, options=options):
+        assert wait_until(lambda: next(trims) > 50)
+
+
+def test_a_host_ends_amid_a_fill(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    written.put(some_vectors(rng, [f"i{number}" for number in range(200)]))
+    one_by_one = replace(QUICK, follow=FollowPolicy(chunk_rows=1))
+    with shards(database, tmp_path, 1, options=one_by_one) as [host]:
+        assert wait_until(lambda: bool(host.catalog.list()))
+    with shards(database, tmp_path, 1) as [host]:
+        follow([host], written)
+        assert together([host], written) == written.rows()
+        assert [each.fills for each in host.followers] == [0]
