@@ -33,12 +33,16 @@ from .catalog.describe import (
     Description as Description,
     Summary as Summary,
 )
+from .collection.audit import (
+    AuditedRecall as AuditedRecall,
+)
 from .collection.compare import (
     BackendComparison as BackendComparison,
     Comparison as Comparison,
 )
 from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
+    check_ids as check_ids,
 )
 from .collection.items import (
     ItemBatch as ItemBatch,
@@ -134,20 +138,26 @@ from .group_commit import (
     Run as Run,
 )
 from .hashing.gcws import (
+    ALGORITHM_VERSION as ALGORITHM_VERSION,
     Signatures as Signatures,
 )
 from .payload.filters import (
     Filter as Filter,
     parse_filter as parse_filter,
 )
+from .persistence.attached_backends import (
+    require_landmarks as require_landmarks,
+)
 from .persistence.changes import (
     Mode as Mode,
     Put as Put,
     WriteResult as WriteResult,
+    last_places as last_places,
 )
 from .persistence.item_reader import (
     Page as Page,
     StoredItem as StoredItem,
+    sequence_of as sequence_of,
 )
 from .persistence.reclaim import (
     Vacuumed as Vacuumed,
@@ -175,6 +185,7 @@ from .similarities.public import (
     similarity as similarity,
 )
 from .storage.data_directory import (
+    check_name as check_name,
     storage_error as storage_error,
 )
 from .storage.records import (
@@ -194,6 +205,7 @@ from .vectors.names import (
     MAX_NAME_LENGTH as MAX_NAME_LENGTH,
     CoordinateNames as CoordinateNames,
     NamedCoordinate as NamedCoordinate,
+    checked_names as checked_names,
 )
 from .vectors.space import (
     VectorSpace as VectorSpace,

@@ -1,13 +1,15 @@
 """The application: its parts are built here, handed to the routes, and closed at the end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 from fastapi import FastAPI
 
 from gcws_search.index import POLICIES, Catalog, Policies
+from gcws_search.service.contract import CatalogProtocol
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
@@ -69,7 +71,23 @@ _ROUTERS = (
 )
 
 
-def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI:
+class RouterProtocol(CatalogProtocol, Protocol):
+    """The collections of a cluster."""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask shards on this event loop."""
+
+    def close(self) -> None:
+        """Let nothing be written any more."""
+
+
+OpenRouter: TypeAlias = Callable[[Settings, Catalog, Metrics], RouterProtocol]
+"""Joins a cluster; is handed the catalog of a folder for snapshots."""
+
+
+def create_app(
+    settings: Settings, *, catalog: Catalog | None = None, open_router: OpenRouter | None = None
+) -> FastAPI:
     """Return the application.
 
     Parameters
@@ -78,6 +96,9 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     catalog : Catalog or None
         An open catalog, which the application closes at its end; None: the settings' directory is
         opened at the start (DirectoryLocked then ends the start).
+    open_router : callable or None
+        Returns the collections of a cluster; None takes those of the catalog, or of the cluster
+        that the settings name.
 
     Raises
     ------
@@ -94,6 +115,9 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         workers = Pools.of(settings)
         startup = Startup(opened)
         context = SearchContext(workers, startup, metrics, settings.max_answer_bytes)
+        collections = await asyncio.to_thread(_collections, settings, opened, context, open_router)
+        if not isinstance(collections, LocalCatalog):
+            await asyncio.to_thread(collections.start, asyncio.get_running_loop())
         room = Room(settings)
         app.state.service = Service(
             settings,
@@ -103,13 +127,13 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
             keys,
             admission,
             startup,
-            LocalCatalog(opened, context),
+            collections,
             AwaitedPuts(workers.writes),
             room,
             Loads(),
         )
         metrics.watch(
-            opened.list,
+            collections.list,
             lambda: startup.progress.phase == "ready",
             lambda: workers.gauges() | admission.gauges() | room.gauges(),
         )
@@ -119,7 +143,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
         finally:
             await asyncio.to_thread(startup.stop)
             await asyncio.to_thread(workers.close)
-            await asyncio.to_thread(opened.close)
+            await asyncio.to_thread(collections.close)
 
     app = Application(
         metrics=metrics,
@@ -139,6 +163,18 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None) -> FastAPI
     problems.install(app)
     openapi.install(app)
     return app
+
+
+def _collections(
+    settings: Settings, opened: Catalog, context: SearchContext, open_router: OpenRouter | None
+) -> LocalCatalog | RouterProtocol:
+    """Return this process's collections, or those of a cluster."""
+    if open_router is None and settings.database_url is not None:
+        # What a cluster needs is installed and imported for it alone.
+        from gcws_search.service.cluster.router.opening import open_router  # noqa: PLC0415
+    if open_router is None:
+        return LocalCatalog(opened, context)
+    return open_router(settings, opened, context.metrics)
 
 
 def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalog:

@@ -22,6 +22,21 @@ JsonVector = list[float] | dict[str, list[Any]]
 """A vector as the API shows it."""
 
 
+class ShardsAsked(NamedTuple):
+    """Which shards of a cluster answered.
+
+    Attributes
+    ----------
+    total, answered : int
+    missing : sequence of int
+        The others.
+    """
+
+    total: int
+    answered: int
+    missing: Sequence[int]
+
+
 class RankedHits(NamedTuple):
     """All that the answer to one query shows.
 
@@ -40,6 +55,8 @@ class RankedHits(NamedTuple):
         What audited queries of this kind found; None without an explanation or such queries.
     seconds : float
         How long the search took.
+    shards : ShardsAsked or None
+        Of a cluster.
     """
 
     ids: Sequence[str]
@@ -49,6 +66,7 @@ class RankedHits(NamedTuple):
     explanation: ix.Explanation | None
     measured_recall: float | None
     seconds: float
+    shards: ShardsAsked | None = None
 
 
 class AuditedQueries(NamedTuple):
@@ -177,11 +195,8 @@ class CollectionProtocol(Protocol):
         *,
         keeps_payloads: bool,
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
-    ) -> ix.Put:
-        """Return items as `commit` takes them."""
-
-    def commit(self, write: ix.Put) -> ix.WriteResult:
-        """Put prepared items."""
+    ) -> Callable[[], ix.WriteResult]:
+        """Check and hash items; return what puts them, to be called once."""
 
     def submit(
         self,
@@ -245,7 +260,7 @@ class CollectionProtocol(Protocol):
         """Return what recall costs for a limit."""
 
     def audited(self) -> AuditedQueries:
-        """Return recall asked against recall found; called on the event loop."""
+        """Return recall asked against recall found."""
 
     def compare(
         self,

@@ -33,6 +33,11 @@ def tag(value: bool | float | str) -> Hashable:
     return ("bool", value) if isinstance(value, bool) else value
 
 
+def untagged(value: Hashable) -> Hashable:
+    """Inverse of `tag`."""
+    return value[1] if isinstance(value, tuple) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """The scalars found under one key in the payloads of rows 0 … n-1.

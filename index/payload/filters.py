@@ -12,7 +12,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, UInt8s
 from gcws_search.index.contracts.errors import InvalidFilter, Loc
-from gcws_search.index.payload.columns import Column, Columns, tag
+from gcws_search.index.payload.columns import Column, Columns, tag, untagged
 
 MAX_DEPTH: Final = 8
 """Filters within filters."""
@@ -59,6 +59,10 @@ class Match:
                 wanted[code] = True
         return column.rows_where(wanted, n)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that it is parsed from."""
+        return {"key": self.key, "match": {"any": [*map(untagged, self.values)]}}
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -81,6 +85,10 @@ class Range:
         for word, bound in self.bounds:
             wanted &= _compare(_COMPARISONS[word], column, bound)
         return column.rows_where(wanted, n)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that it is parsed from."""
+        return {"key": self.key, "range": dict(self.bounds)}
 
 
 def _compare(holds: Callable[[Any, Any], Any], column: Column, bound: float) -> AnyArray:
@@ -116,6 +124,11 @@ class Filter:
         for condition in self.must_not:
             mask &= _mask_of(condition, columns, n) ^ 1
         return mask
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a document that `parse_filter` makes the same filter of."""
+        clauses = zip(_CLAUSES, (self.must, self.should, self.must_not), strict=True)
+        return {name: [each.to_dict() for each in clause] for name, clause in clauses if clause}
 
 
 Condition = Match | Range | Filter

@@ -168,13 +168,7 @@ class AttachedBackends:
             The collection was closed, or replaced.
         DiskFull, DirectoryLocked, DamagedFile
         """
-        items = self._collection.view.count
-        if isinstance(params, NystroemParams) and params.landmarks > items:
-            raise InvalidParameter(
-                expected=f"1 to {items}, the number of items" if items else "items to choose from",
-                got=str(params.landmarks),
-                loc=("params", "landmarks"),
-            )
+        require_landmarks(params, self._collection.view.count)
         building, done = self._start(params, name)
         try:
             done.result()
@@ -300,3 +294,13 @@ class AttachedBackends:
 def _notes_of(indexed: BackendIndex) -> str | None:
     """Return what the file keeps of a backend's index."""
     return text_of(indexed.notes) if indexed.notes else None
+
+
+def require_landmarks(params: BackendParams, items: int) -> None:
+    """Raise InvalidParameter where a backend wants more landmarks than there are items."""
+    if isinstance(params, NystroemParams) and params.landmarks > items:
+        raise InvalidParameter(
+            expected=f"1 to {items}, the number of items" if items else "items to choose from",
+            got=str(params.landmarks),
+            loc=("params", "landmarks"),
+        )

@@ -126,7 +126,7 @@ class Put(Change):
         places: Sequence[int] = range(len(items))
         vectors = items.vectors
         if len(items) > 1 and len(set(items.ids)) < len(items):
-            places = _last_places(items.ids, mode)
+            places = last_places(items.ids, mode)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
             sequences = sequences and [sequences[place] for place in places]
         blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
@@ -267,8 +267,14 @@ def _check_sequences(sequences: Sequence[int], count: int) -> None:
             )
 
 
-def _last_places(ids: Sequence[str], mode: Mode) -> list[int]:
-    """Return where each id comes last; for inserts, refuse an id that comes twice."""
+def last_places(ids: Sequence[str], mode: Mode) -> list[int]:
+    """Return where each id comes last.
+
+    Raises
+    ------
+    ItemExists
+        An id comes twice, and the mode is "insert".
+    """
     if mode == "insert":
         seen: set[str] = set()
         for place, item_id in enumerate(ids):

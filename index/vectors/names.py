@@ -9,7 +9,7 @@ it. A reservation that no item makes use of is forgotten at the end of the proce
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -38,9 +38,16 @@ class CoordinateNames:
     ----------
     dim : int or None
         None: an open slot space.
+
+    Attributes
+    ----------
+    allocate : callable or None
+        Returns coordinates for new names, the same for the same names, where others than this
+        object give them too; None: the next that are free here.
     """
 
     def __init__(self, dim: int | None) -> None:
+        self.allocate: Callable[[Sequence[str]], Iterable[NamedCoordinate]] | None = None
         self._dim = dim
         self._lock = threading.Lock()
         self._coordinates: dict[str, int] = {}
@@ -100,6 +107,9 @@ class CoordinateNames:
         except KeyError:
             pass
         self._require_new(names)
+        if self.allocate is not None:
+            self._reserve(self.allocate([name for name in names if name not in known]))
+            return [known[name] for name in names]
         with self._lock:
             for name in names:
                 if name not in known:
@@ -113,6 +123,16 @@ class CoordinateNames:
                     known[name] = self._free
                     self._free += 1
         return [known[name] for name in names]
+
+    def _reserve(self, allocated: Iterable[NamedCoordinate]) -> None:
+        """Take coordinates for names that no item has yet."""
+        with self._lock:
+            for coordinate, name in allocated:
+                if name not in self._coordinates:
+                    self._unstored[coordinate] = name
+                    self._names[coordinate] = name
+                    self._coordinates[name] = coordinate
+                    self._free = max(self._free, coordinate + 1)
 
     def _require_new(self, names: Sequence[str]) -> None:
         """Raise InvalidVector unless all names that are not known may take coordinates."""
@@ -214,6 +234,10 @@ class CoordinateNames:
                 self._unstored.pop(coordinate, None)
 
     # Showing
+
+    def listed(self) -> list[NamedCoordinate]:
+        """Return all coordinates that have names in the file."""
+        return self.of([*self._names])
 
     def of(self, coordinates: Sequence[int]) -> list[NamedCoordinate]:
         """Return those of some coordinates that have names in the file."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
@@ -56,6 +57,7 @@ class LocalCatalog:
         self.list = catalog.list
         self.drop = catalog.drop
         self.snapshot = catalog.snapshot
+        self.close = catalog.close
         self._context = context
 
     def get(self, name: str) -> LocalCollection:
@@ -210,13 +212,11 @@ class LocalCollection:
         *,
         keeps_payloads: bool,
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
-    ) -> ix.Put:
-        """Return items as `commit` takes them."""
-        return self.stored.prepare(items, mode, keeps_payloads=keeps_payloads, progress=progress)
-
-    def commit(self, write: ix.Put) -> ix.WriteResult:
-        """Put prepared items."""
-        return self.stored.commit(write)
+    ) -> Callable[[], ix.WriteResult]:
+        """Check and hash items; return what puts them, to be called once."""
+        stored = self.stored
+        write = stored.prepare(items, mode, keeps_payloads=keeps_payloads, progress=progress)
+        return partial(stored.commit, write)
 
     def submit(
         self,

@@ -152,7 +152,7 @@ class _Staged:
 
     chunk: ItemRows
     raw: ix.RawBatch
-    put: ix.Put | None
+    put: Callable[[], ix.WriteResult] | None
     rejects: list[Reject]
     place: _Place
 
@@ -317,7 +317,7 @@ class Load:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
         while staged.put is not None:
             try:
-                result = self.collection.commit(staged.put)
+                result = staged.put()
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
                 staged = self._prepared(chunk, raw, [*staged.rejects, *bad], staged.place)

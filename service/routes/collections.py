@@ -99,7 +99,9 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
 @reading.get("/{name}/recall", response_model=RecallAnswer)
 async def show_recall(request: Request, name: str) -> Response:
     """Show recall asked against recall found: some queries are answered exactly as well."""
-    found = service_of(request).collection(name).audited()
+    service = service_of(request)
+    collection = service.collection(name)
+    found = await service.workers.searches.run(collection.audited)
     allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
     audited = {"audited": found.results, "allowance": allowance}
     return json_response({**audited, "waiting": found.waiting})

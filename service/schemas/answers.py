@@ -207,6 +207,14 @@ class ExplainAnswer(Answer):
     )
 
 
+class ShardsAnswer(Answer):
+    """Which shards of a cluster an answer is from."""
+
+    total: int = Field(description="Shards of the cluster.")
+    answered: int = Field(description="Those that answered in time.")
+    missing: list[int] = Field(description="The others, whose items are not among the hits.")
+
+
 class QueryAnswer(Answer):
     """Hits by falling score, ties by id."""
 
@@ -216,6 +224,9 @@ class QueryAnswer(Answer):
 
     hits: list[HitAnswer] = Field(description="At most `limit`.")
     explain: ExplainAnswer | None = Field(default=None, description="With `explain`.")
+    shards: ShardsAnswer | None = Field(
+        default=None, description="Of a cluster, with `explain` or `allow_partial`."
+    )
 
 
 class BatchAnswer(Answer):

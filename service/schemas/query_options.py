@@ -1,6 +1,6 @@
 """What queries ask for: options, and filters as the API page shows (the index parses them)."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -153,3 +153,17 @@ Candidates = Annotated[
     ),
 ]
 Explain = Annotated[bool, Field(description="Say what the query cost.")]
+AllowPartial = Annotated[
+    bool,
+    Field(
+        description="In a cluster: answer without the shards that gave no answer in time, and say "
+        "which, rather than not at all.",
+    ),
+]
+Consistency = Annotated[
+    Literal["session", "strict"],
+    Field(
+        description="In a cluster: `session` finds what was acknowledged by the process that is "
+        "asked, `strict` what was acknowledged by any. One process alone is always strict.",
+    ),
+]

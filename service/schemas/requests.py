@@ -20,8 +20,10 @@ from gcws_search.service.schemas.base import (
     examples,
 )
 from gcws_search.service.schemas.query_options import (
+    AllowPartial,
     BackendName,
     Candidates,
+    Consistency,
     Explain,
     FilterDocument,
     Guarantee,
@@ -394,6 +396,8 @@ class QueryBody(Body):
     rerank: Rerank = "gmm"
     candidates: Candidates = None
     explain: Explain = False
+    allow_partial: AllowPartial = False
+    consistency: Consistency = "session"
 
 
 class BatchBody(Body):
@@ -424,6 +428,8 @@ class BatchParams(BaseModel):
     rerank: Rerank = "gmm"
     candidates: Candidates = None
     explain: Explain = False
+    allow_partial: AllowPartial = False
+    consistency: Consistency = "session"
 
 
 class PairsBody(Body):

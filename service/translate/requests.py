@@ -52,6 +52,8 @@ class QueryRequest(NamedTuple):
         The first hits of each ranking that are not shown; ``params.limit`` counts them too.
     with_unknown : SparseVector or None
         In the place of vectors, where a collection of fixed dim has no coordinates for such names.
+    allow_partial, is_strict : bool
+        In a cluster: whether shards may be left out, and whether writes of others are waited for.
     """
 
     vectors: ix.RawBatch | None
@@ -66,6 +68,8 @@ class QueryRequest(NamedTuple):
     offset: int = 0
     unknown_names: Sequence[str] = ()
     with_unknown: ix.SparseVector | None = None
+    allow_partial: bool = False
+    is_strict: bool = False
 
     def exactly(self) -> QueryRequest:
         """Return the queries asked so that a scan answers them."""
@@ -74,7 +78,7 @@ class QueryRequest(NamedTuple):
     @property
     def group(self) -> Hashable:
         """Queries of one group may be searched together."""
-        return self.params, self.filter_text, self.backend
+        return self.params, self.filter_text, self.backend, self.allow_partial, self.is_strict
 
     @property
     def may_block(self) -> bool:
@@ -485,6 +489,8 @@ def query_of(body: QueryBody, limits: Limits) -> QueryRequest:
         with_payload=body.with_payload,
         with_vector=body.with_vector,
         explain=body.explain,
+        allow_partial=body.allow_partial,
+        is_strict=body.consistency == "strict",
         offset=body.offset,
     )
 
@@ -574,5 +580,7 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
         with_payload=raw.with_payload,
         with_vector=raw.with_vector,
         explain=raw.explain,
+        allow_partial=raw.allow_partial,
+        is_strict=raw.consistency == "strict",
         offset=raw.offset,
     )

@@ -58,14 +58,15 @@ def answer(asked: QueryRequest, found: RankedHits) -> dict[str, Any]:
     if found.vectors is not None:
         for hit, vector in zip(hits, found.vectors, strict=True):
             hit["vector"] = vector_json(vector)
+    shards = {} if found.shards is None else {"shards": found.shards._asdict()}
     if found.explanation is None:
-        return {"hits": hits}
+        return {"hits": hits, **shards}
     explained = explain(found.explanation, found.seconds)
     if asked.unknown_names:
         explained["unknown_names"] = asked.unknown_names
     if found.measured_recall is not None:
         explained["measured_recall"] = found.measured_recall
-    return {"hits": hits, "explain": explained}
+    return {"hits": hits, "explain": explained, **shards}
 
 
 def mapped(found: ix.ItemMap) -> dict[str, Any]:

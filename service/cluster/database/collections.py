@@ -102,13 +102,33 @@ class CollectionTables:
         Its rows are removed by the next call that finds nobody reading them.
         """
         with self.connections.transaction() as connection:
-            # The head is the lock of writes: those that wait for it find no collection.
-            found = connection.column("DELETE FROM heads WHERE collection = %b RETURNING 1", number)
-            if found:
-                connection.run("DELETE FROM collections WHERE number = %b", number)
-                connection.run("INSERT INTO dropped VALUES (%b)", number)
+            found = _dropped(connection, number)
         self.remove_dropped()
-        return bool(found)
+        return found
+
+    def rename(self, number: int, name: str, before: int | None) -> None:
+        """Give a collection the name of another, which is dropped, or one that is free.
+
+        Parameters
+        ----------
+        number : int
+        name : str
+        before : int or None
+            The collection that has the name; None where none may have it.
+
+        Raises
+        ------
+        CollectionExists
+            Another has it.
+        """
+        with self.connections.transaction() as connection:
+            connection.run("SELECT pg_advisory_xact_lock(%b)", schema.LOCK)
+            if before is not None:
+                _dropped(connection, before)
+            if _found(connection, name) is not None:
+                raise ix.CollectionExists(name, "already, and is not to be replaced")
+            connection.run("UPDATE collections SET name = %b WHERE number = %b", name, number)
+        self.remove_dropped()
 
     def remove_dropped(self) -> None:
         """Remove the rows of collections that were dropped, where nobody reads them."""
@@ -236,6 +256,16 @@ class CollectionTables:
         if row is None:
             raise ix.CollectionNotFound(str(number))
         return row[0]
+
+
+def _dropped(connection: Connection, number: int) -> bool:
+    """Take a collection off the list; return whether it was there."""
+    # The head is the lock of writes: those that wait for it find no collection.
+    found = connection.column("DELETE FROM heads WHERE collection = %b RETURNING 1", number)
+    if found:
+        connection.run("DELETE FROM collections WHERE number = %b", number)
+        connection.run("INSERT INTO dropped VALUES (%b)", number)
+    return bool(found)
 
 
 def _found(connection: Connection, name: str) -> CollectionRow | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.database.collections import CollectionTables
@@ -32,6 +34,11 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     ----------
     last_key : int
         Of the last change that was acknowledged.
+    commits : int
+    commit_seconds : float
+        How long these have taken.
+    commit_counts : list of int
+        How many took up to each of `COMMIT_BOUNDS`, and longer than all.
     """
 
     def __init__(self, database: CollectionTables, number: int, name: str) -> None:
@@ -39,6 +46,15 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         super().__init__(self._policy.max_groups)
         self._transactions = GroupTransactions(database, number, name)
         self.last_key = 0
+        self.commits = 0
+        self.commit_seconds = 0.0
+        self.commit_counts = [0] * (len(ix.COMMIT_BOUNDS) + 1)
+
+    @overload
+    def commit(self, write: PreparedPut) -> ix.WriteResult: ...
+
+    @overload
+    def commit(self, write: PreparedDelete) -> int: ...
 
     def commit(self, write: PreparedWrite) -> ix.WriteResult | int:
         """Make a write; on return it is in the database.
@@ -102,6 +118,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         writes = [waiting.write for waiting in group if waiting.write is not None]
         if not writes:
             return
+        start = time.perf_counter()
         try:
             committed = self._transactions.commit(writes)
         except ix.DiskFull:
@@ -110,6 +127,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             for waiting in group:  # a small one may fit
                 self.commit_group([waiting])
             return
+        seconds = time.perf_counter() - start
+        self.commits += 1
+        self.commit_seconds += seconds
+        self.commit_counts[bisect_left(ix.COMMIT_BOUNDS, seconds)] += 1
         self.last_key = max(self.last_key, committed.key)
         for waiting, outcome in zip(group, committed.outcomes, strict=True):
             waiting.end(outcome)

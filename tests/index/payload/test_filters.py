@@ -29,7 +29,9 @@ def columns_of(payloads: list[dict[str, Any] | None]) -> Columns:
 
 
 def rows_matching(document: dict[str, Any]) -> list[int]:
-    mask = parse_filter(document).mask(columns_of(PAYLOADS), len(PAYLOADS))
+    where = parse_filter(document)
+    assert repr(parse_filter(where.to_dict())) == repr(where)
+    mask = where.mask(columns_of(PAYLOADS), len(PAYLOADS))
     assert mask.dtype == np.uint8
     assert mask.shape == (len(PAYLOADS),)
     assert set(mask.tolist()) <= {0, 1}
@@ -85,6 +87,16 @@ def test_a_condition_holds_for_the_rows_it_should(
 @pytest.mark.parametrize("document", [{}, {"must": []}, {"should": [], "must_not": None}])
 def test_an_empty_filter_lets_every_row_pass(document: dict[str, Any]) -> None:
     assert rows_matching(document) == list(range(len(PAYLOADS)))
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.5, "1", 2**64, 10**400])
+def test_a_filter_says_what_it_was_parsed_from(value: object) -> None:
+    document = {
+        "must": [match("a", value), {"key": "b", "range": {"gte": 1, "lt": 2**70}}],
+        "should": {"must_not": match("c", "x")},
+    }
+    where = parse_filter(document)
+    assert repr(parse_filter(json.loads(json.dumps(where.to_dict())))) == repr(where)
 
 
 @pytest.mark.parametrize("big", [2**64, -(2**63) - 1, 10**29 + 1, 10**400, -(10**400)])

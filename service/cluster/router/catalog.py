@@ -1,0 +1,237 @@
+"""All collections of a cluster as routes call them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import CollectionRow
+from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
+from gcws_search.service.cluster.router.snapshots import NodeFiles
+from gcws_search.service.http.errors import StoreUnavailable
+
+_POLL_SECONDS: Final = 1.0
+"""How often the database is asked what other routers have changed."""
+_CHUNK_ROWS: Final = 4096
+_UNFINISHED: Final = ".unfinished"
+"""Begins the name of a collection that is being filled: no request can name it."""
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterCatalog:
+    """The collections of a cluster; see `CatalogProtocol`.
+
+    Parameters
+    ----------
+    local : Catalog
+        Of this machine's folder, which has the snapshots and nothing else.
+    context : RouterContext
+    """
+
+    def __init__(self, local: ix.Catalog, context: RouterContext) -> None:
+        self.context = context
+        self.local = local
+        self.files = NodeFiles(local)
+        self.snapshots = local.snapshots
+        self._by_name: dict[str, ClusterCollection] = {}
+        self._changing = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="router-poll", daemon=True)
+        self._is_reachable = True
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask shards on this event loop, and the database now and then."""
+        self.context.shards.start(loop)
+        self._refresh()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let nothing be written any more; the database and the shards are left as they are."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for each in self._by_name.values():
+            each.close()
+        self.context.shards.close()
+        self.local.close()
+        self.context.database.close()
+
+    def _poll(self) -> None:
+        while not self._stopping.wait(_POLL_SECONDS):
+            try:
+                self._refresh()
+            except StoreUnavailable as error:
+                if self._is_reachable:
+                    _log.warning("%s; searches go on", error)
+                self._is_reachable = False
+            except Exception:
+                _log.exception("the list of collections could not be read")
+            else:
+                self._is_reachable = True
+
+    def _refresh(self) -> None:
+        """Read what other routers have changed."""
+        rows = [row for row in self.context.database.collections() if _is_named(row)]
+        with self._changing:
+            found = {row.name: self._known(row) for row in rows}
+            gone = {*self._by_name.values()} - {*found.values()}
+            self._by_name = found
+        for each in gone:
+            each.close()
+        for row in rows:
+            each = found[row.name]
+            if each.names_read < row.head or not each.names_read:
+                each.load_names()
+                each.names_read = max(1, row.head)
+
+    def _known(self, row: CollectionRow) -> ClusterCollection:
+        known = self._by_name.get(row.name)
+        if known is not None and known.number == row.number:
+            return known
+        return ClusterCollection(row, self.context)
+
+    def find(self, name: str) -> ClusterCollection | None:
+        """Return a collection, asking the database where it is not known; None where none is."""
+        found = self._by_name.get(name)
+        if found is None and (row := self.context.database.find(name)) is not None:
+            with self._changing:
+                found = self._known(row)
+                self._by_name = self._by_name | {name: found}
+            found.load_names()
+        return found
+
+    def get(self, name: str) -> ClusterCollection:
+        """Return a collection.
+
+        Raises
+        ------
+        CollectionNotFound, StoreUnavailable
+        """
+        found = self.find(name)
+        if found is None:
+            raise ix.CollectionNotFound(name)
+        return found
+
+    def list(self) -> list[ix.Summary]:
+        """Return the collections that can be used, by name."""
+        found = []
+        for _, each in sorted(self._by_name.items()):
+            try:
+                found.append(each.summary())
+            except Exception:  # whatever is wrong with one, the others are to be seen
+                _log.exception("collection %r could not be summed up", each.name)
+        return found
+
+    def create(
+        self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
+    ) -> tuple[ClusterCollection, bool]:
+        """Return the collection of this name, and whether it was made just now.
+
+        Raises
+        ------
+        InvalidParameter, CollectionExists, StoreUnavailable
+        """
+        ix.check_name(name)
+        row, is_new = self.context.database.create(
+            name, config.to_dict(), ix.ALGORITHM_VERSION, admit
+        )
+        found = self._taken(row)
+        if not is_new and found.config != config:
+            raise ix.CollectionExists(name, found.config.difference(config))
+        shards = self.context.shards
+        shards.wait(shards.follow(row.number, 0))
+        return found, is_new
+
+    def _taken(self, row: CollectionRow) -> ClusterCollection:
+        with self._changing:
+            found = self._known(row)
+            self._by_name = self._by_name | {row.name: found}
+        return found
+
+    def drop(self, name: str) -> None:
+        """Remove a collection.
+
+        Raises
+        ------
+        CollectionNotFound, StoreUnavailable
+        """
+        found = self.get(name)
+        if not self.context.database.drop(found.number):
+            raise ix.CollectionNotFound(name)
+        self._forget(found)
+
+    def _forget(self, collection: ClusterCollection) -> None:
+        with self._changing:
+            rest = dict(self._by_name)
+            if rest.get(collection.name) is collection:
+                del rest[collection.name]
+            self._by_name = rest
+        collection.close()
+
+    def snapshot(self, name: str) -> ix.Snapshot:
+        """Make a snapshot of a collection, as one node makes it."""
+        return self.files.snapshot(self.get(name))
+
+    def restore(
+        self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
+    ) -> ClusterCollection:
+        """Make a collection of a snapshot."""
+        return self.files.restore(self, name, snapshot, replace=replace, admit=admit)
+
+    def fill(
+        self, name: str, read: ix.StoredCollection, before: ClusterCollection | None
+    ) -> ClusterCollection:
+        """Make a collection of a node's; it takes the name when it is whole.
+
+        Parameters
+        ----------
+        name : str
+        read : StoredCollection
+            Open, and not written to meanwhile.
+        before : ClusterCollection or None
+            The one whose place it takes.
+        """
+        database = self.context.database
+        hidden = f"{_UNFINISHED}.{name}"
+        if (rest := database.find(hidden)) is not None:  # of a router that ended in between
+            database.drop(rest.number)
+        row, _ = database.create(hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, None)
+        filled = ClusterCollection(row, self.context)
+        try:
+            _copy(read, filled)
+            database.rename(row.number, name, None if before is None else before.number)
+        except BaseException:
+            database.drop(row.number)
+            raise
+        finally:
+            filled.close()
+        if before is not None:
+            self._forget(before)
+        found = self.get(name)
+        found.load_names()
+        self.context.shards.wait(self.context.shards.follow(row.number, database.head(row.number)))
+        return found
+
+
+def _copy(read: ix.StoredCollection, filled: ClusterCollection) -> None:
+    """Write all that a node's collection holds to a new one of the cluster."""
+    database, number = filled.context.database, filled.number
+    named = read.names.listed()
+    if named:
+        database.replace_names(number, named)
+        filled.load_names()
+    if read.metadata.value is not None:
+        database.replace_metadata(number, read.metadata.value)
+    for rows in read.store.chunks():
+        vectors = read.space.from_blobs(rows.vectors)
+        items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads])
+        filled.committer.commit(filled.prepared(items, "insert"))
+
+
+def _is_named(row: CollectionRow) -> bool:
+    return not row.name.startswith(_UNFINISHED)

@@ -1,0 +1,521 @@
+"""One collection of a cluster as routes call it; see `CollectionProtocol`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import CollectionRow, Row
+from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
+from gcws_search.service.cluster.messages import Message, packed, packed_vectors
+from gcws_search.service.cluster.router import descriptions, pairs, samples
+from gcws_search.service.cluster.router.gathering import Found, Gathering
+from gcws_search.service.cluster.router.merging import (
+    MergedHits,
+    ShardHits,
+    explanation,
+    measured_recall,
+    merged,
+    totals,
+)
+from gcws_search.service.cluster.router.replicas import ShardSet
+from gcws_search.service.contract import AuditedQueries, JsonVector, Point, RankedHits, ShardsAsked
+from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.http.errors import ShardUnavailable
+from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.service.translate.requests import QueryRequest, json_text
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RouterContext:
+    """What collections of a cluster need besides themselves.
+
+    Attributes
+    ----------
+    database : Database
+    shards : ShardSet
+    metrics : Metrics
+    max_answer_bytes : int
+    threads : int or None
+        Of samples that are looked at here.
+    """
+
+    database: Database
+    shards: ShardSet
+    metrics: Metrics
+    max_answer_bytes: int
+    threads: int | None
+
+
+class ClusterCollection:
+    """A collection whose items are in a database and on shards.
+
+    Parameters
+    ----------
+    row : CollectionRow
+    context : RouterContext
+    """
+
+    is_searched = False
+    """Loads take no processor from searches: those run elsewhere."""
+
+    def __init__(self, row: CollectionRow, context: RouterContext) -> None:
+        self.number = row.number
+        self.name = row.name
+        self.config = ix.CollectionConfig.from_dict(row.config)
+        self.context = context
+        self.empty = ix.StoredCollection.in_memory(row.name, self.config)
+        """It has no items; sketches and explanations need none."""
+        self.space = self.empty.space
+        self.names = self.empty.names
+        if self.names.is_open:
+            self.names.allocate = self._allocate
+        self.committer = Committer(context.database, row.number, row.name)
+        self.names_read = 0
+        """Key of the last change whose names are known here."""
+        self._gathering = Gathering()
+
+    @property
+    def identity(self) -> object:
+        """The one object of this collection."""
+        return self
+
+    def _allocate(self, names: Sequence[str]) -> list[ix.NamedCoordinate]:
+        found = self.context.database.reserve_names(self.number, names)
+        return [ix.NamedCoordinate(coordinate, name) for name, coordinate in found.items()]
+
+    def load_names(self) -> None:
+        """Read the names that items brought by other routers have."""
+        stored = self.context.database.names(self.number)
+        self.names.load([ix.NamedCoordinate(*each) for each in stored])
+
+    # Asking shards
+
+    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the head of a message about this collection, as it is after our last write."""
+        return {
+            "method": method,
+            "collection": self.number,
+            "at": self.committer.last_key,
+            "seconds": self.context.shards.seconds,
+            **more,
+        }
+
+    def ask(self, method: str, timeout: float | None = None, **more: Any) -> list[Message]:  # noqa: ANN401
+        """Return each shard's answer; called in a thread."""
+        shards = self.context.shards
+        return shards.wait(shards.ask_all(Message(self.head(method, **more)), timeout))
+
+    # Searching
+
+    async def search(self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]) -> T:
+        """Search for one query, or for several vectors that ask for the same."""
+        found = await self._found(asked)
+        self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
+        return show(self._ranked([(asked, found, each) for each in found.hits]))
+
+    async def search_batch(
+        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
+    ) -> T:
+        """Search for many queries; those that ask for the same are searched together."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, one in enumerate(asked):
+            is_alone = one.vectors is None
+            groups.setdefault((number,) if is_alone else one.group, []).append(number)
+        work = [self._found_together(asked, numbers) for numbers in groups.values()]
+        parts = await asyncio.gather(*work)
+        results: dict[int, list[tuple[QueryRequest, Found, MergedHits]]] = {}
+        for numbers, found in zip(groups.values(), parts, strict=True):
+            self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
+            each = iter(found.hits)
+            for number in numbers:
+                vectors = asked[number].vectors
+                count = 1 if vectors is None else len(vectors)
+                results[number] = [(asked[number], found, next(each)) for _ in range(count)]
+        lines = [line for number in range(len(asked)) for line in results[number]]
+        return await asyncio.to_thread(lambda: show(self._ranked(lines)))
+
+    async def _found_together(self, asked: Sequence[QueryRequest], numbers: Sequence[int]) -> Found:
+        one = asked[numbers[0]]
+        if len(numbers) > 1:
+            rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
+            one = one._replace(vectors=ix.concatenate(rows))
+        try:
+            return await self._found(one)
+        except ix.InvalidVector as error:
+            if len(asked) > 1:
+                row, *rest = error.loc
+                error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
+            raise
+
+    async def _found(self, asked: QueryRequest) -> Found:
+        """Return the hits of the vectors of a request, or of its only query."""
+        params, more = asked.params, dict[str, Any]()
+        if asked.is_strict:
+            database = self.context.database
+            more["at"] = await asyncio.to_thread(database.head, self.number)
+        vectors = asked.vectors
+        if asked.item_id is not None:
+            vectors = await self._vector_of(asked.item_id)
+            more["skip"] = asked.item_id
+        elif asked.with_unknown is not None:
+            query = asked.with_unknown
+            more["unknown"] = {"indices": [*query.indices], "values": [*query.values]}
+        elif vectors is not None:
+            group = asked.group, asked.with_payload, asked.with_vector, more.get("at")
+            search = partial(self._search, asked, more=more)
+            return await self._gathering.search(group, vectors, params.limit, search)
+        start = time.perf_counter()
+        shards, missing = await self._search(asked, vectors, more)
+        hits = merged(shards, params.limit)
+        return Found(shards, hits, time.perf_counter() - start, missing)
+
+    async def _search(
+        self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
+    ) -> tuple[list[ShardHits], list[int]]:
+        said, blobs = ({}, []) if vectors is None else packed_vectors(vectors)
+        head = self.head(
+            "search",
+            params=asdict(asked.params),
+            filter=asked.filter_text.decode() or None,
+            backend=asked.backend,
+            with_payload=asked.with_payload,
+            with_vector=asked.with_vector,
+            max_bytes=self.context.max_answer_bytes,
+        )
+        shards = self.context.shards
+        message = packed(Message(head | said | more, blobs))
+        answers, missing = await shards.ask_some([message] * len(shards))
+        if missing and not asked.allow_partial:
+            raise ShardUnavailable(missing, len(shards))
+        return [ShardHits.of(answer) for answer in answers], missing
+
+    async def _vector_of(self, item_id: str) -> ix.RawBatch:
+        """Return an item's vector, from the shard that has it."""
+        found = await samples.fetched(self, [item_id])
+        if not len(found):
+            raise ix.ItemNotFound(item_id)
+        return found.vectors
+
+    def _ranked(self, lines: Sequence[tuple[QueryRequest, Found, MergedHits]]) -> list[RankedHits]:
+        """Return what the answers show.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        shown, payload_bytes, vectors = [], 0, 0
+        for asked, found, hits in lines:
+            ids, scores = hits.ids[asked.offset :], hits.scores[asked.offset :]
+            places = hits.places[asked.offset :]
+            payloads = None
+            if asked.with_payload:
+                payloads = [_payload(found.shards[shard], place) for shard, place in places]
+                payload_bytes += sum(len(payload or b"") for payload in payloads)
+            if asked.with_vector:
+                vectors += len(ids)
+            shown.append((ids, scores, places, payloads))
+        limit_bytes = self.context.max_answer_bytes
+        require_short_answer(payload_bytes, vectors, self.config.dim, limit_bytes)
+        return [
+            RankedHits(
+                ids,
+                scores,
+                payloads,
+                self._vectors(found.shards, places) if asked.with_vector else None,
+                explanation(found.shards, hits) if asked.explain else None,
+                self._measured_recall(asked, found, hits) if asked.explain else None,
+                found.seconds,
+                _asked(found) if asked.explain or asked.allow_partial else None,
+            )
+            for (asked, found, hits), (ids, scores, places, payloads) in zip(
+                lines, shown, strict=True
+            )
+        ]
+
+    def _vectors(
+        self, shards: Sequence[ShardHits], places: Sequence[tuple[int, int]]
+    ) -> list[JsonVector | None]:
+        found: list[JsonVector | None] = []
+        for shard, place in places:
+            raw, is_gone = shards[shard].vectors, place in shards[shard].deleted
+            found.append(None if raw is None or is_gone else self.space.to_json(raw, place))
+        return found
+
+    def _measured_recall(self, asked: QueryRequest, found: Found, hits: MergedHits) -> float | None:
+        if asked.backend not in (None, "gcws"):
+            return None
+        return measured_recall(found.shards, hits)
+
+    # Writing
+
+    def put(self, items: ix.ItemBatch, mode: ix.Mode) -> ix.WriteResult:
+        """Put items, all or none."""
+        return self._put(self.prepared(items, mode))
+
+    def prepare(
+        self,
+        items: ix.ItemBatch,
+        mode: ix.Mode,
+        *,
+        keeps_payloads: bool,
+        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
+    ) -> Callable[[], ix.WriteResult]:
+        """Check items; return what puts them, to be called once."""
+        write = self.prepared(items, mode, keeps_payloads=keeps_payloads, progress=progress)
+        return partial(self._put, write)
+
+    def _put(self, write: PreparedPut) -> ix.WriteResult:
+        result = self.committer.commit(write)
+        self._stored(write)
+        self._wait_for_shards()
+        return result
+
+    def _stored(self, write: PreparedPut) -> None:
+        self.names.stored((coordinate, "") for coordinate in write.names)
+
+    def _wait_for_shards(self) -> None:
+        shards = self.context.shards
+        shards.wait(shards.follow(self.number, self.committer.last_key))
+
+    def prepared(
+        self,
+        items: ix.ItemBatch,
+        mode: ix.Mode,
+        *,
+        keeps_payloads: bool = False,
+        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
+    ) -> PreparedPut:
+        """Return items as the database takes them.
+
+        Raises
+        ------
+        InvalidId, InvalidVector
+        ItemExists
+            The mode is "insert" and an id comes twice.
+        """
+        return samples.prepared(
+            self.space, self.names, items, mode, keeps_payloads=keeps_payloads, progress=progress
+        )
+
+    def submit(
+        self,
+        read: Callable[[], ix.ItemBatch],
+        mode: ix.Mode,
+        ended: Callable[[ix.WriteResult | BaseException], None],
+        run: Callable[[Callable[[], None], Callable[[], None]], None],
+    ) -> None:
+        """Put items without a thread that waits for them."""
+        loop, prepared = asyncio.get_running_loop(), list[PreparedPut]()
+
+        def prepare() -> PreparedPut:
+            prepared.append(self.prepared(read(), mode))
+            return prepared[-1]
+
+        async def follow(result: ix.WriteResult) -> None:
+            try:
+                await self.context.shards.follow(self.number, self.committer.last_key)
+            finally:
+                ended(result)
+
+        def committed(outcome: ix.WriteResult | BaseException) -> None:
+            if isinstance(outcome, BaseException):
+                ended(outcome)
+                return
+            self._stored(prepared[-1])
+            asyncio.run_coroutine_threadsafe(follow(outcome), loop)
+
+        self.committer.submit(prepare, committed, run)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Delete items, and return how many there were."""
+        return self._delete(PreparedDelete(ids=[*dict.fromkeys(ids)]))
+
+    def delete_where(self, where: ix.Filter) -> int:
+        """Delete all items whose payloads pass a filter, and return how many did."""
+
+        def choose(head: int) -> list[str]:
+            answers = self.ask("rows", filter=filter_text(where), at=head)
+            return [item_id for answer in answers for item_id in samples.ids_of(answer)]
+
+        return self._delete(PreparedDelete(choose=choose))
+
+    def _delete(self, write: PreparedDelete) -> int:
+        deleted = self.committer.commit(write)
+        if deleted:
+            self._wait_for_shards()
+        return deleted
+
+    def set_names(self, names: Sequence[str]) -> None:
+        """Give the first coordinates their names."""
+        named = ix.checked_names(names, self.config.dim)
+        self.context.database.replace_names(self.number, named)
+        self.names.load(named)
+
+    def replace_metadata(self, value: bytes | None) -> None:
+        """Replace the metadata, JSON text of an object; None removes it."""
+        self.context.database.replace_metadata(self.number, value)
+
+    def loads(self, since: int, key: str | None = None) -> list[ix.LoadRecord]:
+        """Return how far loads under keys have come."""
+        return self.context.database.loads(self.number, since, key)
+
+    def save_load(self, record: ix.LoadRecord, forgotten: int) -> None:
+        """Store how far a load has come."""
+        self.context.database.save_load(self.number, record, forgotten)
+
+    def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
+        """Attach a comparison backend on all shards."""
+        return descriptions.attached(self, params, name)
+
+    def detach(self, name: str) -> None:
+        """Drop a comparison backend."""
+        descriptions.detach(self, name)
+
+    # Reading
+
+    def _item(self, row: Row, *, with_vector: bool = True) -> ix.StoredItem:
+        vector = None
+        if with_vector:
+            vector = self.space.to_json(self.space.from_blobs([row.vector]), 0)
+        return ix.StoredItem(row.id, vector, row.payload)
+
+    def get(self, item_id: str) -> ix.StoredItem:
+        """Return an item."""
+        row = self.context.database.fetch(self.number, [item_id]).get(item_id)
+        if row is None:
+            raise ix.ItemNotFound(item_id)
+        return self._item(row)
+
+    def page(
+        self,
+        *,
+        limit: int,
+        cursor: str | None,
+        with_vector: bool,
+        where: ix.Filter | None,
+        ids: Sequence[str] | None,
+    ) -> ix.Page:
+        """Return items in the order in which they were put."""
+        if limit < 1:
+            raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        database, after = self.context.database, ix.sequence_of(cursor)
+        if ids is not None:
+            rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
+            rows = [row for row in rows if row.key > after][: limit + 1]
+        elif where is not None:
+            answers = self.ask("rows", filter=filter_text(where), after=after, limit=limit + 1)
+            keys = sorted(key for answer in answers for key in samples.keys_of(answer))
+            rows = database.at(self.number, keys[: limit + 1])
+        else:
+            rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
+        shown = rows[:limit]
+        next_cursor = str(shown[-1].key) if len(rows) > limit else None
+        return ix.Page([self._item(row, with_vector=with_vector) for row in shown], next_cursor)
+
+    def count(self, where: ix.Filter | None) -> int:
+        """Return the number of items, or of those whose payloads pass a filter."""
+        text = None if where is None else filter_text(where)
+        return sum(int(answer.head["count"]) for answer in self.ask("count", filter=text))
+
+    def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
+        """Return the first coordinates that have names."""
+        found = self.context.database.find_names(self.number, prefix, limit)
+        return [ix.NamedCoordinate(*each) for each in found]
+
+    def describe(self) -> ix.Description:
+        """Return all there is to know of the collection."""
+        return descriptions.described(self)
+
+    def summary(self) -> ix.Summary:
+        """Return one line of the list of collections."""
+        return descriptions.summed_up(self)
+
+    def curve(self, limit: int) -> ix.CostCurve:
+        """Return what recall costs for a limit, on all shards together."""
+        return descriptions.curve(limit, self.ask("curve", limit=limit))
+
+    def audited(self) -> AuditedQueries:
+        """Return recall asked against recall found."""
+        return descriptions.audited(self.ask("audited"))
+
+    def compare(
+        self,
+        queries: Sequence[ix.RawBatch | ix.SparseVector] | None,
+        params: ix.SearchParams,
+        *,
+        sample: int,
+        seed: int,
+        backends: Sequence[str] | None,
+    ) -> ix.Comparison:
+        """Search for the same by several backends, each shard among its own items."""
+        return descriptions.compared(
+            self, queries, params, sample=sample, seed=seed, backends=backends
+        )
+
+    def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
+        """Return what each coordinate adds to a similarity."""
+        first, second = (self._given(each) for each in (a, b))
+        return self.empty.explain(first, second, limit=limit)
+
+    def _given(self, point: Point) -> Any:  # noqa: ANN401  # whatever `explain` takes
+        """Return a vector as it is, and an item's in the place of its id."""
+        if not isinstance(point, str):
+            return point
+        row = self.context.database.fetch(self.number, [point]).get(point)
+        if row is None:
+            raise ix.ItemNotFound(point)
+        return samples.given(self.space, row)
+
+    def sketch(
+        self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
+    ) -> ix.Signatures | ix.AnyArray:
+        """Return the samples of vectors, or their b-bit codes."""
+        return self.empty.sketch(vectors, encoding)
+
+    def pairs(
+        self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
+    ) -> list[tuple[str, str, float]]:
+        """Return near-duplicate pairs; soon, once ``stop`` is set."""
+        return pairs.pairs(self, min_score=min_score, recall=recall, limit=limit, stop=stop)
+
+    def map_items(
+        self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
+    ) -> ix.ItemMap:
+        """Return places in a plane for a sample of the items."""
+        text = None if where is None else filter_text(where)
+        with samples.drawn(self, params.sample, params.seed, text) as sample:
+            return ix.map_items(sample.memory, params, also=[*map(self._given, also)])
+
+    def profile(self, sample: int, seed: int) -> ix.Profile:
+        """Return histograms of a sample of the items."""
+        with samples.drawn(self, sample, seed, None) as found:
+            return ix.profile(found.memory, sample=sample, seed=seed)
+
+    def close(self) -> None:
+        """Let nothing be written through this object any more."""
+        self.empty.close(dropped=True)
+
+
+def filter_text(where: ix.Filter) -> str:
+    """Return a filter as JSON."""
+    return json_text(where.to_dict()).decode()
+
+
+def _asked(found: Found) -> ShardsAsked:
+    answered = len(found.shards)
+    return ShardsAsked(answered + len(found.missing), answered, found.missing)
+
+
+def _payload(hits: ShardHits, place: int) -> bytes | None:
+    return None if hits.payloads is None else hits.payloads[place]

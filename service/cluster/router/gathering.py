@@ -1,0 +1,142 @@
+"""Queries that ask for the same at the same time, sent to the shards as one message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.router.merging import MergedHits, ShardHits, merged
+
+_MAX_TOGETHER: Final = 32
+"""Queries of one message: others wait no longer than these take."""
+_MAX_CALLS: Final = 2
+"""Messages of one group under way: what comes meanwhile is sent together."""
+
+
+class Found(NamedTuple):
+    """The hits of some queries, and the answers that they are places in.
+
+    Attributes
+    ----------
+    shards : sequence of ShardHits
+    hits : sequence of MergedHits
+        One a query.
+    seconds : float
+        How long the shards took, a query.
+    missing : sequence of int
+        Shards that did not answer.
+    """
+
+    shards: Sequence[ShardHits]
+    hits: Sequence[MergedHits]
+    seconds: float
+    missing: Sequence[int] = ()
+
+    def of(self, first: int, count: int) -> Found:
+        """Return the hits of some of the queries."""
+        return self._replace(hits=self.hits[first : first + count])
+
+
+Search = Callable[[ix.RawBatch], Coroutine[Any, Any, tuple[Sequence[ShardHits], Sequence[int]]]]
+"""Asks the shards for vectors together; returns what they found, and which gave no answer."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Queries of one group that wait, and how many messages of it are under way."""
+
+    waiting: list[tuple[ix.RawBatch, asyncio.Future[Found]]] = field(default_factory=list)
+    calls: int = 0
+
+
+class Gathering:
+    """Queries of one collection on their way to its shards; used on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Hashable, _Group] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def search(
+        self, group: Hashable, vectors: ix.RawBatch, limit: int, search: Search
+    ) -> Found:
+        """Return the hits of some vectors, searched together with others of their group.
+
+        Parameters
+        ----------
+        group : hashable
+            Whatever asks for the same has the same.
+        vectors : RawBatch
+        limit : int
+        search : callable
+
+        Raises
+        ------
+        InvalidVector
+            The transform leaves nothing of a vector; its place begins with the row.
+        """
+        entry = self._groups.setdefault(group, _Group())
+        future: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        entry.waiting.append((vectors, future))
+        if entry.calls < _MAX_CALLS:
+            self._start(group, entry, limit, search)
+        return await future
+
+    def _start(self, group: Hashable, entry: _Group, limit: int, search: Search) -> None:
+        entry.calls += 1
+        task = asyncio.ensure_future(self._run(group, entry, limit, search))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, group: Hashable, entry: _Group, limit: int, search: Search) -> None:
+        await asyncio.sleep(0)  # what has come in this turn of the loop goes together
+        try:
+            while entry.waiting:
+                together = _taken(entry.waiting)
+                await _answer(together, limit, search)
+        finally:
+            entry.calls -= 1
+            if not entry.calls and not entry.waiting:
+                self._groups.pop(group, None)
+
+
+def _taken(
+    waiting: list[tuple[ix.RawBatch, asyncio.Future[Found]]],
+) -> list[tuple[ix.RawBatch, asyncio.Future[Found]]]:
+    """Take the first queries off the list."""
+    count = rows = 0
+    while count < len(waiting) and (not count or rows + len(waiting[count][0]) <= _MAX_TOGETHER):
+        rows += len(waiting[count][0])
+        count += 1
+    taken = waiting[:count]
+    del waiting[:count]
+    return taken
+
+
+async def _answer(
+    together: Sequence[tuple[ix.RawBatch, asyncio.Future[Found]]], limit: int, search: Search
+) -> None:
+    """Search for queries together; where that fails, one by one, so that each is told its own."""
+    start = time.perf_counter()
+    try:
+        shards, missing = await search(ix.concatenate([vectors for vectors, _ in together]))
+        found = merged(shards, limit)
+    except Exception as error:
+        if len(together) == 1 or not isinstance(error, ix.InvalidVector):
+            for _, future in together:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for one in together:
+            await _answer([one], limit, search)
+        return
+    seconds = (time.perf_counter() - start) / max(1, len(found))
+    whole = Found(shards, found, seconds, missing)
+    first = 0
+    for vectors, future in together:
+        if not future.done():  # who asked may have gone
+            future.set_result(whole.of(first, len(vectors)))
+        first += len(vectors)

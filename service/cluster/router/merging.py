@@ -1,0 +1,185 @@
+"""Hits of shards as those of one collection: by falling score, ties by id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.errors import Malformed
+from gcws_search.service.cluster.messages import (
+    Message,
+    blobs_of,
+    unpacked_texts,
+    unpacked_vectors,
+)
+
+_METHOD, _BANDS, _DEPTH, _CANDIDATES, _SCORED, _BEAM = range(6)
+_WORK: Final = 6
+"""Columns of a shard's ``work``: the number of the method, then what `Explanation` has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardHits:
+    """What one shard found for m queries.
+
+    Attributes
+    ----------
+    starts : (m + 1,) int64
+        Borders of the queries' hits.
+    scores : (h,) float64
+    ids : list of bytes
+    payloads : list of bytes or None, or None
+        None where they were not asked for.
+    vectors : RawBatch or None
+    deleted : set of int
+        Places of hits whose vectors are not there any more.
+    work : (m, 6) int64
+    expected_recall, measured_recall : (m,) float64
+        NaN in the second: nothing was measured.
+    """
+
+    starts: ix.Int64s
+    scores: Any
+    ids: list[bytes | None]
+    payloads: list[bytes | None] | None
+    vectors: ix.RawBatch | None
+    deleted: set[int]
+    work: ix.Int64s
+    expected_recall: Any
+    measured_recall: Any
+
+    @classmethod
+    def of(cls, answer: Message) -> ShardHits:
+        """Read an answer.
+
+        Raises
+        ------
+        Malformed
+        """
+        head, blobs = answer.head, [*answer.blobs]
+        try:
+            sizes = np.frombuffer(blobs[0], np.int64)
+            starts = np.concatenate(([0], np.cumsum(sizes)))
+            scores = np.frombuffer(blobs[1], np.float64)
+            ids = unpacked_texts(blobs[2], blobs[3])
+            del blobs[:4]
+            payloads = vectors = None
+            deleted = set[int]()
+            if head["payloads"]:
+                payloads = unpacked_texts(blobs[0], blobs[1])
+                del blobs[:2]
+            if head["vectors"] is not None:
+                vectors = unpacked_vectors(head["vectors"], blobs)
+                deleted = {*head["vectors"]["missing"]}
+                del blobs[: blobs_of(head["vectors"])]
+            work = np.frombuffer(blobs[0], np.int64).reshape(-1, _WORK)
+            expected, measured = (np.frombuffer(blob, np.float64) for blob in blobs[1:3])
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise Malformed(f"an answer to a search: {error!r}") from None
+        hits, m = int(starts[-1]), len(sizes)
+        if not (len(scores) == len(ids) == hits and len(work) == len(expected) == m):
+            raise Malformed(f"an answer to {m} searches with {len(ids)} of {hits} hits")
+        return cls(starts, scores, ids, payloads, vectors, deleted, work, expected, measured)
+
+
+class MergedHits(NamedTuple):
+    """The hits of one query, as places in the answers of shards.
+
+    Attributes
+    ----------
+    ids : list of str
+    scores : list of float
+    places : list of (int, int)
+        Shard and place of each hit in its answer.
+    number : int
+        Of the query.
+    """
+
+    ids: list[str]
+    scores: list[float]
+    places: list[tuple[int, int]]
+    number: int
+
+
+def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
+    """Return the best hits of each query over all shards.
+
+    Scores are exact, so the merged ranking is that of one collection with the hits of all.
+    """
+    m = len(shards[0].starts) - 1
+    found = []
+    for number in range(m):
+        every: list[tuple[float, bytes, int, int]] = []
+        for shard, hits in enumerate(shards):
+            first, last = int(hits.starts[number]), int(hits.starts[number + 1])
+            scores = hits.scores[first:last].tolist()
+            every += [
+                (-score, item_id or b"", shard, place)
+                for score, item_id, place in zip(
+                    scores, hits.ids[first:last], range(first, last), strict=True
+                )
+            ]
+        every.sort()
+        best = every[:limit]
+        found.append(
+            MergedHits(
+                [item_id.decode() for _, item_id, _, _ in best],
+                [-score for score, _, _, _ in best],
+                [(shard, place) for _, _, shard, place in best],
+                number,
+            )
+        )
+    return found
+
+
+def explanation(shards: Sequence[ShardHits], hits: MergedHits) -> ix.Explanation:
+    """Return what a query cost on all shards together.
+
+    The recall to be expected is the mean of the shards', weighted by how many hits each has.
+    """
+    work = np.array([shard.work[hits.number] for shard in shards])
+    weights = np.bincount([shard for shard, _ in hits.places], minlength=len(shards))
+    expected = np.array([shard.expected_recall[hits.number] for shard in shards])
+    sums = work.sum(axis=0).tolist()
+    return ix.Explanation(
+        method=ix.METHODS[int(work[int(np.argmax(weights)), _METHOD])],
+        bands=sums[_BANDS],
+        depth=int(work[:, _DEPTH].max()),
+        candidates=sums[_CANDIDATES],
+        scored=sums[_SCORED],
+        beam=int(work[:, _BEAM].max()),
+        expected_recall=weighted(expected, weights),
+    )
+
+
+def measured_recall(shards: Sequence[ShardHits], hits: MergedHits) -> float | None:
+    """Return what audited queries of this kind found, None where no shard has any."""
+    weights = np.bincount([shard for shard, _ in hits.places], minlength=len(shards))
+    measured = np.array([shard.measured_recall[hits.number] for shard in shards])
+    known = ~np.isnan(measured)
+    return weighted(measured[known], weights[known]) if known.any() else None
+
+
+def weighted(values: Any, weights: Any) -> float:  # noqa: ANN401  # arrays of equal length
+    """Return a weighted mean; the plain one where all weights are 0."""
+    total = float(weights.sum())
+    return float((values * weights).sum() / total) if total else float(values.mean())
+
+
+def totals(shards: Sequence[ShardHits]) -> list[ix.Total]:
+    """Return what searches cost, by method; each query counts once."""
+    work = np.array([shard.work for shard in shards])
+    recall = np.mean([shard.expected_recall for shard in shards], axis=0)
+    methods = work[0, :, _METHOD]
+    found: list[ix.Total] = []
+    for method in np.unique(methods).tolist():
+        ours = methods == method
+        candidates, scored = work[:, ours][:, :, [_CANDIDATES, _SCORED]].sum(axis=(0, 1)).tolist()
+        found.append(
+            (ix.METHODS[method], int(ours.sum()), candidates, scored, float(recall[ours].sum()))
+        )
+    return found

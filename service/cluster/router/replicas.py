@@ -1,0 +1,312 @@
+"""Which replica of a shard is asked, and what is done where it is late or not there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.errors import Behind, Malformed
+from gcws_search.service.cluster.messages import Message, packed, raise_error, unpacked
+from gcws_search.service.http.errors import ShardUnavailable
+
+T = TypeVar("T")
+
+_LATE_SHARE: Final = 0.4
+"""Of the time that a replica has, after which a sister is asked as well."""
+_REST_SECONDS: Final = 1.0
+"""How long a replica that failed is asked last."""
+_FOLLOW_SECONDS: Final = 1.0
+"""How long a write waits for replicas that are there."""
+_FAULTS: Final = (OSError, TimeoutError, Behind, Malformed)
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaList(Protocol):
+    """Says which replicas there are now."""
+
+    def start(self) -> None:
+        """Follow what becomes of them from now on."""
+
+    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
+        """Return the replicas of each shard."""
+
+    async def close(self) -> None:
+        """Close what is open to them."""
+
+
+class ShardSet:
+    """All shards, with the replicas of each.
+
+    Parameters
+    ----------
+    replicas : ReplicaList
+    seconds : float
+        How long a shard may take to answer a search.
+    """
+
+    def __init__(self, replicas: ReplicaList, seconds: float) -> None:
+        self.seconds = seconds
+        self.failures: dict[tuple[int, str], int] = {}
+        self.calls = 0
+        self._replicas = replicas
+        self._listed = replicas.listed
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn = 0
+        self._failed: dict[str, float] = {}
+        self._following: dict[tuple[str, int], _Following] = {}
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take the event loop that replicas are asked on."""
+        self._loop = loop
+        self._replicas.start()
+
+    def close(self) -> None:
+        """Ask no replica any more; called in a thread."""
+        if self._loop is not None:
+            self.wait(self._replicas.close())
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns; called in a thread, never on the event loop."""
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("the shards have not been started")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __len__(self) -> int:
+        """Return the number of shards."""
+        return len(self._listed())
+
+    async def ask_all(self, message: Message, seconds: float | None = None) -> list[Message]:
+        """Return the answer of each shard to one message.
+
+        Raises
+        ------
+        ShardUnavailable
+            Naming all that did not answer.
+        """
+        return await self._require_all([packed(message)] * len(self), seconds)
+
+    async def ask_each(
+        self, messages: Sequence[Message], seconds: float | None = None
+    ) -> list[Message]:
+        """Return the answer of each shard to a message of its own.
+
+        Raises
+        ------
+        ShardUnavailable
+        """
+        return await self._require_all([*map(packed, messages)], seconds)
+
+    async def _require_all(self, data: Sequence[bytes], seconds: float | None) -> list[Message]:
+        found, missing = await self.ask_some(data, seconds)
+        if missing:
+            raise ShardUnavailable(missing, len(data))
+        return found
+
+    async def ask_some(
+        self, data: Sequence[bytes], seconds: float | None = None
+    ) -> tuple[list[Message], list[int]]:
+        """Return the answers of those shards that answer in time, and the numbers of the others.
+
+        Parameters
+        ----------
+        data : sequence of bytes
+            A message a shard.
+        seconds : float or None
+            How long each may take.
+
+        Raises
+        ------
+        ShardUnavailable
+            None answers.
+        """
+        asked = (self.ask(shard, each, seconds) for shard, each in enumerate(data))
+        answers: list[Message] = []
+        missing: list[int] = []
+        for shard, each in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
+            if isinstance(each, ShardUnavailable):
+                missing.append(shard)
+            elif isinstance(each, BaseException):
+                raise each
+            else:
+                answers.append(each)
+        if not answers:
+            raise ShardUnavailable(missing, len(data))
+        return answers, missing
+
+    async def ask(self, shard: int, data: bytes, seconds: float | None = None) -> Message:
+        """Return a shard's answer: that of the replica that answers first.
+
+        Raises
+        ------
+        ShardUnavailable
+        Exception
+            What is wrong with the question, as the shard says.
+        """
+        seconds = self.seconds if seconds is None else seconds
+        end = time.monotonic() + seconds
+        waiting: set[asyncio.Task[Message]] = set()
+        try:
+            for replica in self._in_order(shard):
+                waiting.add(asyncio.ensure_future(self._ask(shard, replica, data, end)))
+                late = min(end, time.monotonic() + _LATE_SHARE * seconds)
+                answer = await _first(waiting, late)
+                if answer is not None:
+                    return answer
+            answer = await _first(waiting, end)
+            if answer is not None:
+                return answer
+        finally:
+            for task in waiting:
+                task.cancel()
+        raise ShardUnavailable([shard], len(self._listed()))
+
+    def _in_order(self, shard: int) -> list[ReplicaClient]:
+        """Return a shard's replicas: by turns, those that failed just now last."""
+        replicas = [*self._listed()[shard]]
+        if len(replicas) > 1:
+            self._turn += 1
+            first = self._turn % len(replicas)
+            replicas = replicas[first:] + replicas[:first]
+            now = time.monotonic()
+            replicas.sort(key=lambda each: self._failed.get(each.address, 0.0) > now)
+        return replicas
+
+    async def _ask(self, shard: int, replica: ReplicaClient, data: bytes, end: float) -> Message:
+        self.calls += 1
+        try:
+            seconds = max(0.001, end - time.monotonic())
+            async with asyncio.timeout(seconds):
+                answer = unpacked(await replica.ask(data, seconds))
+            raise_error(answer)
+        except _FAULTS as error:
+            self._note(shard, replica, error)
+            raise
+        self._failed.pop(replica.address, None)
+        return answer
+
+    def _note(self, shard: int, replica: ReplicaClient, error: Exception) -> None:
+        """Log a failure, the first of several, and count it."""
+        kind = type(error).__name__
+        self.failures[shard, kind] = self.failures.get((shard, kind), 0) + 1
+        if replica.address not in self._failed:
+            _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, error)
+        self._failed[replica.address] = time.monotonic() + _REST_SECONDS
+
+    # Following
+
+    async def follow(self, number: int, key: int) -> None:
+        """Return when every replica that is there has reached a key, or after a second."""
+        now = time.monotonic()
+        waiting = [
+            self._followed(shard, replica, number, key)
+            for shard, replicas in enumerate(self._listed())
+            for replica in replicas
+            if self._failed.get(replica.address, 0.0) <= now
+        ]
+        await asyncio.gather(*waiting)
+
+    def _followed(
+        self, shard: int, replica: ReplicaClient, number: int, key: int
+    ) -> Awaitable[None]:
+        place = replica.address, number
+        following = self._following.get(place)
+        if following is None or following.is_done:
+            ask = self._asking_to_follow(shard, replica, number)
+            following = self._following[place] = _Following(ask)
+        return following.reach(key)
+
+    def _asking_to_follow(
+        self, shard: int, replica: ReplicaClient, number: int
+    ) -> Callable[[int], Awaitable[int]]:
+        async def ask(key: int) -> int:
+            head = {
+                "method": "follow",
+                "collection": number,
+                "key": key,
+                "seconds": _FOLLOW_SECONDS,
+            }
+            end = time.monotonic() + 2 * _FOLLOW_SECONDS
+            answer = await self._ask(shard, replica, packed(Message(head)), end)
+            return int(answer.head["key"])
+
+        return ask
+
+
+async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:
+    """Return the first answer before a time; what failed is taken out of ``waiting``.
+
+    Raises
+    ------
+    Exception
+        What is wrong with the question.
+    """
+    while waiting:
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            waiting.discard(task)
+            error = task.exception()
+            if error is None:
+                return task.result()
+            if not isinstance(error, _FAULTS):
+                raise error
+        if not done:
+            return None
+    return None
+
+
+class _Following:
+    """Writes that wait for one replica of one collection: it is asked for the last of them.
+
+    Parameters
+    ----------
+    ask : callable
+        Asks the replica to reach a key, and returns the one that it has.
+    """
+
+    def __init__(self, ask: Callable[[int], Awaitable[int]]) -> None:
+        self._ask = ask
+        self._wanted = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody waits."""
+        return self._task is not None and self._task.done()
+
+    def reach(self, key: int) -> Awaitable[None]:
+        """Return what ends when the replica has reached a key, or is not waited for any more."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((key, future))
+        self._wanted = max(self._wanted, key)
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+        return future
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                wanted = self._wanted
+                reached = max(wanted, await self._ask(wanted))
+                waiting, self._waiting = self._waiting, []
+                for key, future in waiting:
+                    if key > reached:
+                        self._waiting.append((key, future))
+                    elif not future.done():
+                        future.set_result(None)
+        except (*_FAULTS, Exception):  # it is not waited for: the next query sees what it has
+            pass
+        finally:
+            for _, future in self._waiting:
+                if not future.done():
+                    future.set_result(None)
+            self._waiting = []

@@ -1,0 +1,137 @@
+"""Some items of all shards: by id, or drawn at random, as a collection in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.database.writes import PreparedPut
+from gcws_search.service.cluster.messages import (
+    Message,
+    unpacked_texts,
+    unpacked_vectors,
+)
+
+if TYPE_CHECKING:
+    from gcws_search.service.cluster.router.collection import ClusterCollection
+
+
+def keys_of(answer: Message) -> list[int]:
+    """Return the keys of the rows that a shard names."""
+    keys: list[int] = np.frombuffer(answer.blobs[0], np.int64).tolist()
+    return keys
+
+
+def ids_of(answer: Message) -> list[str]:
+    """Return the ids of the rows that a shard names."""
+    return [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
+
+
+def batch_of(answer: Message) -> ix.ItemBatch:
+    """Return the items that a shard sends: ids, payloads, and vectors as they were sent to it."""
+    blobs, shape = answer.blobs, answer.head["vectors"]
+    ids, payloads = ids_of(answer), unpacked_texts(*blobs[3:5])
+    vectors = unpacked_vectors(shape, blobs[5:])
+    if shape["missing"]:  # deleted since
+        there = sorted({*range(len(ids))} - {*shape["missing"]})
+        vectors = vectors[np.array(there, np.int64)]
+        ids, payloads = [ids[place] for place in there], [payloads[place] for place in there]
+    return ix.ItemBatch(ids, vectors, payloads)
+
+
+async def fetched(collection: ClusterCollection, ids: Sequence[str]) -> ix.ItemBatch:
+    """Return those of some items that there are."""
+    head = collection.head("rows", ids=[*ids], with_vector=True)
+    answers = await collection.context.shards.ask_all(Message(head))
+    return ix.ItemBatch.joined([batch_of(answer) for answer in answers])
+
+
+@contextmanager
+def drawn(
+    collection: ClusterCollection, count: int, seed: int, where: str | None
+) -> Iterator[ix.StoredCollection]:
+    """Yield a collection in memory that has some of the items, drawn without replacement.
+
+    Parameters
+    ----------
+    collection : ClusterCollection
+    count : int
+        All, where there are no more.
+    seed : int
+    where : str or None
+        Filter as JSON: which items may be drawn.
+    """
+    counts = [int(answer.head["count"]) for answer in collection.ask("count", filter=where)]
+    rng = np.random.default_rng(abs(seed))
+    shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
+    head = collection.head("rows", filter=where, seed=abs(seed), with_vector=True)
+    heads = [head | {"sample": int(share)} for share in shares]
+    shards = collection.context.shards
+    answers = shards.wait(shards.ask_each([Message(each) for each in heads]))
+    found = ix.StoredCollection.in_memory(
+        collection.name, collection.config, threads=collection.context.threads
+    )
+    try:
+        for answer in answers:
+            items = batch_of(answer)
+            if len(items):
+                found.put(items)
+        found.names.load(collection.names.listed())
+        yield found
+    finally:
+        found.close(dropped=True)
+
+
+def given(space: ix.VectorSpace, row: Row) -> Any:  # noqa: ANN401  # numbers or a SparseVector
+    """Return an item's vector as one that is sent."""
+    raw = space.from_blobs([row.vector])
+    if raw.form == "dense":
+        return raw.dense[0]
+    return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
+
+
+def prepared(
+    space: ix.VectorSpace,
+    names: ix.CoordinateNames,
+    items: ix.ItemBatch,
+    mode: ix.Mode,
+    *,
+    keeps_payloads: bool,
+    progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
+) -> PreparedPut:
+    """Return items as the database takes them.
+
+    Raises
+    ------
+    InvalidId, InvalidVector
+    ItemExists
+        The mode is "insert" and an id comes twice.
+    """
+    ix.check_ids(items.ids)
+    places = ix.last_places(items.ids, mode)
+    vectors, ids, payloads = items.vectors, items.ids, items.payloads
+    if len(places) < len(ids):
+        vectors = vectors[np.array(places, np.int64)]
+        ids = [ids[place] for place in places]
+        payloads = [payloads[place] for place in places]
+    rows = space.prepare(vectors)
+    coordinates, new = 0, list[ix.NamedCoordinate]()
+    if names.is_open and len(rows.slots):
+        new = names.use(rows, set())
+        coordinates = (int(rows.slots.max()) >> 1) + 1
+    return PreparedPut(
+        ids=ids,
+        vectors=space.to_blobs(vectors),
+        payloads=payloads,
+        places=places,
+        mode=mode,
+        keeps_payloads=keeps_payloads,
+        progress=progress,
+        coordinates=coordinates,
+        names=[each.coordinate for each in new],
+    )

@@ -1,0 +1,168 @@
+"""Which replica answers where one is late, gone, behind or of another version."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.errors import Behind
+from gcws_search.service.cluster.messages import (
+    VERSION,
+    Message,
+    packed,
+    packed_error,
+    unpacked,
+)
+from gcws_search.service.cluster.router.replicas import ShardSet
+from gcws_search.service.http.errors import AnswerTooLarge, ShardUnavailable
+
+SECONDS = 5.0
+Answer = Callable[[bytes], bytes] | Exception | None
+"""What a replica does: answer, fail, or (None) never answer."""
+
+
+class Told:
+    """A replica that does as it is told."""
+
+    def __init__(self, address: str, answer: Answer) -> None:
+        self.address = address
+        self.answer = answer
+        self.asked: list[Message] = []
+
+    async def ask(self, message: bytes, seconds: float) -> bytes:
+        self.asked.append(unpacked(message))
+        if self.answer is None:
+            await asyncio.sleep(seconds + 60)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        assert self.answer is not None
+        return self.answer(message)
+
+
+class Listed:
+    """Replicas of all shards."""
+
+    def __init__(self, *shards: Sequence[Told]) -> None:
+        self.shards = shards
+
+    def start(self) -> None: ...
+
+    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
+        return self.shards
+
+    async def close(self) -> None: ...
+
+
+def said(**head: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401
+    return lambda _: packed(Message(head))
+
+
+def told(error: Exception) -> Callable[[bytes], bytes]:
+    return lambda _: packed_error(error)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+    return asyncio.run(work)
+
+
+def asked(*shards: Sequence[Told], seconds: float = SECONDS) -> list[dict[str, Any]]:
+    """Return what the shards answer."""
+    found = ShardSet(Listed(*shards), seconds)
+    return [answer.head for answer in run(found.ask_all(Message({"method": "status"})))]
+
+
+def of_version(version: int) -> Callable[[bytes], bytes]:
+    data = packed(Message({"from": "elsewhere"}))
+    return lambda _: version.to_bytes(2, "little") + data[2:]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        ConnectionRefusedError("nobody listens"),
+        TimeoutError(),
+        lambda _: b"",
+        lambda _: b"<html>",
+        lambda _: packed(Message({}))[:-1],
+        of_version(VERSION + 1),
+        lambda _: packed_error(Behind(9, 3)),
+        lambda _: packed_error(RuntimeError("what no replica should have")),
+    ],
+    ids=["silent", "gone", "late", "empty", "page", "cut", "version", "behind", "broken"],
+)
+def test_a_sister_answers(answer: Answer) -> None:
+    bad, good = Told("bad", answer), Told("good", said(by="good"))
+    for order in ([bad, good], [good, bad]):
+        assert asked(order, seconds=0.5) == [{"by": "good"}]
+    assert bad.asked
+
+
+def test_what_is_wrong_with_the_question_is_told_by_the_first() -> None:
+    errors: list[Exception] = [
+        ix.InvalidVector(expected="4 values", got="3 values", loc=(1, "x")),
+        ix.BackendNotFound("none"),
+        ix.ItemNotFound("none"),
+        AnswerTooLarge(100),
+    ]
+    for error in errors:
+        one, two = (Told(name, told(error)) for name in "ab")
+        with pytest.raises(type(error)) as found:
+            asked([one, two])
+        assert str(found.value) == str(error)
+        assert vars(found.value) == vars(error)
+        assert len(one.asked) + len(two.asked) == 1
+
+
+def test_shards_without_an_answer_are_named() -> None:
+    gone = ConnectionRefusedError("nobody listens")
+    shards = [[Told("a", gone), Told("b", gone)], [Told("c", said(by="c"))], [Told("d", None)], []]
+    with pytest.raises(ShardUnavailable) as found:
+        asked(*shards, seconds=0.3)
+    assert found.value.missing == [0, 2, 3]
+
+
+def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
+    bad, good = Told("bad", ConnectionResetError()), Told("good", said(by="good"))
+    shards = ShardSet(Listed([bad, good]), SECONDS)
+
+    async def ask(times: int) -> None:
+        for _ in range(times):
+            await shards.ask(0, packed(Message({})))
+
+    run(ask(2))
+    before = len(bad.asked)
+    assert before
+    run(ask(20))
+    assert len(bad.asked) == before
+    assert sum(shards.failures.values()) == before
+
+
+def test_replicas_take_turns() -> None:
+    one, two = (Told(name, said(by=name)) for name in "ab")
+    shards = ShardSet(Listed([one, two]), SECONDS)
+
+    async def ask() -> None:
+        for _ in range(10):
+            await shards.ask(0, packed(Message({})))
+
+    run(ask())
+    assert len(one.asked) == len(two.asked) == 5
+
+
+def test_writes_that_wait_together_ask_a_replica_once() -> None:
+    def follow(message: bytes) -> bytes:
+        return packed(Message({"key": unpacked(message).head["key"]}))
+
+    one, gone = Told("one", follow), Told("gone", ConnectionRefusedError())
+    shards = ShardSet(Listed([one], [gone]), SECONDS)
+
+    async def writes() -> None:
+        await asyncio.gather(*(shards.follow(7, key) for key in range(1, 51)))
+
+    run(writes())
+    assert 1 <= len(one.asked) <= 3
+    assert max(message.head["key"] for message in one.asked) == 50

@@ -1,0 +1,112 @@
+"""A cluster in this process: an application over a database, and shards as threads."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from gcws_search.index import POLICIES, Policies
+from gcws_search.service.app import create_app
+from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.router.opening import open_router
+from gcws_search.service.cluster.shard.host import ShardHost
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Client, Json
+
+BUCKETS = 8
+
+
+class ThreadReplica:
+    """A replica of a shard in this process; see `ReplicaClient`.
+
+    ``broken`` makes it fail as one behind a network does.
+    """
+
+    def __init__(self, host: ShardHost, address: str) -> None:
+        self.host = host
+        self.address = address
+        self.broken: Exception | None = None
+        self.asked = 0
+        self._threads = ThreadPoolExecutor(4)
+
+    async def ask(self, message: bytes, seconds: float) -> bytes:
+        del seconds
+        self.asked += 1
+        if self.broken is not None:
+            raise self.broken
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self.host.answer, message)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+
+class Shards:
+    """Hosts of all shards over folders, as threads."""
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        shards: int,
+        replicas: int = 1,
+        *,
+        policies: Policies = POLICIES,
+    ) -> None:
+        self.database = Database.open(url, buckets=BUCKETS)
+        self.replicas: list[list[ThreadReplica]] = []
+        for shard in range(shards):
+            names = [f"shard-{shard}-{replica}" for replica in range(replicas)]
+            self.replicas.append(
+                [
+                    ThreadReplica(self._host(folder / name, shard, shards, policies), name)
+                    for name in names
+                ]
+            )
+
+    def _host(self, folder: Path, shard: int, shards: int, policies: Policies) -> ShardHost:
+        host = ShardHost(self.database, folder, shard, shards, threads=1, policies=policies)
+        host.start()
+        return host
+
+    def start(self) -> None: ...
+
+    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
+        return self.replicas
+
+    async def close(self) -> None: ...
+
+    def stop(self) -> None:
+        for replica in [each for replicas in self.replicas for each in replicas]:
+            replica.close()
+            replica.host.close()
+        self.database.close()
+
+
+class ClusterClient(Client):
+    """Sends requests to a router of a cluster whose shards are threads."""
+
+    def __init__(
+        self,
+        url: str,
+        data_dir: Path,
+        *,
+        shards: int = 2,
+        replicas: int = 1,
+        policies: Policies = POLICIES,
+        **settings: Json,
+    ) -> None:
+        defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
+        defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
+        self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
+        self.shards = Shards(url, data_dir, shards, replicas, policies=policies)
+        opening = partial(open_router, replicas=self.shards)
+        super().__init__(create_app(self.settings, open_router=opening))
+
+    def stop(self) -> None:
+        is_first = not self._stopped
+        super().stop()
+        if is_first:
+            self.shards.stop()
